@@ -1,0 +1,92 @@
+# Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint unit bench constraints clean
+.NOTPARALLEL:
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
+NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
+BIN := .venv/bin
+DATA ?= ../shared/glue
+TASKS ?= sst2 rte cola mrpc
+SPACE ?= search_spaces/quick.yaml
+
+# What runs here records in mlruns/ here, whatever server the shell speaks to.
+unexport MLFLOW_TRACKING_URI
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+
+demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two cores), print the answer
+	@name=demo-$$(date +%Y%m%d-%H%M%S) && \
+	$(BIN)/elsa-tune search --model minilm --task stdlib --space search_spaces/demo.yaml --name $$name && \
+	$(BIN)/elsa-tune operating-point --search $$name
+
+test: lint ## install, check style, types and floors, run every test
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: .venv/.dev ## the fast tests only
+	$(BIN)/python -m pytest tests/unit tests/repo -m "not slow"
+
+bench: .venv/.demo ## measure MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
+	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }
+	@set -e; for task in $(TASKS); do \
+		name=bench-$$task-$$(date +%Y%m%d-%H%M%S); \
+		$(BIN)/elsa-tune search --model minilm --task $$task --data-dir "$(DATA)" --train-size 1000 \
+			--space $(SPACE) --name $$name; \
+		$(BIN)/elsa-tune curve --search $$name --format csv > bench/results/$$task.csv.new; \
+		mv bench/results/$$task.csv.new bench/results/$$task.csv; \
+	done
+	@{ uname -srm; grep -m1 'model name' /proc/cpuinfo; echo "$$(nproc) cores"; $(BIN)/python --version; \
+		grep -E '^(torch|transformers|ray|optuna|mlflow)==' constraints.txt; } > bench/results/machine.txt
+
+constraints: .venv/.dev ## resolve constraints.txt anew, keeping every version it still names
+	@mkdir -p build
+	@$(BIN)/python -m pip install -qq --dry-run --ignore-installed --report build/resolved.json \
+		-c constraints.txt -e '.[demo,dev]'
+	@{ sed '/^[^#]/,$$d' constraints.txt; $(BIN)/python -c '$(PINS)'; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt
+	@echo "constraints.txt is resolved; run make test to prove it"
+
+# pip's report as sorted pins: without ourselves, local version tags (+cpu) and the CUDA parts of torch.
+define PINS
+import json, re; \
+found = [i["metadata"] for i in json.load(open("build/resolved.json"))["install"]]; \
+pins = {m["name"].lower(): m["name"] + "==" + m["version"].split("+")[0] for m in found}; \
+print("\n".join(pins[n] for n in sorted(pins) if not re.match("elsa-tune|nvidia|cuda|triton", n)))
+endef
+
+clean: ## remove the environment and every cache; recorded searches in mlruns/ stay
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find elsa_tune tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: a second call installs nothing until pyproject.toml or constraints.txt changes.
+.venv/.demo: .venv/.made pyproject.toml constraints.txt
+	$(call install,demo)
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml constraints.txt
+	$(call install,demo$(comma)dev)
+	@touch .venv/.demo $@
+
+.venv/.made:
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c '$(NEW_ENOUGH)' || { \
+		echo "make: elsa-tune needs Python 3.11 or newer, '$(or $(PYTHON),python3)' is not;" \
+			"install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@"$(PYTHON)" -m venv .venv || { \
+		echo "make: '$(PYTHON) -m venv' failed (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@touch $@
+
+comma := ,
+define install
+	@echo "Installing elsa-tune[$(1)] into .venv (the first time: minutes, and some GB of disk)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+endef

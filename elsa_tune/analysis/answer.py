@@ -1,0 +1,90 @@
+"""The answer as a value: what `operating_point` and `joint` decide and every printer shows.
+
+It must hold no logic; docs/answer.md documents each field as JSON.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.specs.freeze import FreezeDepth
+
+ALL_TASKS = "*"
+
+
+class Reason(enum.StrEnum):
+    """Why there is no operating point, or why it saves nothing."""
+
+    NO_MEASUREMENTS = "no_measurements"  # no measuring trial has completed
+    NO_FULL_MODEL = "no_full_model"  # nothing to compare with
+    FULL_MODEL_DID_NOT_LEARN = "full_model_did_not_learn"  # not above chance with 95 % confidence
+    NO_FROZEN_DEPTH = "no_frozen_depth"  # only the full model was measured
+    NOTHING_REACHES_TARGET = (
+        "nothing_reaches_target"  # but the full model, which is then the answer
+    )
+    NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """Shares of the full model's that an operating point saves, e.g. .62; None where not known."""
+
+    trainable_parameters: float | None = None
+    train_seconds: float | None = None
+    peak_memory_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatingPoint:
+    """One depth as an answer; qualities and retentions as in CurvePoint.
+
+    In a joint answer over tasks quality and learning_rate are None, and the retentions are those
+    of the task that keeps least.
+    """
+
+    depth: FreezeDepth
+    fine_tuned_layers: int
+    quality: float | None
+    retention: float | None
+    corrected_retention: float | None
+    learning_rate: float | None
+    saves: Saves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer for one model, task and training size, or (task `*`) for several tasks.
+
+    every_larger_k_passes: of the raw operating point, None without one.
+    sentence: the answer, or why there is none, as a person reads it.
+    warnings: sentences the reader must see beside the number.
+    decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
+    None otherwise.
+    """
+
+    model: str
+    task: str
+    train_size: int | None
+    search: str | None
+    metric: str | None
+    selection: str | None
+    target: float
+    layers: int
+    chance: float | None
+    full: CurvePoint | None
+    best: CurvePoint | None
+    operating_point: OperatingPoint | None
+    corrected_operating_point: OperatingPoint | None
+    every_larger_k_passes: bool | None
+    reason: Reason | None
+    sentence: str
+    points: tuple[CurvePoint, ...]
+    warnings: tuple[str, ...]
+    decided_by: tuple[str, ...] | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """There is an operating point (which may be the full model)."""
+        return self.operating_point is not None

@@ -1,0 +1,196 @@
+"""Answers and curves as plain values for JSON and CSV: the schema of docs/answer.md.
+
+It must not decide or print anything. Numbers are finite or None, so that the JSON is always valid.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from elsa_tune.analysis.answer import Answer, OperatingPoint
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+
+SCHEMA_VERSION = 1
+DECIMALS = 6
+
+CURVE_COLUMNS = (
+    *("model", "task", "train_size", "search", "metric", "selection", "layers", "chance"),
+    *("frozen_layers", "embeddings_frozen", "fine_tuned_layers", "quality", "std", "ci_low"),
+    *("ci_high", "seeds", "failed_seeds", "learning_rate", "retention", "corrected_retention"),
+    *("explored", "stopped_early"),
+)
+
+_POINT_COLUMNS = (
+    *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
+    *("learning_rate", "saves_trainable_parameters", "saves_train_seconds"),
+    "saves_peak_memory_mb",
+)
+ANSWER_COLUMNS = (
+    *("model", "task", "train_size", "search", "metric", "selection", "target", "layers", "chance"),
+    *("full_quality", "full_std", "full_seeds", "full_failed_seeds", "full_learning_rate"),
+    *("best_frozen_layers", "best_quality"),
+    *(f"operating_point_{name}" for name in _POINT_COLUMNS),
+    *(f"corrected_operating_point_{name}" for name in _POINT_COLUMNS),
+    *("every_larger_k_passes", "reason", "decided_by", "warnings"),
+)
+
+
+def answer_object(answer: Answer) -> dict[str, Any]:
+    """One answer as the JSON object of docs/answer.md; `decided_by` only in joint answers."""
+    found: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "model": answer.model,
+        "task": answer.task,
+        "train_size": answer.train_size,
+        "search": answer.search,
+        "metric": answer.metric,
+        "selection": answer.selection,
+        "target": answer.target,
+        "layers": answer.layers,
+        "chance": _number(answer.chance),
+        "full": None,
+        "best": None,
+        "operating_point": _point_object(answer.operating_point),
+        "corrected_operating_point": _point_object(answer.corrected_operating_point),
+        "certified": None,
+        "corrected_certified": None,
+        "plausible_fine_tuned_layers": None,
+        "every_larger_k_passes": answer.every_larger_k_passes,
+        "reason": None if answer.reason is None else answer.reason.value,
+        "curve": [curve_object(point) for point in answer.points],
+        "warnings": list(answer.warnings),
+    }
+    if answer.full is not None:
+        found["full"] = {
+            "quality": _number(answer.full.quality),
+            "std": _number(answer.full.std),
+            "seeds": answer.full.seeds,
+            "failed_seeds": answer.full.failed_seeds,
+            "learning_rate": answer.full.learning_rate,
+        }
+    if answer.best is not None:
+        found["best"] = {
+            "frozen_layers": answer.best.depth.frozen_layers,
+            "quality": _number(answer.best.quality),
+        }
+    if answer.decided_by is not None:
+        found["decided_by"] = list(answer.decided_by)
+    return found
+
+
+def curve_object(point: CurvePoint) -> dict[str, Any]:
+    """One depth of a curve; the interval stays null until there are confidence statements."""
+    return {
+        "frozen_layers": point.depth.frozen_layers,
+        "embeddings_frozen": point.depth.embeddings_frozen,
+        "fine_tuned_layers": point.fine_tuned_layers,
+        "quality": _number(point.quality),
+        "std": _number(point.std),
+        "ci_low": None,
+        "ci_high": None,
+        "seeds": point.seeds,
+        "failed_seeds": point.failed_seeds,
+        "learning_rate": point.learning_rate,
+        "retention": _number(point.retention),
+        "corrected_retention": _number(point.corrected_retention),
+        "explored": point.explored,
+        "stopped_early": point.stopped_early,
+    }
+
+
+def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
+    """A whole curve as `elsa-tune curve --format json` prints it."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **_heading(curve),
+        "curve": [curve_object(point) for point in curve.points],
+        "warnings": list(curve.warnings),
+    }
+
+
+def as_json(objects: Sequence[Mapping[str, Any]]) -> str:
+    """A JSON list; raises ValueError rather than write NaN."""
+    return json.dumps(list(objects), indent=2, allow_nan=False)
+
+
+def answers_csv(answers: Iterable[Answer]) -> str:
+    """One line per answer with the columns ANSWER_COLUMNS; lists are joined by ` | `."""
+    return _table(ANSWER_COLUMNS, (_flat(answer_object(answer)) for answer in answers))
+
+
+def curves_csv(curves: Iterable[FreezeCurve]) -> str:
+    """One line per depth with the columns CURVE_COLUMNS."""
+    lines = (
+        {**_heading(curve), **curve_object(point)} for curve in curves for point in curve.points
+    )
+    return _table(CURVE_COLUMNS, lines)
+
+
+def _heading(curve: FreezeCurve) -> dict[str, Any]:
+    return {
+        "model": curve.model,
+        "task": curve.task,
+        "train_size": curve.train_size,
+        "search": curve.search,
+        "metric": curve.metric,
+        "selection": curve.selection,
+        "layers": curve.layers,
+        "chance": _number(curve.chance),
+    }
+
+
+def _point_object(point: OperatingPoint | None) -> dict[str, Any] | None:
+    if point is None:
+        return None
+    return {
+        "frozen_layers": point.depth.frozen_layers,
+        "fine_tuned_layers": point.fine_tuned_layers,
+        "quality": _number(point.quality),
+        "retention": _number(point.retention),
+        "corrected_retention": _number(point.corrected_retention),
+        "learning_rate": point.learning_rate,
+        "saves": {
+            "trainable_parameters": _number(point.saves.trainable_parameters),
+            "train_seconds": _number(point.saves.train_seconds),
+            "peak_memory_mb": _number(point.saves.peak_memory_mb),
+        },
+    }
+
+
+def _number(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    # + 0.0 turns -0.0 into 0.0.
+    return round(value, DECIMALS) + 0.0
+
+
+def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}_"))
+        elif name != "curve":
+            flat[prefix + name] = value
+    return flat
+
+
+def _table(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for line in lines:
+        writer.writerow(_cell(line.get(column)) for column in columns)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return " | ".join(value)
+    return value

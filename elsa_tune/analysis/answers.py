@@ -1,0 +1,85 @@
+"""From rows to answers: one per model, task and training size, then one per model over its tasks.
+
+It must not know where rows come from or how answers are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.curve import FreezeCurve, freeze_curve
+from elsa_tune.analysis.groups import comparison_groups, require_one_each
+from elsa_tune.analysis.joint import TaskAnswer, joint_answer
+from elsa_tune.analysis.operating_point import answer_curve
+from elsa_tune.analysis.target import DEFAULT_TARGET, check_target
+from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.specs.result import ResultRow
+
+
+def freeze_curves(
+    rows: Iterable[ResultRow], *, train_sizes_apart: bool = True
+) -> list[FreezeCurve]:
+    """One curve per (model, task, train_size), in the order of first appearance.
+
+    train_sizes_apart: several training sizes of one model and task are curves of their own;
+    otherwise they raise like any other unlike results. Raises ResultsError, listing what matches,
+    where several groups of results that must not be averaged stand for one curve.
+    """
+    groups = comparison_groups(rows)
+    require_one_each(groups, train_sizes_apart=train_sizes_apart)
+    return [freeze_curve(group) for group in groups]
+
+
+def answer_curves(
+    curves: Sequence[FreezeCurve],
+    target: float = DEFAULT_TARGET,
+    exclude_tasks: Sequence[str] = (),
+) -> list[Answer]:
+    """Answer each curve; a model with several tasks gets a joint answer (task `*`) after its own.
+
+    exclude_tasks: left out of the joint answers, not of the list. Raises UsageError for a target
+    outside (0, 1] or when every task is excluded, UnknownNameError for an excluded task that is
+    not there.
+    """
+    check_target(target)
+    known = {curve.task for curve in curves}
+    for name in exclude_tasks:
+        if name not in known:
+            raise UnknownNameError.among("task", name, known)
+    if known and known <= set(exclude_tasks):
+        raise UsageError("every task is excluded; leave at least one in")
+    answers: list[Answer] = []
+    for model in dict.fromkeys(curve.model for curve in curves):
+        tasks = [
+            TaskAnswer(curve, answer_curve(curve, target))
+            for curve in curves
+            if curve.model == model
+        ]
+        answers.extend(task.answer for task in tasks)
+        for together in _joined(tasks):
+            kept = [task for task in together if task.curve.task not in exclude_tasks]
+            left_out = [task.curve.task for task in together if task not in kept]
+            if kept:
+                answers.append(joint_answer(kept, left_out))
+    return answers
+
+
+def answer_rows(
+    rows: Iterable[ResultRow],
+    target: float = DEFAULT_TARGET,
+    exclude_tasks: Sequence[str] = (),
+) -> list[Answer]:
+    """Rows to answers in one step; errors as in `freeze_curves` and `answer_curves`."""
+    return answer_curves(freeze_curves(rows), target, exclude_tasks)
+
+
+def _joined(tasks: Sequence[TaskAnswer]) -> list[list[TaskAnswer]]:
+    """What is joined: all tasks, or, where a task has several training sizes, those of a size."""
+    names = {task.curve.task for task in tasks}
+    if len(names) == len(tasks):
+        together = [list(tasks)]
+    else:
+        sizes = dict.fromkeys(task.curve.train_size for task in tasks)
+        together = [[task for task in tasks if task.curve.train_size == size] for size in sizes]
+    return [several for several in together if len(several) > 1]

@@ -1,0 +1,296 @@
+"""The freeze curve: quality against frozen layers, from the measuring trials of one group.
+
+It must not know any target; which depth is good enough is `operating_point`'s question.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from elsa_tune.analysis.groups import ResultGroup
+from elsa_tune.analysis.learnt import AT_CHANCE
+from elsa_tune.analysis.words import depths_text, points, rate_text
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+
+# Below this two printed qualities are the same number.
+SAME_QUALITY = 1e-6
+
+EXPLORED = (TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """One depth of the curve.
+
+    quality: mean over `seeds` measuring runs at the depth's learning rate, in [-1, 1]; None where
+    nothing was measured. std: over those runs (ddof 1), None where not known. failed_seeds: runs
+    among them that diverged or ended no better than chance (those inside a row that is a mean
+    cannot be seen). retention, corrected_retention: against the full model, None where the ratio
+    has no meaning. explored: exploring trials done; stopped_early: those of them that early
+    stopping ended. trainable_parameters, train_seconds (s), peak_memory_mb (MiB): medians over the
+    completed runs.
+    """
+
+    depth: FreezeDepth
+    fine_tuned_layers: int
+    quality: float | None = None
+    std: float | None = None
+    seeds: int = 0
+    failed_seeds: int = 0
+    learning_rate: float | None = None
+    retention: float | None = None
+    corrected_retention: float | None = None
+    explored: int = 0
+    stopped_early: int = 0
+    trainable_parameters: float | None = None
+    train_seconds: float | None = None
+    peak_memory_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeCurve:
+    """All depths of one group, the full model first, with what the reader must be told."""
+
+    model: str
+    task: str
+    train_size: int | None
+    search: str | None
+    metric: str | None
+    selection: str | None
+    layers: int
+    chance: float | None
+    examples: int | None
+    points: tuple[CurvePoint, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def full(self) -> CurvePoint | None:
+        """The full-model reference, None where it was not measured."""
+        return next((point for point in self.measured if point.depth.is_full_model), None)
+
+    @property
+    def measured(self) -> tuple[CurvePoint, ...]:
+        """The depths with a quality, embeddings-only left out, by frozen layers."""
+        return tuple(
+            point
+            for point in self.points
+            if point.quality is not None and not point.depth.is_embeddings_only
+        )
+
+    @property
+    def best(self) -> CurvePoint | None:
+        """The depth with the highest quality, of equal ones the deepest; None without any."""
+        return max(
+            self.measured,
+            key=lambda point: (point.quality, point.depth.frozen_layers),
+            default=None,
+        )
+
+
+def freeze_curve(group: ResultGroup) -> FreezeCurve:
+    """Build the curve of one group of comparable rows.
+
+    Only measuring trials give a quality. A diverged one counts as chance (left out, with a
+    warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
+    two measuring rows of one depth, rate and seed disagree.
+    """
+    by_depth: dict[FreezeDepth, list[ResultRow]] = {}
+    for row in group.rows:
+        by_depth.setdefault(row.depth, []).append(row)
+    warnings: list[str] = []
+    found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
+    full = next((p.quality for p in found if p.depth.is_full_model), None)
+    if len(group.searches) > 1:
+        warnings.append(f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}")
+    return FreezeCurve(
+        model=group.model,
+        task=group.task,
+        train_size=group.train_size,
+        search=", ".join(group.searches) or None,
+        metric=group.metric,
+        selection=group.selection,
+        layers=group.layers,
+        chance=group.chance,
+        examples=group.examples,
+        points=tuple(_with_retention(point, full, group.chance) for point in found),
+        warnings=tuple(warnings),
+    )
+
+
+def _point(
+    group: ResultGroup, depth: FreezeDepth, rows: Sequence[ResultRow], warnings: list[str]
+) -> CurvePoint:
+    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
+    empty = CurvePoint(
+        depth=depth,
+        fine_tuned_layers=depth.fine_tuned_layers(group.layers),
+        explored=sum(row.runs for row in exploring),
+        stopped_early=sum(row.runs for row in exploring if row.status is TrialStatus.STOPPED_EARLY),
+    )
+    name = depths_text([depth])
+    measuring = _without_copies([row for row in rows if row.phase is Phase.MEASURE], name, warnings)
+    usable = [run for row in measuring if (run := _Run.of(row, group.chance)) is not None]
+    _warn_of_uncounted(measuring, usable, name, warnings)
+    by_rate: dict[float | None, list[_Run]] = {}
+    for run in usable:
+        by_rate.setdefault(run.row.learning_rate, []).append(run)
+    if not by_rate:
+        return empty
+    rate = max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0))
+    runs = by_rate[rate]
+    quality = _mean(runs)
+    if len(by_rate) > 1:
+        warnings.append(
+            f"{name}: measured at {len(by_rate)} learning rates; the best mean, "
+            f"{points(quality)} at {rate_text(rate)}, was taken, which looks better than a fresh "
+            "seed will be"
+        )
+    failed = [run for run in runs if run.is_failed(group.chance)]
+    if failed:
+        warnings.append(f"{name}: {_failure(failed, runs, group.chance)}")
+    completed = [run.row for run in runs if run.row.status is TrialStatus.COMPLETED]
+    return replace(
+        empty,
+        quality=quality,
+        std=_std(runs, quality),
+        seeds=sum(run.row.runs for run in runs),
+        failed_seeds=sum(run.row.runs for run in failed),
+        learning_rate=rate,
+        trainable_parameters=_median(row.trainable_parameters for row in completed),
+        train_seconds=_median(row.train_seconds for row in completed),
+        peak_memory_mb=_median(row.peak_memory_mb for row in completed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A measuring row with the quality it counts as."""
+
+    row: ResultRow
+    quality: float
+
+    @classmethod
+    def of(cls, row: ResultRow, chance: float | None) -> _Run | None:
+        if row.status is TrialStatus.DIVERGED:
+            return None if chance is None else cls(row, chance)
+        is_number = row.quality is not None and math.isfinite(row.quality)
+        if row.status is not TrialStatus.COMPLETED or not is_number:
+            return None
+        assert row.quality is not None
+        return cls(row, row.quality)
+
+    def is_failed(self, chance: float | None) -> bool:
+        if self.row.status is TrialStatus.DIVERGED:
+            return True
+        # A mean of several runs hides how many of them failed.
+        return self.row.runs == 1 and chance is not None and self.quality <= chance + AT_CHANCE
+
+
+def _failure(failed: Sequence[_Run], runs: Sequence[_Run], chance: float | None) -> str:
+    count, seeds = (sum(run.row.runs for run in several) for several in (failed, runs))
+    diverged = sum(run.row.runs for run in failed if run.row.status is TrialStatus.DIVERGED)
+    ways = {
+        f"{diverged} diverged, counted as chance": diverged,
+        f"{count - diverged} no better than a constant answer": count - diverged,
+    }
+    how = "; ".join(text for text, number in ways.items() if number)
+    return (
+        f"{count} of {seeds} seeds failed ({how}; chance is {points(chance)}); the mean has them in"
+    )
+
+
+def _without_copies(rows: Sequence[ResultRow], name: str, warnings: list[str]) -> list[ResultRow]:
+    """Drop rows that repeat another exactly; one seed with two outcomes is a contradiction."""
+    kept: dict[tuple[object, ...], ResultRow] = {}
+    dropped = 0
+    for row in rows:
+        # Without a seed, rows with different values are different runs, equal ones are copies.
+        what = row.seed if row.seed is not None else (row.quality, row.runs, row.std)
+        key = (row.learning_rate, what)
+        if key not in kept:
+            kept[key] = row
+            continue
+        other = kept[key]
+        if (other.quality, other.status, other.runs) != (row.quality, row.status, row.runs):
+            raise ResultsError(
+                f"{row.model} on {row.task}, {name}, learning rate {rate_text(row.learning_rate)}, "
+                "seed "
+                f"{row.seed}: two rows disagree ({_outcome(other)} and {_outcome(row)}); keep the "
+                "right one"
+            )
+        dropped += 1
+    if dropped:
+        rows_repeat = "row repeats another" if dropped == 1 else "rows repeat others"
+        warnings.append(f"{name}: {dropped} {rows_repeat} exactly and counted once")
+    return list(kept.values())
+
+
+def _outcome(row: ResultRow) -> str:
+    number = "no quality" if row.quality is None else f"{row.quality:g}"
+    return number if row.status is TrialStatus.COMPLETED else f"{row.status.value}, {number}"
+
+
+def _warn_of_uncounted(
+    measuring: Sequence[ResultRow], usable: Sequence[_Run], name: str, warnings: list[str]
+) -> None:
+    counted = {id(run.row) for run in usable}
+    why: dict[str, int] = {}
+    for row in measuring:
+        if id(row) in counted:
+            continue
+        if row.status is TrialStatus.DIVERGED:
+            text = "diverged, and as chance is not known there is no quality to count them as"
+        elif row.status is TrialStatus.COMPLETED:
+            text = "completed without a quality"
+        else:
+            text = row.status.value.replace("_", " ")
+        why[text] = why.get(text, 0) + row.runs
+    if why:
+        total = sum(why.values())
+        reasons = "; ".join(f"{count} {text}" for text, count in why.items())
+        trials = "trial is" if total == 1 else "trials are"
+        warnings.append(f"{name}: {total} measuring {trials} not counted ({reasons})")
+
+
+def _mean(runs: Sequence[_Run]) -> float:
+    # fsum, so that the order of the rows cannot change the answer.
+    return math.fsum(run.quality * run.row.runs for run in runs) / sum(run.row.runs for run in runs)
+
+
+def _std(runs: Sequence[_Run], mean: float) -> float | None:
+    """Standard deviation (ddof 1) over all runs, those inside rows that are means included."""
+    total = sum(run.row.runs for run in runs)
+    if total < 2 or any(run.row.runs > 1 and _inner_std(run) is None for run in runs):
+        return None
+    inside = math.fsum((run.row.runs - 1) * (_inner_std(run) or 0.0) ** 2 for run in runs)
+    between = math.fsum(run.row.runs * (run.quality - mean) ** 2 for run in runs)
+    return math.sqrt((inside + between) / (total - 1))
+
+
+def _inner_std(run: _Run) -> float | None:
+    # Every diverged run counts as exactly chance.
+    return 0.0 if run.row.status is TrialStatus.DIVERGED else run.row.std
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return statistics.median(known) if known else None
+
+
+def _with_retention(point: CurvePoint, full: float | None, chance: float | None) -> CurvePoint:
+    if point.quality is None or full is None:
+        return point
+    corrected = None
+    if chance is not None and full - chance > AT_CHANCE:
+        corrected = (point.quality - chance) / (full - chance)
+    return replace(
+        point,
+        retention=point.quality / full if full > SAME_QUALITY else None,
+        corrected_retention=corrected,
+    )

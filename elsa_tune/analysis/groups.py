@@ -1,0 +1,172 @@
+"""Which results may be pooled: rows are divided into groups within which everything agrees.
+
+It must not know how a group is turned into a curve; it only keeps unlike results apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase
+
+# Two tables may print the same chance with four decimals or in full.
+CHANCE_TOLERANCE = 1e-4
+
+# Metrics for which a constant answer scores 0 by definition, in the spellings other tools use.
+ZERO_CHANCE_METRICS = frozenset(
+    {
+        *("matthews", "mcc", "matthews_corrcoef", "matthews_correlation"),
+        *("pearson", "pearsonr", "spearman", "spearmanr"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultGroup:
+    """Rows of one model, task and training size that agree in everything that matters.
+
+    searches: names of the searches they come from, () for imported tables that name none.
+    chance: of the group, None where no row knows it and the metric does not imply it.
+    examples: evaluation examples E, None where not known.
+    """
+
+    model: str
+    task: str
+    train_size: int | None
+    layers: int
+    metric: str | None
+    selection: str | None
+    comparison: str
+    searches: tuple[str, ...]
+    chance: float | None
+    examples: int | None
+    rows: tuple[ResultRow, ...]
+
+    @property
+    def where(self) -> str:
+        """`minilm on rte`, with the training size where it is not the whole set."""
+        return f"{self.model} on {self.task}{size_text(self.train_size, ' ({:,} examples)')}"
+
+
+def size_text(train_size: int | None, form: str, whole: str = "") -> str:
+    """The training size in words; `whole` stands for the whole training set."""
+    return whole if train_size is None else form.format(train_size)
+
+
+def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
+    """Divide rows into groups of like results, in the order in which they first appear.
+
+    Searches with the same comparison text are pooled when no measuring seed occurs in two of them:
+    the same seed twice is the same trial twice, not a second measurement. Raises ResultsError
+    where the rows of one group contradict one another in the number of layers or in chance.
+    """
+    alike: dict[tuple[object, ...], list[ResultRow]] = {}
+    for row in rows:
+        key = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
+        alike.setdefault(key, []).append(row)
+    groups: list[ResultGroup] = []
+    for members in alike.values():
+        by_search: dict[str | None, list[ResultRow]] = {}
+        for row in members:
+            by_search.setdefault(row.search, []).append(row)
+        if _seeds_are_disjoint(by_search.values()):
+            groups.append(_group(members))
+        else:
+            groups.extend(_group(part) for part in by_search.values())
+    return tuple(groups)
+
+
+def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool = True) -> None:
+    """Raise ResultsError, listing the groups, where several stand for one curve.
+
+    train_sizes_apart: results of several training sizes are answers of their own (as in a table);
+    otherwise they too must be chosen from.
+    """
+    rivals: dict[tuple[object, ...], list[ResultGroup]] = {}
+    for group in groups:
+        key = (group.model, group.task, group.train_size if train_sizes_apart else None)
+        rivals.setdefault(key, []).append(group)
+    for several in rivals.values():
+        if len(several) > 1:
+            raise ResultsError(_choose_one(several))
+
+
+def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
+    seeds = [{row.seed for row in rows if row.phase is Phase.MEASURE} for rows in searches]
+    return all(not (one & other) for one, other in itertools.combinations(seeds, 2))
+
+
+def _group(rows: Sequence[ResultRow]) -> ResultGroup:
+    first = rows[0]
+    where = f"{first.model} on {first.task}"
+    layers = sorted({row.layers for row in rows})
+    if len(layers) > 1:
+        raise ResultsError(
+            f"{where}: the rows say {layers[0]} and {layers[1]} layers; one model has one number "
+            "of "
+            "layers, so give different models different names"
+        )
+    known = sorted({row.chance for row in rows if row.chance is not None})
+    if known and known[-1] - known[0] > CHANCE_TOLERANCE:
+        raise ResultsError(
+            f"{where}: the rows say chance is {known[0]:g} and {known[-1]:g}; they were scored on "
+            "different evaluation sets or by different metrics, so keep them apart"
+        )
+    chance = known[0] if known else None
+    if chance is None and first.metric is not None and first.metric in ZERO_CHANCE_METRICS:
+        chance = 0.0
+    return ResultGroup(
+        model=first.model,
+        task=first.task,
+        train_size=first.train_size,
+        layers=layers[0],
+        metric=first.metric,
+        selection=first.selection,
+        comparison=first.comparison,
+        searches=tuple(dict.fromkeys(row.search for row in rows if row.search is not None)),
+        chance=chance,
+        examples=min((row.examples for row in rows if row.examples is not None), default=None),
+        rows=tuple(rows),
+    )
+
+
+def _choose_one(groups: Sequence[ResultGroup]) -> str:
+    """One line per group, each with what tells it from the others."""
+    first = groups[0]
+    parts = [_traits(group) for group in groups]
+    common = set.intersection(*(set(part) for part in parts))
+    lines = []
+    for group, part in zip(groups, parts, strict=True):
+        measured = sum(row.phase is Phase.MEASURE for row in group.rows)
+        special = "; ".join(trait for trait in part if trait not in common)
+        name = ", ".join(group.searches) or "(no search named)"
+        lines.append(
+            f"  {name}: {measured} measuring rows"
+            + (f"; {special}" if special else "; same recipe")
+        )
+    if all(group.searches for group in groups):
+        remedy = "choose one with --search NAME"
+        if len({group.train_size for group in groups}) == len(groups):
+            remedy += " or --train-size"
+    elif len({group.train_size for group in groups}) == len(groups):
+        remedy = "choose one with --train-size"
+    else:
+        remedy = "keep only one of them in the table"
+    return (
+        f"{len(groups)} sets of results that must not be averaged match {first.model} on "
+        f"{first.task}; {remedy}:\n" + "\n".join(lines)
+    )
+
+
+def _traits(group: ResultGroup) -> list[str]:
+    traits = [
+        size_text(group.train_size, "{:,} training examples", "the whole training set"),
+        f"metric {group.metric or 'not named'}",
+        f"selection {group.selection or 'not named'}",
+    ]
+    return traits + [text for text in re.split(r"[;,\n]\s*", group.comparison) if text]

@@ -1,0 +1,278 @@
+"""The joint answer over several tasks: the smallest k at which all of them reach the target.
+
+Pointwise: a depth counts only if every task passes at that same depth; the largest of the tasks'
+own answers would be wrong where a curve is not monotone. It must not know where the curves came
+from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from elsa_tune.analysis.answer import ALL_TASKS, Answer, OperatingPoint, Reason, Saves
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.operating_point import saved
+from elsa_tune.analysis.target import failing_above, passing, smallest
+from elsa_tune.analysis.words import (
+    depths_text,
+    layers_text,
+    listed,
+    percent,
+    target_text,
+)
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FreezeDepth
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAnswer:
+    """One task's curve with its own answer."""
+
+    curve: FreezeCurve
+    answer: Answer
+
+
+def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> Answer:
+    """Answer for all tasks (one or more, of one model) together; `excluded` is only told, not read.
+
+    Raises ResultsError where the curves disagree on the number of layers.
+    """
+    first = tasks[0].curve
+    counts = {task.curve.layers for task in tasks}
+    if len(counts) > 1:
+        raise ResultsError(
+            f"{first.model} has {listed(str(count) for count in sorted(counts))} layers in "
+            "different "
+            "tasks; one model has one number of layers, so give different models different names"
+        )
+    without = [task for task in tasks if not task.answer.is_answered]
+    common = _common_points(tasks)
+    frozen = [point for point in common if not point.depth.is_full_model]
+    warnings = _warnings(tasks, excluded)
+    target = tasks[0].answer.target
+    if without or not frozen:
+        reason = without[0].answer.reason if without else Reason.NO_COMMON_DEPTH
+        blamed = tuple(task.curve.task for task in (without or tasks))
+        sentence = _refusal_sentence(without)
+        return _joint(tasks, common, _Decision(target, reason, sentence, blamed), warnings)
+    passes = _pass_everywhere(tasks, target, corrected=False)
+    raw = smallest(common, passes)
+    assert raw is not None  # every task has an answer, so that every full model passes
+    unknown = [task.curve.task for task in tasks if task.curve.chance is None]
+    corrected = None
+    if unknown:
+        warnings.append(f"no corrected joint answer: chance is not known for {listed(unknown)}")
+    else:
+        corrected = smallest(common, _pass_everywhere(tasks, target, corrected=True))
+        if corrected is not None and corrected.depth != raw.depth:
+            warnings.append(
+                f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
+                f"{percent(raw.retention)} or more of the raw quality, but on one task only "
+                f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
+                f"answer; corrected, k = {corrected.fine_tuned_layers}"
+            )
+    failing = failing_above(common, passes, raw.fine_tuned_layers)
+    if failing:
+        warnings.append(
+            "not every larger k reaches the target on every task: "
+            f"{depths_text(point.depth for point in failing)} do not"
+        )
+    decided_by = _decided_by(tasks, common, raw, target)
+    sentence = _sentence(tasks, raw, corrected, decided_by)
+    reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
+    decision = _Decision(target, reason, sentence, decided_by, raw, corrected, not failing)
+    return _joint(tasks, common, decision, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    target: float
+    reason: Reason | None
+    sentence: str
+    decided_by: tuple[str, ...]
+    raw: CurvePoint | None = None
+    corrected: CurvePoint | None = None
+    every_larger_k_passes: bool | None = None
+
+
+def _joint(
+    tasks: Sequence[TaskAnswer],
+    common: Sequence[CurvePoint],
+    decision: _Decision,
+    warnings: Sequence[str],
+) -> Answer:
+    curves = [task.curve for task in tasks]
+    first = curves[0]
+    return Answer(
+        model=first.model,
+        task=ALL_TASKS,
+        train_size=_if_same([curve.train_size for curve in curves]),
+        search=_if_same([curve.search for curve in curves]),
+        metric=_if_same([curve.metric for curve in curves]),
+        selection=_if_same([curve.selection for curve in curves]),
+        target=decision.target,
+        layers=first.layers,
+        chance=None,
+        full=None,
+        best=None,
+        operating_point=_operating_point(tasks, decision.raw),
+        corrected_operating_point=_operating_point(tasks, decision.corrected),
+        every_larger_k_passes=decision.every_larger_k_passes,
+        reason=decision.reason,
+        sentence=decision.sentence,
+        points=tuple(common),
+        warnings=tuple(warnings),
+        decided_by=decision.decided_by,
+    )
+
+
+def _if_same(values: Sequence[_Value]) -> _Value | None:
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _at(curve: FreezeCurve, depth: FreezeDepth) -> CurvePoint:
+    return next(point for point in curve.measured if point.depth == depth)
+
+
+def _common_points(tasks: Sequence[TaskAnswer]) -> list[CurvePoint]:
+    """The depths measured for every task; retentions are those of the task that keeps least."""
+    shared = set.intersection(*({p.depth for p in task.curve.measured} for task in tasks))
+    common = []
+    for depth in sorted(shared):
+        points = [_at(task.curve, depth) for task in tasks]
+        common.append(
+            CurvePoint(
+                depth=depth,
+                fine_tuned_layers=points[0].fine_tuned_layers,
+                seeds=min(point.seeds for point in points),
+                failed_seeds=sum(point.failed_seeds for point in points),
+                retention=_least([point.retention for point in points]),
+                corrected_retention=_least([point.corrected_retention for point in points]),
+                explored=sum(point.explored for point in points),
+                stopped_early=sum(point.stopped_early for point in points),
+            )
+        )
+    return common
+
+
+def _least(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None
+
+
+def _pass_everywhere(
+    tasks: Sequence[TaskAnswer], target: float, *, corrected: bool
+) -> frozenset[FreezeDepth]:
+    return frozenset.intersection(
+        *(passing(task.curve, target, corrected=corrected) for task in tasks)
+    )
+
+
+def _decided_by(
+    tasks: Sequence[TaskAnswer], common: Sequence[CurvePoint], raw: CurvePoint, target: float
+) -> tuple[str, ...]:
+    """The tasks that fail at the next smaller k; () where there is none to fail at."""
+    smaller = [p for p in common if p.fine_tuned_layers < raw.fine_tuned_layers]
+    if not smaller:
+        return ()
+    below = max(smaller, key=lambda point: point.fine_tuned_layers)
+    return tuple(
+        task.curve.task for task in tasks if below.depth not in passing(task.curve, target)
+    )
+
+
+def _operating_point(
+    tasks: Sequence[TaskAnswer], point: CurvePoint | None
+) -> OperatingPoint | None:
+    if point is None:
+        return None
+    fulls = [full for task in tasks if (full := task.curve.full) is not None]
+    points = [_at(task.curve, point.depth) for task in tasks]
+    return OperatingPoint(
+        depth=point.depth,
+        fine_tuned_layers=point.fine_tuned_layers,
+        quality=None,
+        retention=point.retention,
+        corrected_retention=point.corrected_retention,
+        learning_rate=None,
+        # Parameters and seconds add up over tasks; memory must be there for the hungriest.
+        saves=Saves(
+            trainable_parameters=saved(
+                _sum([full.trainable_parameters for full in fulls]),
+                _sum([one.trainable_parameters for one in points]),
+            ),
+            train_seconds=saved(
+                _sum([full.train_seconds for full in fulls]),
+                _sum([one.train_seconds for one in points]),
+            ),
+            peak_memory_mb=saved(
+                _most([full.peak_memory_mb for full in fulls]),
+                _most([one.peak_memory_mb for one in points]),
+            ),
+        ),
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def _warnings(tasks: Sequence[TaskAnswer], excluded: Sequence[str]) -> list[str]:
+    warnings = []
+    sizes = {task.curve.train_size for task in tasks}
+    if len(sizes) > 1:
+        warnings.append("the tasks were trained on different numbers of examples")
+    if excluded:
+        warnings.append(f"left out on request: {listed(excluded)}")
+    everywhere = set.intersection(*({p.depth for p in task.curve.measured} for task in tasks))
+    anywhere = set.union(*({p.depth for p in task.curve.measured} for task in tasks))
+    if partly := sorted(anywhere - everywhere):
+        warnings.append(f"not measured for every task and so left out: {depths_text(partly)}")
+    return warnings
+
+
+def _refusal_sentence(without: Sequence[TaskAnswer]) -> str:
+    if without:
+        reasons = " ".join(f"{task.curve.task}: {task.answer.sentence}" for task in without)
+        return f"No joint answer. {reasons}"
+    return "No joint answer: no depth with frozen layers was measured for every task."
+
+
+def _sentence(
+    tasks: Sequence[TaskAnswer],
+    raw: CurvePoint,
+    corrected: CurvePoint | None,
+    decided_by: Sequence[str],
+) -> str:
+    layers = tasks[0].curve.layers
+    target = target_text(tasks[0].answer.target)
+    names = listed(task.curve.task for task in tasks)
+    decided = f" With fewer layers {listed(decided_by)} would fall below." if decided_by else ""
+    if raw.depth.is_full_model:
+        first = f"All {layers_text(layers)} must be fine-tuned to keep {target} on each of {names}."
+    else:
+        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
+        first = (
+            f"{raw.fine_tuned_layers} of {layers_text(layers)} {verb} {percent(raw.retention)} or "
+            "more "
+            f"on each of {names}."
+        )
+    if corrected is None:
+        return f"{first}{decided}"
+    if corrected.depth == raw.depth:
+        return f"{first}{decided} Corrected for chance the answer is the same."
+    needed = f"{corrected.fine_tuned_layers} of {layers_text(layers)}"
+    if corrected.depth.is_full_model:
+        needed = f"all {layers_text(layers)}"
+    return f"{first}{decided} Corrected for chance {needed} are needed."

@@ -1,0 +1,113 @@
+"""The operating point: the fewest fine-tuned layers that keep the target share of quality.
+
+It must not know where the curve came from, nor how an answer is printed.
+"""
+
+from __future__ import annotations
+
+from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, Saves
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.learnt import Evidence, Learnt, learnt
+from elsa_tune.analysis.sentences import Decision, answer_sentence, answer_warnings
+from elsa_tune.analysis.target import (
+    DEFAULT_TARGET,
+    check_target,
+    failing_above,
+    passing,
+    smallest,
+)
+
+
+def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
+    """Answer from one freeze curve. Raises UsageError for a target outside (0, 1]."""
+    decision = _decide(curve, check_target(target))
+    return Answer(
+        model=curve.model,
+        task=curve.task,
+        train_size=curve.train_size,
+        search=curve.search,
+        metric=curve.metric,
+        selection=curve.selection,
+        target=target,
+        layers=curve.layers,
+        chance=curve.chance,
+        full=curve.full,
+        best=curve.best,
+        operating_point=_operating_point(decision.raw, curve.full),
+        corrected_operating_point=_operating_point(decision.corrected, curve.full),
+        every_larger_k_passes=None if decision.raw is None else not decision.failing_above,
+        reason=decision.reason,
+        sentence=answer_sentence(curve, decision),
+        points=curve.points,
+        warnings=(*answer_warnings(curve, decision), *curve.warnings),
+    )
+
+
+def _decide(curve: FreezeCurve, target: float) -> Decision:
+    verdict = _verdict(curve)
+    reason = _refusal(curve, verdict)
+    if reason is not None:
+        return Decision(target=target, verdict=verdict, reason=reason)
+    passes = passing(curve, target)
+    raw = smallest(curve.measured, passes)
+    # The full model keeps all of its own quality, and that is above 0 once it has learnt.
+    assert raw is not None
+    return Decision(
+        target=target,
+        verdict=verdict,
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None,
+        raw=raw,
+        corrected=smallest(curve.measured, passing(curve, target, corrected=True)),
+        failing_above=tuple(failing_above(curve.measured, passes, raw.fine_tuned_layers)),
+    )
+
+
+def _verdict(curve: FreezeCurve) -> Learnt | None:
+    full = curve.full
+    if full is None or full.quality is None:
+        return None
+    return learnt(
+        Evidence(
+            quality=full.quality,
+            std=full.std,
+            seeds=full.seeds,
+            chance=curve.chance,
+            examples=curve.examples,
+            is_accuracy=curve.metric == "accuracy",
+        )
+    )
+
+
+def _refusal(curve: FreezeCurve, verdict: Learnt | None) -> Reason | None:
+    if all(point.quality is None for point in curve.points):
+        return Reason.NO_MEASUREMENTS
+    if verdict is None:
+        return Reason.NO_FULL_MODEL
+    if verdict is Learnt.NO:
+        return Reason.FULL_MODEL_DID_NOT_LEARN
+    return Reason.NO_FROZEN_DEPTH if len(curve.measured) == 1 else None
+
+
+def _operating_point(point: CurvePoint | None, full: CurvePoint | None) -> OperatingPoint | None:
+    if point is None or full is None:
+        return None
+    return OperatingPoint(
+        depth=point.depth,
+        fine_tuned_layers=point.fine_tuned_layers,
+        quality=point.quality,
+        retention=point.retention,
+        corrected_retention=point.corrected_retention,
+        learning_rate=point.learning_rate,
+        saves=Saves(
+            trainable_parameters=saved(full.trainable_parameters, point.trainable_parameters),
+            train_seconds=saved(full.train_seconds, point.train_seconds),
+            peak_memory_mb=saved(full.peak_memory_mb, point.peak_memory_mb),
+        ),
+    )
+
+
+def saved(of_full: float | None, of_point: float | None) -> float | None:
+    """1 - point / full, None where either is not known; negative where the point costs more."""
+    if of_full is None or of_point is None or of_full <= 0:
+        return None
+    return 1 - of_point / of_full

@@ -1,0 +1,246 @@
+"""What a reader must be told about an answer: the answer in words, and the warnings beside it.
+
+It must not decide anything: the decision comes in, sentences go out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elsa_tune.analysis.answer import Reason
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve
+from elsa_tune.analysis.learnt import AT_CHANCE, Learnt
+from elsa_tune.analysis.words import (
+    depths_text,
+    layers_text,
+    metric_text,
+    percent,
+    points,
+    rate_text,
+    spread,
+    target_text,
+)
+from elsa_tune.specs.freeze import default_depths
+
+# A rise smaller than this does not show in a table with one decimal.
+VISIBLE_RISE = 5e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided from one curve, before it is put into words.
+
+    verdict: None without a full model. raw, corrected: the operating points, None where there is
+    none. failing_above: depths with more fine-tuned layers than `raw` that miss the target.
+    """
+
+    target: float
+    verdict: Learnt | None
+    reason: Reason | None = None
+    raw: CurvePoint | None = None
+    corrected: CurvePoint | None = None
+    failing_above: tuple[CurvePoint, ...] = ()
+
+
+def answer_sentence(curve: FreezeCurve, decision: Decision) -> str:
+    """One or two sentences: the operating point, raw and corrected, or why there is none."""
+    if decision.raw is None or curve.full is None:
+        return _refusal_sentence(curve, decision)
+    raw, full = decision.raw, curve.full
+    metric = metric_text(curve.metric)
+    kept = f"{percent(raw.retention)} of the full model's {metric}"
+    numbers = f"{points(raw.quality)} of {points(full.quality)}"
+    if raw.depth.is_full_model:
+        first = (
+            f"All {layers_text(curve.layers)} must be fine-tuned: no measured depth with frozen "
+            "layers "
+            f"keeps {target_text(decision.target)} of the full model's {metric} "
+            f"({points(full.quality)})."
+        )
+    elif raw.fine_tuned_layers == 0:
+        none = f"0 of {layers_text(curve.layers)} need fine-tuning"
+        first = f"{none}: the head alone keeps {kept} ({numbers})."
+    else:
+        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
+        first = f"{raw.fine_tuned_layers} of {layers_text(curve.layers)} {verb} {kept} ({numbers})."
+    return f"{first} {_corrected_sentence(curve, decision)}"
+
+
+def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
+    """Every warning that follows from the decision and the curve, the gravest first."""
+    return tuple(
+        [
+            *_warnings_on_chance(curve, decision),
+            *_warnings_on_learning(curve, decision),
+            *_warnings_on_shape(curve, decision),
+            *_warnings_on_design(curve),
+        ]
+    )
+
+
+def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
+    match decision.reason:
+        case Reason.NO_MEASUREMENTS:
+            explored = sum(point.explored for point in curve.points)
+            return (
+                "No answer: no measuring trial has completed, and exploring trials "
+                f"({explored} done) are no measurement."
+            )
+        case Reason.NO_FULL_MODEL:
+            measured = depths_text(
+                point.depth for point in curve.points if point.quality is not None
+            )
+            return (
+                "No answer: the full model (0 frozen layers) was not measured, so there is nothing "
+                "to "
+                f"compare with; measured: {measured}."
+            )
+        case Reason.NO_FROZEN_DEPTH:
+            return "No answer: only the full model was measured, no depth with frozen layers."
+        case _:
+            return _did_not_learn(curve)
+
+
+def _did_not_learn(curve: FreezeCurve) -> str:
+    full = curve.full
+    assert full is not None and full.quality is not None
+    scored = f"its {metric_text(curve.metric)} of {spread(full.quality, full.std)}"
+    runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
+    if curve.chance is None:
+        return f"The full model did not learn: {scored} {runs} is not above 0."
+    against = f"the {points(curve.chance)} of a constant answer"
+    sure = "" if full.quality <= curve.chance + AT_CHANCE else " with 95 % confidence"
+    return f"The full model did not learn: {scored} {runs} is not above {against}{sure}."
+
+
+def _corrected_sentence(curve: FreezeCurve, decision: Decision) -> str:
+    raw, corrected = decision.raw, decision.corrected
+    if curve.chance is None:
+        return "Chance is not known, so there is no corrected answer."
+    assert raw is not None and corrected is not None
+    for_chance = f"Corrected for chance ({points(curve.chance)})"
+    if corrected.depth == raw.depth:
+        if raw.depth.is_full_model:
+            return f"{for_chance} the answer is the same."
+        return f"{for_chance} that is {percent(raw.corrected_retention)}: the same answer."
+    needed = f"{corrected.fine_tuned_layers} of {layers_text(curve.layers)}"
+    are = "is" if corrected.fine_tuned_layers == 1 else "are"
+    if corrected.depth.is_full_model:
+        return (
+            f"{for_chance} that is only {percent(raw.corrected_retention)}, and all "
+            f"{layers_text(curve.layers)} must be fine-tuned."
+        )
+    return (
+        f"{for_chance} that is {percent(raw.corrected_retention)}, and {needed} {are} needed "
+        f"({percent(corrected.corrected_retention)})."
+    )
+
+
+def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    raw, corrected, full = decision.raw, decision.corrected, curve.full
+    if curve.chance is None:
+        yield (
+            "chance is not known for this task: what a constant answer keeps cannot be told, and "
+            "nothing is corrected for it"
+        )
+        return
+    if raw is None or corrected is None or full is None or full.quality is None:
+        return
+    goal = decision.target * full.quality
+    if goal <= curve.chance:
+        yield (
+            f"the target is reached by a constant answer: {target_text(decision.target)} of "
+            f"{points(full.quality)} is {points(goal)}, and a constant answer has "
+            f"{points(curve.chance)}"
+        )
+    if raw.depth != corrected.depth:
+        yield (
+            f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
+            f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
+            "of what "
+            f"the full model gains over a constant answer, which alone keeps "
+            f"{percent(curve.chance / full.quality)}; corrected, k = "
+            f"{corrected.fine_tuned_layers}, not "
+            f"{raw.fine_tuned_layers}"
+        )
+
+
+def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    full = curve.full
+    if full is None or decision.verdict is not Learnt.UNTESTED:
+        return
+    skipped = "that the full model learnt was not tested"
+    if curve.chance is None:
+        yield f"{skipped}: chance is not known"
+    elif full.seeds == 1:
+        yield f"{skipped}: it has one run, and nothing is known of the spread between seeds"
+    else:
+        yield f"{skipped}: nothing is known of the spread of its {full.seeds} runs"
+
+
+def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    full, best, measured = curve.full, curve.best, curve.measured
+    if decision.raw is not None and decision.failing_above:
+        missing = depths_text(point.depth for point in decision.failing_above)
+        yield (
+            f"not every larger k reaches the target: {missing} "
+            f"({', '.join(percent(point.retention) for point in decision.failing_above)}) miss it "
+            "though "
+            f"N = {decision.raw.depth.frozen_layers} ({percent(decision.raw.retention)}) does not"
+        )
+    if full is None or full.quality is None or best is None or best.quality is None:
+        return
+    if best.quality > full.quality + SAME_QUALITY:
+        yield (
+            f"the best model is not the full one: {depths_text([best.depth])} has "
+            f"{points(best.quality)}, the full model {points(full.quality)}"
+        )
+    rises = [
+        (after.quality - before.quality, before, after)
+        for before, after in itertools.pairwise(measured)
+        if before.quality is not None and after.quality is not None
+    ]
+    rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
+    if rise > VISIBLE_RISE:
+        yield (
+            f"the curve is not monotone: quality rises from {points(before.quality)} "
+            f"({depths_text([before.depth])}) to {points(after.quality)} "
+            f"({depths_text([after.depth])})"
+        )
+    embeddings = next((p for p in curve.points if p.depth.is_embeddings_only), None)
+    above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
+    if embeddings is not None and above > SAME_QUALITY:
+        yield (
+            f"freezing the embeddings alone gives {points(embeddings.quality)}, more than any "
+            "other "
+            "depth; it is never the reference"
+        )
+
+
+def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
+    measured = {point.depth for point in curve.measured}
+    missing = [depth for depth in default_depths(curve.layers) if depth not in measured]
+    if measured and missing:
+        yield f"not measured: {depths_text(missing)}; only measured depths can be the answer"
+    counted = [point for point in curve.points if point.quality is not None]
+    if len({point.seeds for point in counted}) > 1:
+        yield f"depths differ in measuring seeds: {_tally(counted, 'seeds')}"
+    if len({point.explored for point in curve.points}) > 1:
+        yield f"depths differ in exploring tries: {_tally(curve.points, 'explored')}"
+    rates = {point.learning_rate for point in counted}
+    if None in rates and len(rates) > 1:
+        unnamed = depths_text(point.depth for point in counted if point.learning_rate is None)
+        named = ", ".join(rate_text(rate) for rate in sorted(r for r in rates if r is not None))
+        yield f"the learning rate of {unnamed} is not named, that of other depths is ({named})"
+
+
+def _tally(counted: tuple[CurvePoint, ...] | list[CurvePoint], what: str) -> str:
+    by_count: dict[int, list[CurvePoint]] = {}
+    for point in counted:
+        by_count.setdefault(getattr(point, what), []).append(point)
+    return "; ".join(
+        f"{count} at {depths_text(point.depth for point in several)}"
+        for count, several in sorted(by_count.items())
+    )

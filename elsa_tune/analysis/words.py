@@ -1,0 +1,80 @@
+"""How numbers and depths are written in the sentences that go with an answer.
+
+It must not decide anything: qualities are fractions on the way in and x 100 with one decimal on
+the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elsa_tune.specs.freeze import FreezeDepth
+
+METRIC_WORDS = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "f1_macro": "macro F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+
+
+def points(quality: float | None) -> str:
+    """A quality as a table prints it: .908 is `90.8`; `-` where there is none."""
+    if quality is None:
+        return "-"
+    text = f"{100 * quality:.1f}"
+    return "0.0" if text == "-0.0" else text
+
+
+def percent(share: float | None) -> str:
+    """A share: .946 is `94.6 %`; `-` where there is none."""
+    return "-" if share is None else f"{points(share)} %"
+
+
+def spread(quality: float | None, std: float | None) -> str:
+    """`90.8 ± 0.3`, or the mean alone."""
+    return points(quality) if std is None else f"{points(quality)} ± {points(std)}"
+
+
+def rate_text(learning_rate: float | None) -> str:
+    """`3e-05`, or `not named`."""
+    return "not named" if learning_rate is None else f"{learning_rate:g}"
+
+
+def metric_text(metric: str | None) -> str:
+    """The metric in words; `quality` where it is not named."""
+    return "quality" if metric is None else METRIC_WORDS.get(metric, metric)
+
+
+def target_text(target: float) -> str:
+    """`90 %`, or with as many decimals as it has."""
+    return f"{100 * target:.6g} %"
+
+
+def layers_text(count: int) -> str:
+    """`1 layer`, `3 layers`."""
+    return f"{count} layer" if count == 1 else f"{count} layers"
+
+
+def depths_text(depths: Iterable[FreezeDepth]) -> str:
+    """`the full model`, `embeddings-only`, `N = 9`, or `N = 6, 7, 10`."""
+    names = []
+    numbers = []
+    for depth in depths:
+        if depth.is_full_model:
+            names.append("the full model")
+        elif depth.is_embeddings_only:
+            names.append("embeddings-only")
+        else:
+            numbers.append(str(depth.frozen_layers))
+    if numbers:
+        names.append(f"N = {', '.join(numbers)}")
+    return " and ".join(names)
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    items = list(names)
+    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)

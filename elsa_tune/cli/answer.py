@@ -1,0 +1,206 @@
+"""`operating-point` and `curve`: ask what is recorded, or a results table, and print the answer.
+
+It must not compute or lay out anything itself; analysis answers, `answer_tables` prints.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elsa_tune.cli.answer_rows import Query, find_rows, read_tasks, read_train_sizes
+from elsa_tune.errors import NoAnswerError, UsageError
+
+if TYPE_CHECKING:
+    from elsa_tune.analysis.answer import Answer
+    from elsa_tune.specs.result import ResultRow
+
+
+class Format(enum.StrEnum):
+    """How results are printed to stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class Scale(enum.StrEnum):
+    """What the qualities of a results table are."""
+
+    FRACTION = "fraction"
+    PERCENT = "percent"
+
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="A model's name; every model of a table if left out.")
+]
+TaskOption = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="A task, or 'all'; repeatable; every task of a table if left out."),
+]
+TrainSizeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--train-size", metavar="K", help="Examples, 'full' or 'all'; where several are recorded."
+    ),
+]
+SearchOption = Annotated[
+    str | None, typer.Option("--search", metavar="NAME", help="The results of this search only.")
+]
+FromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="FILE", help="A results table (CSV) or a search's journal.jsonl."
+    ),
+]
+ScaleOption = Annotated[Scale, typer.Option("--scale", help="Of the qualities in a results table.")]
+TrackingOption = Annotated[
+    str | None, typer.Option("--tracking-uri", metavar="URI", help="The MLflow store to read.")
+]
+StorageOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--storage-path", metavar="PATH", help="Read the searches' journals here, not MLflow."
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+
+
+def operating_point(
+    model: ModelOption = None,
+    task: TaskOption = None,
+    target: Annotated[
+        float, typer.Option("--target", help="Share of the full model's quality to keep.")
+    ] = 0.9,
+    exclude_task: Annotated[
+        list[str] | None,
+        typer.Option("--exclude-task", help="Leave out of the joint answer; repeatable."),
+    ] = None,
+    train_size: TrainSizeOption = None,
+    search: SearchOption = None,
+    from_: FromOption = None,
+    scale: ScaleOption = Scale.FRACTION,
+    tracking_uri: TrackingOption = None,
+    storage_path: StorageOption = None,
+    format_: FormatOption = Format.TABLE,
+) -> None:
+    """How many of the last layers must be fine-tuned to keep the target.
+
+    Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
+    """
+    from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
+    from elsa_tune.analysis.answers import answer_curves, freeze_curves
+    from elsa_tune.analysis.target import check_target
+
+    check_target(target)
+    query = _query(model, task, train_size, search, from_, scale, tracking_uri, storage_path)
+    curves = freeze_curves(_rows(query, format_), train_sizes_apart=query.train_sizes_apart)
+    answers = answer_curves(curves, target, exclude_task or ())
+    if format_ is Format.JSON:
+        typer.echo(as_json([answer_object(answer) for answer in answers]))
+    elif format_ is Format.CSV:
+        typer.echo(answers_csv(answers), nl=False)
+    else:
+        from elsa_tune.cli.answer_tables import print_answers
+
+        print_answers(answers)
+    _require_an_answer(answers, told=format_ is Format.TABLE)
+
+
+def curve(
+    model: ModelOption = None,
+    task: TaskOption = None,
+    train_size: TrainSizeOption = None,
+    search: SearchOption = None,
+    from_: FromOption = None,
+    scale: ScaleOption = Scale.FRACTION,
+    tracking_uri: TrackingOption = None,
+    storage_path: StorageOption = None,
+    format_: FormatOption = Format.TABLE,
+) -> None:
+    """The freeze curve: quality against frozen layers.
+
+    Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
+    """
+    from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
+    from elsa_tune.analysis.answers import freeze_curves
+
+    query = _query(model, task, train_size, search, from_, scale, tracking_uri, storage_path)
+    curves = freeze_curves(_rows(query, format_), train_sizes_apart=query.train_sizes_apart)
+    if format_ is Format.JSON:
+        typer.echo(as_json([freeze_curve_object(found) for found in curves]))
+    elif format_ is Format.CSV:
+        typer.echo(curves_csv(curves), nl=False)
+    else:
+        from elsa_tune.cli.answer_tables import print_curves
+
+        print_curves(curves)
+    if not any(point.quality is not None for found in curves for point in found.points):
+        raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
+
+
+def _query(
+    model: str | None,
+    tasks: Sequence[str] | None,
+    train_sizes: Sequence[str] | None,
+    search: str | None,
+    table: Path | None,
+    scale: Scale,
+    tracking_uri: str | None,
+    storage_path: Path | None,
+) -> Query:
+    """Check the options against one another before anything is read."""
+    if table is None and search is None and (model is None or not tasks):
+        missing = "--model" if model is None else "--task (or --task all)"
+        raise UsageError(
+            f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
+            "results "
+            "table with --from FILE"
+        )
+    if table is not None and (tracking_uri is not None or storage_path is not None):
+        raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
+    if tracking_uri is not None and storage_path is not None:
+        raise UsageError(
+            "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
+        )
+    is_csv = table is not None and table.suffix != ".jsonl"
+    if scale is Scale.PERCENT and not is_csv:
+        raise UsageError("--scale percent is for a results table given with --from")
+    return Query(
+        model=model,
+        tasks=read_tasks(tasks or ()),
+        train_sizes=read_train_sizes(train_sizes or ()),
+        search=search,
+        table=table,
+        percent=scale is Scale.PERCENT,
+        tracking_uri=tracking_uri,
+        storage_path=storage_path,
+    )
+
+
+def _rows(query: Query, format_: Format) -> list[ResultRow]:
+    try:
+        return find_rows(query)
+    except NoAnswerError:
+        if format_ is Format.JSON:
+            # A reader of stdout gets valid JSON here too.
+            typer.echo("[]")
+        raise
+
+
+def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
+    if any(answer.is_answered for answer in answers):
+        return
+    if told and len(answers) == 1:
+        # The table says why, as its first sentence.
+        raise typer.Exit(NoAnswerError.exit_status)
+    reasons = "; ".join(
+        f"{answer.model} on {answer.task}: {answer.sentence}"
+        for answer in answers
+        if answer.decided_by is None
+    )
+    raise NoAnswerError(f"none of what was asked has an answer: {reasons}")

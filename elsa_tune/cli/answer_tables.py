@@ -1,0 +1,158 @@
+"""Answers and curves as a person reads them: the sentence first, then one line per depth.
+
+It must not decide anything; qualities are shown x 100 with one decimal, as the paper does.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from elsa_tune.analysis.answer import ALL_TASKS, Answer, OperatingPoint
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.groups import size_text
+from elsa_tune.analysis.words import listed, metric_text, percent, points, rate_text, spread
+from elsa_tune.specs.freeze import FreezeDepth
+
+RAW_MARK = "▶"
+CORRECTED_MARK = "▷"
+
+# Wide enough for any line when nobody's window has to hold it.
+PIPE_WIDTH = 200
+
+
+def print_answers(answers: Sequence[Answer], console: Console | None = None) -> None:
+    """Print every answer to stdout."""
+    console = console or _stdout()
+    for number, answer in enumerate(answers):
+        if number:
+            console.print()
+        print_answer(answer, console)
+
+
+def print_answer(answer: Answer, console: Console) -> None:
+    """One answer: heading, sentence, what it saves, curve, warnings."""
+    joint = answer.task == ALL_TASKS
+    task = "all tasks together" if joint else answer.task
+    _heading(console, answer.model, task, answer.metric, answer.train_size, answer.search)
+    console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
+    if answer.operating_point is not None and (saves := _saves(answer.operating_point)):
+        console.print(saves)
+    if answer.points:
+        _curve(console, answer.points, _marks(answer), joint=joint)
+    _warnings(console, answer.warnings)
+
+
+def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
+    """Print every curve to stdout."""
+    console = console or _stdout()
+    for number, curve in enumerate(curves):
+        if number:
+            console.print()
+        _heading(console, curve.model, curve.task, curve.metric, curve.train_size, curve.search)
+        _curve(console, curve.points, {}, joint=False)
+        if curve.chance is not None:
+            console.print(f"A constant answer has {points(curve.chance)}.")
+        _warnings(console, curve.warnings)
+
+
+def _stdout() -> Console:
+    """A console that wraps words at the terminal's width; without one it breaks no line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a sign shows a question mark rather than a traceback.
+        sys.stdout.reconfigure(errors="replace")
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=PIPE_WIDTH, soft_wrap=True)
+    return console
+
+
+def _heading(
+    console: Console,
+    model: str,
+    task: str,
+    metric: str | None,
+    train_size: int | None,
+    search: str | None,
+) -> None:
+    details = [
+        "" if metric is None else metric_text(metric),
+        size_text(train_size, "{:,} training examples"),
+        "" if search is None else f"search {search}",
+    ]
+    told = "; ".join(detail for detail in details if detail)
+    console.print(f"{model} on {task}" + (f" ({told})" if told else ""), style="dim")
+
+
+def _saves(found: OperatingPoint) -> str:
+    shares = {
+        "trained parameters": found.saves.trainable_parameters,
+        "training time": found.saves.train_seconds,
+        "peak memory": found.saves.peak_memory_mb,
+    }
+    told = [
+        f"{percent(share)} of the {what}" for what, share in shares.items() if share is not None
+    ]
+    if not told or found.depth.is_full_model:
+        return ""
+    return f"Saves {listed(told)}."
+
+
+def _marks(answer: Answer) -> dict[FreezeDepth, str]:
+    raw, corrected = answer.operating_point, answer.corrected_operating_point
+    marks = {} if corrected is None else {corrected.depth: CORRECTED_MARK}
+    return marks if raw is None else {**marks, raw.depth: RAW_MARK}
+
+
+def _curve(
+    console: Console, rows: Sequence[CurvePoint], marks: Mapping[FreezeDepth, str], *, joint: bool
+) -> None:
+    """One line per depth, and what the marks mean; a column that would be empty is left out."""
+    columns = {
+        "": [marks.get(point.depth, "") for point in rows],
+        "frozen": ["emb." if p.depth.is_embeddings_only else p.depth.label for p in rows],
+        "tuned": [str(point.fine_tuned_layers) for point in rows],
+        "quality": [spread(point.quality, point.std) for point in rows],
+        "least kept" if joint else "kept": [percent(point.retention) for point in rows],
+        "corrected": [percent(point.corrected_retention) for point in rows],
+        "rate": ["-" if p.learning_rate is None else rate_text(p.learning_rate) for p in rows],
+        "seeds": [str(point.seeds) for point in rows],
+        "failed": [str(point.failed_seeds or "") for point in rows],
+        "tries": [str(point.explored or "") for point in rows],
+        "stopped": [str(point.stopped_early or "") for point in rows],
+    }
+    columns = {name: cells for name, cells in columns.items() if set(cells) - {"", "-"}}
+    width = sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items())
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2 if width <= console.width else 1, 0, 0),
+        header_style="dim",
+    )
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for point, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
+        table.add_row(*cells, style="bold" if marks.get(point.depth) == RAW_MARK else None)
+    console.print(table)
+    if CORRECTED_MARK in marks.values():
+        console.print(
+            f"{RAW_MARK} operating point  {CORRECTED_MARK} corrected for chance", style="dim"
+        )
+    elif marks:
+        console.print(f"{RAW_MARK} operating point", style="dim")
+
+
+def _warnings(console: Console, warnings: Sequence[str]) -> None:
+    if console.soft_wrap:
+        for warning in warnings:
+            console.print(f"! {warning}")
+        return
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for warning in warnings:
+        table.add_row(Text("!", style="yellow"), Text(warning))
+    console.print(table)

@@ -1,0 +1,61 @@
+"""The command line's table of contents: every command, and the one place that turns errors into
+exit statuses.
+
+It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from elsa_tune import __version__
+from elsa_tune.cli import answer, models, search, searches, spaces, tasks, trial
+from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
+
+app = typer.Typer(
+    name="elsa-tune",
+    help="How many of an encoder's last layers must be fine-tuned to keep 90 % of its quality?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("search")(search.search)
+app.command("resume")(search.resume)
+app.command("searches")(searches.searches)
+app.command("operating-point")(answer.operating_point)
+app.command("curve")(answer.curve)
+app.command("trial")(trial.trial)
+app.command("models")(models.models)
+app.command("tasks")(tasks.tasks)
+app.command("spaces")(spaces.spaces)
+app.command("ui")(searches.ui)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"elsa-tune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
+    try:
+        app()
+    except ElsaTuneError as error:
+        print(f"elsa-tune: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print("elsa-tune: interrupted", file=sys.stderr)
+        sys.exit(InterruptedSearchError.exit_status)

@@ -1,0 +1,84 @@
+"""From the command line's words to checked values: model, task, space and recipe, in one place for
+every command.
+
+Heavy imports (transformers, for the model's configuration) happen inside, after the cheap checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elsa_tune.errors import SpaceError, UsageError
+from elsa_tune.specs.model import ModelFacts, ModelSpec, resolve_model
+from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Recipe
+
+if TYPE_CHECKING:
+    from elsa_tune.specs.space import Space
+
+DEFAULT_SPACE = "joint"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a search or a trial is asked to do, checked against the model's configuration."""
+
+    model: ModelSpec
+    facts: ModelFacts
+    task: TaskSpec
+    space: Space
+    space_name: str
+    recipe: Recipe
+
+
+def read_inputs(
+    model: str,
+    task: str,
+    *,
+    space: str = DEFAULT_SPACE,
+    overrides: Sequence[str] = (),
+    data_dir: str | None = None,
+    metric: str | None = None,
+) -> Inputs:
+    """Check everything that can be checked without data or weights; raises UsageErrors, cheapest
+    first.
+    """
+    from elsa_tune.specs.space import load_space
+
+    wanted = load_space(space, overrides)
+    model_spec = resolve_model(model, wanted.revision)
+    asked_metric = metric or (wanted.metric.value if wanted.metric else None)
+    task_spec = resolve_task(task, data_dir=data_dir, metric=asked_metric)
+
+    from elsa_tune.training.encoder import facts, max_positions
+
+    known = facts(model_spec)
+    recipe = wanted.recipe(known.default_epochs)
+    positions = max_positions(model_spec)
+    if positions is not None and recipe.max_length > positions:
+        raise SpaceError(
+            f"max_length is {recipe.max_length}, but {model} has {positions} positions; "
+            f"it must be 8..{positions}"
+        )
+    return Inputs(
+        model=model_spec,
+        facts=known,
+        task=task_spec,
+        space=wanted,
+        space_name=space,
+        recipe=recipe,
+    )
+
+
+def read_duration(text: str) -> float:
+    """`90`, `90s`, `30m`, `2h`, `1d` in seconds, above 0."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--max-time {text}: write a time above 0 such as 90s, 30m, 2h or 1d")
+    return float(match[1]) * _SECONDS[match[2]]

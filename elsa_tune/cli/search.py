@@ -1,0 +1,194 @@
+"""`elsa-tune search` and `elsa-tune resume`: from options to a checked request, and from its end to
+the answer.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, StorageError
+
+if TYPE_CHECKING:
+    from elsa_tune.cli.inputs import Inputs
+    from elsa_tune.search.launch import Finished, Request
+
+
+def search(
+    model: Annotated[
+        str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
+    ],
+    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")],
+    space: Annotated[
+        str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
+    ] = "joint",
+    name: Annotated[
+        str | None, typer.Option(help="The search's name; by default model, task and time.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Exploring trials in all, shared equally by the depths.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
+    train_size: Annotated[
+        int | None, typer.Option(help="Train on a stratified, nested subset of so many examples.")
+    ] = None,
+    max_time: Annotated[
+        str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
+    ] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Local GLUE folder in the official layout.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
+    tracking_uri: TrackingUri = None,
+    storage_path: StoragePath = None,
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster: `auto` or HOST:PORT.")
+    ] = None,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(help="GPUs per trial; fractions share one. Default: 1 if any.")
+    ] = None,
+    cpus_per_trial: Annotated[
+        float | None, typer.Option(help="CPUs, and so threads, per trial.")
+    ] = None,
+    settings: Settings = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
+    ] = False,
+) -> None:
+    """Search: explore learning rates at every depth, measure the best ones, name the operating
+    point.
+    """
+    from elsa_tune.cli.inputs import read_duration, read_inputs
+    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+
+    overrides = list(settings or [])
+    if train_size is not None:
+        overrides.append(f"train_size={train_size}")
+    seconds = None if max_time is None else read_duration(max_time)
+    places = StorePaths(Path.cwd())
+    storage = Path(storage_path).absolute() if storage_path else places.storage
+    uri = places.tracking_uri(tracking_uri)
+    if name is not None:
+        SearchPaths(storage, name)  # raises for a name that is no name
+    inputs = read_inputs(
+        model, task, space=space, overrides=overrides, data_dir=data_dir, metric=metric
+    )
+
+    from elsa_tune.search.launch import Request, start
+
+    request = Request(
+        name=name or _default_name(inputs),
+        model=inputs.model,
+        layers=inputs.facts.layers,
+        task=inputs.task,
+        recipe=inputs.recipe,
+        space=inputs.space,
+        space_name=space,
+        storage=storage,
+        tracking_uri=uri,
+        trials=trials,
+        seeds=seeds,
+        max_time=seconds,
+        address=address,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+    )
+    if dry_run:
+        _print_plan(request)
+        return
+    _say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
+    _conclude(start(request, _say))
+
+
+def resume(
+    name: Annotated[
+        str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
+    ],
+    max_time: Annotated[
+        str | None, typer.Option(help="Time for this session, e.g. 2h; default: as at the start.")
+    ] = None,
+    storage_path: StoragePath = None,
+) -> None:
+    """Go on with a search after Ctrl-C, a crash or a kill; what is finished is kept."""
+    from elsa_tune.cli.inputs import read_duration
+    from elsa_tune.tracking.paths import StorePaths, find_search
+
+    seconds = None if max_time is None else read_duration(max_time)
+    storage = Path(storage_path).absolute() if storage_path else StorePaths(Path.cwd()).storage
+    paths = find_search(storage, name)
+    if not paths.specification.exists():
+        raise StorageError(
+            f"search '{name}' has no specification ({paths.specification}); it cannot be resumed"
+        )
+
+    from elsa_tune.search.launch import resume as go_on
+
+    _conclude(go_on(paths, _say, seconds))
+
+
+def _default_name(inputs: Inputs) -> str:
+    """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
+    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime("%Y%m%d-%H%M%S"))
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-._")
+
+
+def _print_plan(request: Request) -> None:
+    from elsa_tune.search.launch import plan, sizes
+
+    train, evaluation = sizes(request.task, request.recipe)
+    cost = plan(request, train, evaluation)
+    depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
+    lines = (
+        ("model", f"{request.model.name} ({request.layers} layers)"),
+        ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
+        ("depths", f"{depths} frozen layers"),
+        ("exploring", f"{cost.exploring_trials} trials"),
+        ("measuring", f"{cost.measuring_trials} trials"),
+        ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
+        ("steps", f"{cost.steps:,} at most ({cost.steps_per_trial:,} per trial)"),
+        ("disk", f"about {cost.disk_mb:.0f} MB"),
+        ("would be at", str(request.storage / request.name)),
+    )
+    for label, value in lines:
+        typer.echo(f"{label:<12} {value}")
+
+
+def _conclude(finished: Finished) -> None:
+    """Print the answer (stdout), where the record is and what to type next (stderr); then the exit
+    status.
+    """
+    from elsa_tune.cli.answer_tables import print_answers
+    from elsa_tune.tracking.records import SearchStatus
+
+    name = finished.spec.name
+    if finished.message:
+        _say(f"search '{name}': {finished.message}")
+    if finished.answers:
+        print_answers(finished.answers)
+    if finished.unsent:
+        _say(
+            f"{finished.unsent} records did not reach MLflow at {finished.spec.tracking_uri}; "
+            "they are in "
+            f"the journal, and `elsa-tune resume {name}` sends them"
+        )
+    _say(f"journal: {finished.paths.journal}")
+    _say(f"MLflow:  {finished.spec.tracking_uri} (`elsa-tune ui` shows it)")
+    if finished.status is SearchStatus.INTERRUPTED:
+        raise InterruptedSearchError(f"interrupted; go on by `elsa-tune resume {name}`")
+    if finished.status is SearchStatus.TIME_UP:
+        _say(f"next: `elsa-tune resume {name}` carries out the rest of the plan")
+    elif finished.answers:
+        _say(f"next: `elsa-tune operating-point --search {name} --format json`")
+    if not any(answer.operating_point for answer in finished.answers):
+        reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
+        raise NoAnswerError(" ".join(reasons))
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,92 @@
+"""`elsa-tune trial`: one trial without Ray, for debugging; a line per evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+
+def trial(
+    model: Annotated[str, typer.Option(help="Short name, local folder or hub id.")],
+    task: Annotated[str, typer.Option(help="Task name or YAML file.")],
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate, above 0 and up to 1.")],
+    frozen_layers: Annotated[
+        str, typer.Option(help="N: 0 (nothing frozen) .. L, or `embeddings`.")
+    ] = "0",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
+    train_size: Annotated[
+        int | None, typer.Option(help="Train on a stratified subset of so many examples.")
+    ] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Local GLUE folder in the official layout.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any recipe field, e.g. epochs=6."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads; all cores by default.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--format", help="`lines`, or `json`: one object per evaluation.")
+    ] = "lines",
+) -> None:
+    """Run one trial here, without Ray or MLflow, and print each evaluation."""
+    from elsa_tune.cli.inputs import read_inputs
+    from elsa_tune.errors import UsageError
+    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.trial import TrialSpec, canonical_rate, trial_quality
+
+    if output not in ("lines", "json"):
+        raise UsageError(f"--format {output}: it must be lines or json")
+    rate = canonical_rate(learning_rate)
+    depth = FreezeDepth.of(frozen_layers)
+    overrides = list(settings or [])
+    if train_size is not None:
+        overrides.append(f"train_size={train_size}")
+    inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)
+    spec = TrialSpec(
+        model=inputs.model,
+        task=inputs.task,
+        recipe=inputs.recipe,
+        depth=depth.check(inputs.facts.layers),
+        learning_rate=rate,
+        seed=seed,
+    )
+
+    import torch
+
+    from elsa_tune.training.loop import train
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    notes: set[str] = set()
+    qualities = []
+    for result in train(spec):
+        for note in result.notes:
+            if note not in notes:
+                notes.add(note)
+                print(f"note: {note}", file=sys.stderr)
+        qualities.append(result.quality)
+        if output == "json":
+            typer.echo(json.dumps(dataclasses.asdict(result)))
+            continue
+        scores = "  ".join(f"{name} {100 * value:.1f}" for name, value in result.metrics.items())
+        typer.echo(
+            f"epoch {result.epoch:g}/{spec.recipe.epochs}  step {result.step}/{result.steps}  "
+            f"{scores}  "
+            f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
+            f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
+        )
+    quality = trial_quality(spec.recipe.selection, qualities)
+    print(
+        f"{spec.key}: {inputs.task.metric.value} {100 * quality:.1f} "
+        f"(a constant answer scores {100 * result.chance:.1f}); "
+        f"{result.trainable_parameters:,} parameters trained, {result.precision}",
+        file=sys.stderr,
+    )

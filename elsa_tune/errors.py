@@ -1,0 +1,97 @@
+"""The error tree: every failure a user can meet, with the exit status the command line gives it.
+
+::
+
+    ElsaTuneError                     1  the base; only subclasses are raised
+    ├── UsageError                    2  bad usage or bad input, found before any work starts
+    │   ├── UnknownNameError          2  a model, task, field or search that is not known (nearest
+    name suggested) │   ├── ModelError                2  weights or configuration missing, or an
+    architecture we cannot freeze │   ├── DataError                 2  a file, split, column or
+    label that is not what the task says │   ├── SpaceError                2  a search space or
+    setting with an impossible value │   ├── ResultsError              2  a results table that
+    cannot be read, or results that must not be pooled │   ├── StorageError              2  a place
+    that cannot be written, or a name that is taken │   └── TrackingError             2  an MLflow
+    store that does not answer ├── RunError                      1  the work itself failed
+    │   └── DivergedError             1  a trial whose loss or metric stopped being finite
+    ├── NoAnswerError                 3  none of what was asked has an answer in these results
+    └── InterruptedSearchError      130  Ctrl-C or SIGTERM; everything is saved
+
+A message is one or two sentences: what was asked, what came, what to do.
+This module knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ElsaTuneError(Exception):
+    """Base of every error raised on purpose; `exit_status` is the command line's."""
+
+    exit_status = 1
+
+
+class UsageError(ElsaTuneError):
+    """Bad usage or bad input, found before any work starts."""
+
+    exit_status = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that is not known."""
+
+    @classmethod
+    def among(
+        cls, what: str, name: str, known: Iterable[str], hint: str = ""
+    ) -> UnknownNameError:
+        """Build the sentence "unknown WHAT 'NAME'; did you mean ...?" from the known names."""
+        names = sorted(known)
+        close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+        nearest = f"did you mean '{close[0]}'? " if close else ""
+        tail = f" {hint}" if hint else ""
+        return cls(f"unknown {what} '{name}': {nearest}known: {', '.join(names)}.{tail}")
+
+
+class ModelError(UsageError):
+    """Weights or configuration missing, or an architecture whose layers cannot be frozen."""
+
+
+class DataError(UsageError):
+    """A file, split, column or label that is not what the task says."""
+
+
+class SpaceError(UsageError):
+    """A search space or a setting with an impossible value."""
+
+
+class ResultsError(UsageError):
+    """A results table that cannot be read, or results that must not be pooled."""
+
+
+class StorageError(UsageError):
+    """A place that cannot be written, or a search name that is taken."""
+
+
+class TrackingError(UsageError):
+    """An MLflow store that does not answer."""
+
+
+class RunError(ElsaTuneError):
+    """The work itself failed."""
+
+
+class DivergedError(RunError):
+    """A trial whose loss or metric stopped being finite."""
+
+
+class NoAnswerError(ElsaTuneError):
+    """None of what was asked has an answer in these results."""
+
+    exit_status = 3
+
+
+class InterruptedSearchError(ElsaTuneError):
+    """Ctrl-C or SIGTERM; everything is saved and `elsa-tune resume` goes on."""
+
+    exit_status = 130

@@ -1,0 +1,229 @@
+"""What a person sees while a search runs: one live table on a terminal, plain lines elsewhere, on
+stderr.
+
+It must not know Ray; it draws what the record says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from elsa_tune.search.plan import KnownTrial
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialStatus, trial_quality
+
+# Drawing asks for the whole state; more often than this nobody could read it.
+REFRESH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthLine:
+    """One row of the table: counts of trials at a depth, and the best of it so far."""
+
+    depth: FreezeDepth
+    done: int
+    running: int
+    stopped: int
+    failed: int
+    planned: int
+    best: float | None
+    best_rate: float | None
+    measured: float | None
+
+
+def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
+    """The rows, shallowest depth first. `measured`: the mean over completed measuring trials."""
+    lines = []
+    for depth in spec.depths:
+        here = [one for one in known if one.trial.depth == depth]
+        completed = [one for one in here if one.status is TrialStatus.COMPLETED]
+        qualities = [(_quality(spec, one), one.trial.learning_rate) for one in completed]
+        best = max(qualities, default=(None, None), key=lambda pair: pair[0] or 0.0)
+        measured = [_quality(spec, one) for one in completed if one.trial.phase is Phase.MEASURE]
+        lines.append(
+            DepthLine(
+                depth=depth,
+                done=len(completed),
+                running=_count(here, TrialStatus.RUNNING),
+                stopped=_count(here, TrialStatus.STOPPED_EARLY),
+                failed=_count(here, TrialStatus.FAILED, TrialStatus.DIVERGED),
+                planned=spec.seeds + (spec.tries if depth in spec.explored else 0),
+                best=best[0],
+                best_rate=best[1],
+                measured=sum(measured) / len(measured) if measured else None,
+            )
+        )
+    return lines
+
+
+def seconds_left(
+    spec: SearchSpec, known: Sequence[KnownTrial], elapsed: float, now_done: int
+) -> float | None:
+    """Time to the end at the pace so far, ASHA's stops not counted on; None before any evaluation.
+
+    now_done: evaluations that were reported since `elapsed` began to count.
+    """
+    if now_done == 0:
+        return None
+    planned = (spec.exploring_trials + spec.measuring_trials) * spec.recipe.evaluations
+    spent = 0
+    for one in known:
+        # Whatever a finished trial did not use is not to come any more.
+        spent += spec.recipe.evaluations if one.status.is_final else len(one.qualities)
+    return max(0, planned - spent) * elapsed / now_done
+
+
+def duration(seconds: float) -> str:
+    """`48 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class Board:
+    """Shows a search's progress between `with` and its end.
+
+    known: gives the trials so far. provisional: gives the answer so far in a line, or None.
+    """
+
+    def __init__(
+        self,
+        spec: SearchSpec,
+        known: Callable[[], Sequence[KnownTrial]],
+        provisional: Callable[[], str | None],
+        console: Console | None = None,
+    ) -> None:
+        self._spec = spec
+        self._known = known
+        self._provisional = provisional
+        self._console = console or Console(stderr=True)
+        self._live: Live | None = None
+        self._phase = ""
+        self._started = time.monotonic()
+        self._drawn = 0.0
+        self._said: dict[str, str] = {}
+        self._before = self._evaluations(known())
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._draw()
+            self._live.stop()
+            self._live = None
+
+    def phase(self, name: str) -> None:
+        """A new phase begins."""
+        self._phase = name
+        if self._live is None:
+            self.say(name)
+        else:
+            self._draw()
+
+    def say(self, message: str) -> None:
+        """A line that stays, above the table where there is one."""
+        self._console.print(Text(message), soft_wrap=True)
+
+    def changed(self, key: str) -> None:
+        """Something was recorded of this trial."""
+        if self._live is not None:
+            if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+                self._draw()
+            return
+        known = self._known()
+        for one in known:
+            if one.trial.key == key and one.status is not TrialStatus.RUNNING:
+                line = self._line(one, known)
+                if self._said.get(key) != line:
+                    self._said[key] = line
+                    self.say(line)
+
+    def _line(self, one: KnownTrial, known: Sequence[KnownTrial]) -> str:
+        quality = f"{100 * _quality(self._spec, one):.1f}" if one.qualities else "no result"
+        total = self._spec.exploring_trials + self._spec.measuring_trials
+        ended = sum(other.status.is_final for other in known)
+        left = self._left(known)
+        return (
+            f"[{ended}/{total}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {quality}"
+            f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
+            + (f", about {duration(left)} left" if left else "")
+        )
+
+    def _left(self, known: Sequence[KnownTrial]) -> float | None:
+        return seconds_left(
+            self._spec,
+            known,
+            time.monotonic() - self._started,
+            self._evaluations(known) - self._before,
+        )
+
+    @staticmethod
+    def _evaluations(known: Iterable[KnownTrial]) -> int:
+        return sum(len(one.qualities) for one in known)
+
+    def _draw(self) -> None:
+        if self._live is None:
+            return
+        self._drawn = time.monotonic()
+        known = self._known()
+        spec = self._spec
+        table = Table(
+            title=f"{spec.name}: {spec.model.name} on {spec.task.name}", title_style="bold"
+        )
+        for name in ("frozen", "tuned", "done", "running", "stopped", "failed", "best", "at rate"):
+            table.add_column(name, justify="right")
+        table.add_column(f"measured {spec.task.metric.value}", justify="right")
+        for line in depth_lines(spec, known):
+            table.add_row(
+                line.depth.label,
+                str(line.depth.fine_tuned_layers(spec.layers)),
+                f"{line.done}/{line.planned}",
+                str(line.running or ""),
+                str(line.stopped or ""),
+                str(line.failed or ""),
+                _percent(line.best),
+                f"{line.best_rate:g}" if line.best_rate is not None else "",
+                _percent(line.measured),
+            )
+        left = self._left(known)
+        clock = f"{self._phase}   {duration(time.monotonic() - self._started)} elapsed"
+        if left is not None:
+            clock += f", about {duration(left)} left"
+        lines = [Text(clock)]
+        if (sentence := self._provisional()) is not None:
+            lines.append(Text(f"so far: {sentence}", style="italic"))
+        self._live.update(Group(table, *lines), refresh=True)
+
+
+def _quality(spec: SearchSpec, one: KnownTrial) -> float:
+    return trial_quality(spec.recipe.selection, one.qualities) if one.qualities else 0.0
+
+
+def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:
+    return sum(one.status in statuses for one in trials)
+
+
+def _percent(quality: float | None) -> str:
+    return "" if quality is None else f"{100 * quality:.1f}"

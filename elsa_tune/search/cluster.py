@@ -1,0 +1,124 @@
+"""Where trials run: Ray on this machine, or a running cluster; found, checked, and left as it was.
+
+It must not know what a trial is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elsa_tune.errors import UsageError
+from elsa_tune.specs.search import Resources
+
+CONNECT_SECONDS = 5.0
+DEFAULT_PORT = 6379
+
+# Ray reads these when it is imported or started; the reasons stand beside them.
+_ENVIRONMENT = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal and MLflow are the record
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `search.run` stops a search itself, for SIGTERM too
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What the cluster has in all: CPUs, GPUs, nodes."""
+
+    cpus: float
+    gpus: float
+    nodes: int
+
+    def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
+        """One trial's share: what was asked for, else a GPU where there is one and half a node's
+        CPUs.
+
+        Raises UsageError when no node could ever run such a trial.
+        """
+        gpus = gpus_per_trial if gpus_per_trial is not None else (1.0 if self.gpus >= 1 else 0.0)
+        if cpus_per_trial is not None:
+            cpus = cpus_per_trial
+        elif gpus > 0:
+            cpus = max(1.0, min(4.0, self.cpus * gpus // max(1.0, self.gpus)))
+        else:
+            cpus = max(1.0, self.cpus / self.nodes // 2)
+        for name, wanted, there in (("CPUs", cpus, self.cpus), ("GPUs", gpus, self.gpus)):
+            if wanted < 0 or wanted > there:
+                raise UsageError(
+                    f"{wanted:g} {name} per trial were asked for, but Ray has {there:g} in all; "
+                    f"lower --{name[:-1].lower()}s-per-trial"
+                )
+        return Resources(cpus=cpus, gpus=gpus)
+
+    def concurrent(self, resources: Resources) -> int:
+        """How many trials run side by side."""
+        by_cpu = self.cpus / resources.cpus if resources.cpus else float("inf")
+        by_gpu = self.gpus / resources.gpus if resources.gpus else float("inf")
+        return max(1, int(min(by_cpu, by_gpu) + 1e-9))
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None) -> Iterator[Capacity]:
+    """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT.
+
+    Raises UsageError within seconds when nothing answers there.
+    """
+    os.environ.update(_ENVIRONMENT)
+    import ray
+
+    if ray.is_initialized():
+        raise UsageError(
+            "Ray is already running in this process; a search starts and stops its own"
+        )
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # Ray warns of its own coming changes; its user is us, not whoever runs a search.
+            warnings.simplefilter("ignore")
+            if address is None:
+                ray.init(
+                    num_cpus=os.cpu_count(),
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+            else:
+                _knock(address)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"no Ray cluster answers at --address {address}: {error}; start one with `ray start "
+            "--head`, "
+            "or leave --address out to run on this machine"
+        ) from error
+    try:
+        total = ray.cluster_resources()
+        alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        yield Capacity(
+            cpus=total.get("CPU", 0.0), gpus=total.get("GPU", 0.0), nodes=max(1, len(alive))
+        )
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Try the port first: Ray itself would wait for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host:
+        host, port = address, str(DEFAULT_PORT)
+    if not port.isdigit():
+        raise ValueError(f"'{address}' is not HOST:PORT")
+    with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
+        pass

@@ -1,0 +1,131 @@
+"""The driver's one pen: every record goes to the journal first, then to MLflow's thread, then to
+the board.
+
+It must not know Ray. Nothing here raises: a trial is never lost because its record could not be
+kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from elsa_tune.errors import ElsaTuneError
+from elsa_tune.search.plan import KnownTrial
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.records import Record, Scalar
+from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.state import SearchState, TrialState
+
+
+class SearchRecord:
+    """What this driver knows of the search, and where it writes what it learns."""
+
+    def __init__(
+        self,
+        spec: SearchSpec,
+        paths: SearchPaths,
+        journal: Journal,
+        forwarder: Forwarder,
+        earlier: list[Record],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.spec = spec
+        self.paths = paths
+        self._journal = journal
+        self._forwarder = forwarder
+        self._records = list(earlier)
+        self._warn = warn
+        self._warned: set[str] = set()
+
+    def write(self, record: Record) -> None:
+        """Keep one record; a full disk or a silent MLflow is said once and survived."""
+        stamped = self._journal.stamp(record)
+        self._records.append(stamped)
+        try:
+            self._journal.append(stamped)
+        except ElsaTuneError as error:
+            self._warn_once("journal", f"{error}; the search goes on")
+        self._forwarder.offer(stamped)
+
+    def state(self) -> SearchState:
+        """Everything so far, earlier sessions included."""
+        return SearchState.replay(self._records)
+
+    def rows(self) -> list[ResultRow]:
+        """The results so far, as `analysis` takes them."""
+        return rows_of(self.state())
+
+    def known_trials(self) -> tuple[KnownTrial, ...]:
+        """Every trial started so far, in the order in which they first started."""
+        return tuple(known_trial(self.spec, trial) for trial in self.state().trials.values())
+
+    def keep_predictions(self, key: str, predictions: np.ndarray) -> str | None:
+        """Write a trial's predictions [E] beside the journal; returns the path relative to the
+        search.
+        """
+        file = self.paths.predictions / f"{key}.npz"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            aside = file.with_suffix(".tmp.npz")
+            np.savez_compressed(aside, predictions=predictions)
+            aside.replace(file)
+        except OSError as error:
+            self._warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
+            return None
+        return str(file.relative_to(self.paths.folder))
+
+    def _warn_once(self, what: str, message: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            self._warn(message)
+
+
+def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
+    """The plan's view of a recorded trial."""
+    depth = FreezeDepth(
+        int(state.params["frozen_layers"] or 0), bool(state.params["embeddings_frozen"])
+    )
+    rate, seed = state.params["learning_rate"], state.params["seed"]
+    assert isinstance(rate, float) and isinstance(seed, int)
+    return KnownTrial(
+        trial=spec.trial(Phase(str(state.params["phase"])), depth, rate, seed),
+        status=state.status,
+        qualities=tuple(report.metrics["quality"] for report in state.reports),
+        attempt=state.attempt,
+    )
+
+
+def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
+    """What MLflow shows of a trial as its parameters (DESIGN section 4)."""
+    recipe = {
+        name: getattr(value, "value", value)
+        for name, value in dataclasses.asdict(trial.recipe).items()
+    }
+    # Without a subset the training set's own size says more than "none".
+    recipe["train_size"] = recipe["train_size"] or spec.train_examples
+    return {
+        "model": trial.model.name,
+        "task": trial.task.name,
+        "phase": trial.phase.value,
+        "learning_rate": trial.learning_rate,
+        "frozen_layers": trial.depth.frozen_layers,
+        "embeddings_frozen": trial.depth.embeddings_frozen,
+        "fine_tuned_layers": trial.depth.fine_tuned_layers(spec.layers),
+        "layers": spec.layers,
+        "seed": trial.seed,
+        "metric": trial.task.metric.value,
+        "chance": spec.chance,
+        "evaluation_examples": spec.evaluation_examples,
+        "search": spec.name,
+        **recipe,
+        "comparison": spec.comparison,
+    }

@@ -1,0 +1,248 @@
+"""A search from its first trial to its last: explore, choose each depth's rate, measure.
+
+Fresh and resumed searches go the same way: what is left to do follows from the specification and
+the journal. The only places that speak Ray Tune are here, `trainable`, `recorder` and
+`early_stopping`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from ray import tune
+from ray.tune.search.optuna import OptunaSearch
+
+from elsa_tune.errors import RunError
+from elsa_tune.search.board import Board
+from elsa_tune.search.early_stopping import QUALITY, PerDepthAsha
+from elsa_tune.search.plan import (
+    KnownTrial,
+    best_rates,
+    exploring_share,
+    exploring_slots,
+    measuring_trials,
+    tried,
+)
+from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.recorder import Recorder
+from elsa_tune.search.sampler import PlannedDepthSampler, Slot, distributions, settings
+from elsa_tune.search.stopping import Interruption, SearchStopper
+from elsa_tune.search.trainable import PHASE, POINT, SEED, Mailbox, Work, config_of, run_trial
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tracking.records import Decision, SearchStatus
+from elsa_tune.training.tokens import TaskData
+
+RATES = "learning_rates"
+# A trial that failed (a lost node, a full disk) is given one more try before the search goes on
+# without it.
+ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a search's session ended, in a status and a sentence."""
+
+    status: SearchStatus
+    message: str = ""
+
+
+class SearchRun:
+    """One session of a search, on a Ray that is already up."""
+
+    def __init__(
+        self,
+        spec: SearchSpec,
+        data: TaskData,
+        record: SearchRecord,
+        board: Board,
+        interruption: Interruption,
+    ) -> None:
+        self._spec = spec
+        self._record = record
+        self._board = board
+        self._interruption = interruption
+        self._started = time.monotonic()
+        self._tuners = 0
+        mailbox = Mailbox.remote()  # type: ignore[attr-defined]
+        self._mailbox = mailbox
+        self._work = Work(spec=spec, data=data, mailbox=mailbox)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def run(self) -> Outcome:
+        """Do what is left of the plan; every way out leaves each trial with a status."""
+        rates = self._decided_rates()
+        if rates is None:
+            self._explore()
+            if self._interruption.requested:
+                return self._outcome()
+            rates = self._decide_rates()
+        self._measure(rates)
+        return self._outcome(rates)
+
+    # ---- exploring
+    # ---------------------------------------------------------------------------------------
+
+    def _explore(self) -> None:
+        spec = self._spec
+        if not spec.explored:
+            return
+        self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
+        share = exploring_share(spec)
+        deadline = None if spec.max_time is None else self._started + share * spec.max_time
+        for _ in range(ROUNDS):
+            known = self._record.known_trials()
+            slots = exploring_slots(spec, known)
+            if not slots or self._is_over(deadline):
+                return
+            self._board.phase(f"exploring: {len(slots)} trials over {len(spec.explored)} depths")
+            self._explore_round(slots, known, deadline)
+            self._refuse_if_nothing_works()
+
+    def _explore_round(
+        self, slots: Sequence[Slot], known: Sequence[KnownTrial], deadline: float | None
+    ) -> None:
+        spec = self._spec
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations)
+        for one in known:
+            if one.trial.phase is Phase.EXPLORE and one.status.is_final:
+                scheduler.replay(one.trial.key, one.trial.depth.label, one.qualities)
+        sampler = PlannedDepthSampler(
+            slots, spec.rates, spec.sampler, spec.seed, spec.recipe.evaluations, tried(known)
+        )
+        searcher = OptunaSearch(
+            space=distributions(spec.explored, spec.rates),
+            metric=QUALITY,
+            mode="max",
+            sampler=sampler,
+            study_name=f"{spec.name}-{self._tuners}",
+        )
+        self._fit(
+            {PHASE: Phase.EXPLORE.value, SEED: spec.seed},
+            tune.TuneConfig(
+                search_alg=searcher,
+                scheduler=scheduler,
+                num_samples=len(slots),
+                reuse_actors=True,
+            ),
+            deadline,
+        )
+
+    # ---- the learning rates
+    # ------------------------------------------------------------------------------
+
+    def _decided_rates(self) -> dict[FreezeDepth, float] | None:
+        """Those of an earlier session: once measuring has begun, a depth's rate stays what it
+        is.
+        """
+        decided = self._record.state().decisions.get(RATES)
+        if decided is None:
+            return None
+        return {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+
+    def _decide_rates(self) -> dict[FreezeDepth, float]:
+        rates = best_rates(self._spec, self._record.known_trials())
+        if rates:
+            value = {depth.label: rate for depth, rate in rates.items()}
+            self._record.write(Decision(what=RATES, value=value))
+        return rates
+
+    # ---- measuring
+    # ---------------------------------------------------------------------------------------
+
+    def _measure(self, rates: dict[FreezeDepth, float]) -> None:
+        spec = self._spec
+        deadline = None if spec.max_time is None else self._started + spec.max_time
+        for _ in range(ROUNDS):
+            left = measuring_trials(spec, rates, self._record.known_trials())
+            if not left or self._is_over(deadline):
+                return
+            self._board.phase(
+                f"measuring: {len(left)} trials, {spec.seeds} seeds of each depth's best rate"
+            )
+            self._measure_round(left, deadline)
+            self._refuse_if_nothing_works()
+
+    def _measure_round(self, trials: Sequence[TrialSpec], deadline: float | None) -> None:
+        points = [config_of(trial) for trial in trials]
+        self._fit({POINT: tune.grid_search(points)}, tune.TuneConfig(reuse_actors=True), deadline)
+
+    # ---- Ray Tune
+    # ----------------------------------------------------------------------------------------
+
+    def _fit(self, space: dict[str, Any], how: tune.TuneConfig, deadline: float | None) -> None:
+        spec = self._spec
+        self._tuners += 1
+        scheduler = how.scheduler if isinstance(how.scheduler, PerDepthAsha) else None
+        recorder = Recorder(
+            self._record, scheduler, self._mailbox, self._board.changed, self._board.say
+        )
+        name = f"{self._record.state().attempt}-{self._tuners}"
+        tuner = tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(run_trial, work=self._work),
+                {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus},
+            ),
+            param_space=space,
+            tune_config=how,
+            run_config=tune.RunConfig(
+                name=name,
+                storage_path=str(self._record.paths.ray),
+                callbacks=[recorder],
+                stop=SearchStopper(self._interruption, deadline),
+                verbose=0,
+            ),
+        )
+        try:
+            with _quiet():
+                tuner.fit()
+        finally:
+            recorder.end_the_rest()
+
+    def _is_over(self, deadline: float | None) -> bool:
+        return SearchStopper(self._interruption, deadline).stop_all()
+
+    def _refuse_if_nothing_works(self) -> None:
+        """End a search whose every trial fails: the second round would fail like the first."""
+        states = list(self._record.state().trials.values())
+        failed = [state for state in states if state.status is TrialStatus.FAILED]
+        if failed and len(failed) == len(states):
+            raise RunError(f"every trial failed; the first said: {failed[0].message}")
+
+    def _outcome(self, rates: dict[FreezeDepth, float] | None = None) -> Outcome:
+        if self._interruption.requested:
+            return Outcome(status=SearchStatus.INTERRUPTED)
+        spec, known = self._spec, self._record.known_trials()
+        left = measuring_trials(spec, rates or {}, known)
+        failed = [one for one in known if one.status is TrialStatus.FAILED]
+        timed_out = spec.max_time is not None and (
+            time.monotonic() - self._started >= spec.max_time
+        )
+        unmeasured = [depth.label for depth in spec.depths if depth not in (rates or {})]
+        if timed_out and (left or unmeasured):
+            return Outcome(
+                status=SearchStatus.TIME_UP,
+                message=f"time was up with {len(left)} measuring trials to go"
+                + (
+                    f" and no learning rate for depths {', '.join(unmeasured)}"
+                    if unmeasured
+                    else ""
+                ),
+            )
+        message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
+        return Outcome(status=SearchStatus.COMPLETED, message=message)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray's and Optuna's own warnings are about our use of them, not the user's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

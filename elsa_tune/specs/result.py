@@ -1,0 +1,50 @@
+"""One row of results: what `tracking` reads back, `--from` imports and `analysis` answers from.
+
+It must not know where a row came from beyond the `search` it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.trial import Phase, TrialStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """One trial (or, with runs > 1, the mean of so many) with its quality as a fraction in [-1, 1].
+
+    layers: L of the model. quality: None unless the trial reached an evaluation. chance: quality of the
+    best constant answer, None where it is not known. runs: how many runs the row stands for; std: their
+    standard deviation (ddof 1), None where it is not known or runs = 1. seed: None where unknown.
+    comparison: a short text of everything that must agree before rows are pooled (weights, data, recipe);
+    rows with different texts are never averaged. Seconds, MiB and parameter counts as in EpochResult.
+    epochs_run counts evaluations done, epochs the planned ones; both may be None in imported tables.
+    examples: E of the evaluation split, None where it is not known; with it the test that the full model
+    learnt also weighs how few examples judged it.
+    """
+
+    model: str
+    task: str
+    layers: int
+    depth: FreezeDepth
+    quality: float | None
+    status: TrialStatus
+    phase: Phase
+    metric: str | None = None
+    selection: str | None = None
+    chance: float | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    runs: int = 1
+    std: float | None = None
+    train_size: int | None = None
+    epochs: int | None = None
+    epochs_run: int | None = None
+    search: str | None = None
+    comparison: str = ""
+    train_seconds: float | None = None
+    peak_memory_mb: float | None = None
+    trainable_parameters: int | None = None
+    examples: int | None = None

@@ -1,0 +1,272 @@
+"""Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with their line
+numbers.
+
+It must not know tasks: which cells are texts or labels, and what is wrong with them, the callers
+judge.
+
+No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted as RFC
+4180 has it; TSV knows no quoting at all (the GLUE files' rule): a field ends at the tab and a row
+at the line's end.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from elsa_tune.errors import DataError
+
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
+
+TOO_WIDE = "more fields than the header"
+
+Row = tuple[int, Sequence[str | None]]  # its line, its cells in the order of the columns
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The wanted columns of one file.
+
+    columns: cells by column name, all of one length; None where a row has no such cell. lines: the
+    line of each row (the first one for a quoted CSV row over several lines), for Parquet its
+    number; both from 1. malformed: (line, what is wrong) of rows that cannot be told apart into
+    columns; they are in no list.
+    """
+
+    path: Path
+    columns: dict[str, list[str | None]]
+    lines: list[int]
+    malformed: list[tuple[int, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def format_of(path: Path) -> str | None:
+    """csv, tsv, jsonl or parquet by the file's suffix, None for any other."""
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def read_table(
+    path: Path, format: str, wanted: Sequence[str], header: Sequence[str] | None = None
+) -> Table:
+    """Read the wanted columns of a file; `header` names the columns of a file without a header
+    line.
+
+    Raises DataError for a file that is missing, unreadable or undecodable, and for a wanted column
+    that is missing or stands there twice.
+    """
+    check_readable(path)
+    if format == "parquet":
+        return _read_parquet(path, wanted)
+    # Lines of TSV and JSONL end at \n and nowhere else: U+2028, U+0085 and a lone carriage return
+    # are characters of a text. utf-8-sig: a byte order mark is not a part of the first cell.
+    newline = "" if format == "csv" else "\n"
+    try:
+        with path.open(encoding="utf-8-sig", newline=newline) as file:
+            if format == "jsonl":
+                return _read_jsonl(path, file, wanted)
+            rows = _csv_rows(path, file) if format == "csv" else _tsv_rows(file)
+            return _separated(path, rows, wanted, header)
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    except OSError as error:
+        raise DataError(f"data file {path} cannot be read: {error.strerror or error}") from error
+
+
+def check_readable(path: Path) -> None:
+    """Raise DataError, with what lies beside it, unless the path is a file."""
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
+    beside = (
+        f"its folder holds {listing(path.parent)}"
+        if path.parent.is_dir()
+        else f"the folder {path.parent} does not exist either"
+    )
+    raise DataError(f"data file {path} does not exist; {beside}")
+
+
+def listing(folder: Path, most: int = 12) -> str:
+    """The names in a folder for a message: sorted, at most so many."""
+    names = sorted(entry.name for entry in folder.iterdir())
+    shown = ", ".join(names[:most]) or "nothing"
+    return f"{shown}, and {len(names) - most} more" if len(names) > most else shown
+
+
+def _not_utf8(path: Path) -> DataError:
+    """The decoder counts within its buffer; where the first bad byte is in the file, only the file
+    tells.
+    """
+    raw = path.read_bytes()
+    try:
+        raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        where = f"byte 0x{raw[error.start]:02x} in line {line}"
+        return DataError(f"data file {path} is not UTF-8: {where}; save it as UTF-8")
+    return DataError(f"data file {path} changed while it was read; try again")
+
+
+def _tsv_rows(file: TextIO) -> Iterator[Row]:
+    for number, line in enumerate(file, start=1):
+        line = line.removesuffix("\n").removesuffix("\r")
+        if line:
+            yield number, line.split("\t")
+
+
+def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
+    reader = csv.reader(file, strict=True)
+    while True:
+        first = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
+            ) from error
+        if cells:
+            yield first, cells
+
+
+def _separated(
+    path: Path, rows: Iterator[Row], wanted: Sequence[str], header: Sequence[str] | None
+) -> Table:
+    """Cells under their header; a short row lacks its last cells, a long one cannot be told "
+    "apart."""
+    if header is None:
+        _, header_cells = next(rows, (1, ()))
+        header = [cell or "" for cell in header_cells]
+    _check_columns(path, header, wanted)
+    where = [header.index(name) for name in wanted]
+    cells: list[list[str | None]] = [[] for _ in wanted]
+    lines: list[int] = []
+    malformed: list[tuple[int, str]] = []
+    for line, row in rows:
+        if len(row) > len(header):
+            malformed.append((line, TOO_WIDE))
+            continue
+        lines.append(line)
+        for column, index in zip(cells, where, strict=True):
+            column.append(row[index] if index < len(row) else None)
+    return Table(path, dict(zip(wanted, cells, strict=True)), lines, malformed)
+
+
+def _read_jsonl(path: Path, file: TextIO, wanted: Sequence[str]) -> Table:
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+    lines: list[int] = []
+    seen: dict[str, None] = {}
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        record = _json_object(path, number, line)
+        seen.update(dict.fromkeys(record))
+        lines.append(number)
+        for name, cells in columns.items():
+            cells.append(cell_text(record.get(name), f"{path} line {number}", name))
+    # A key that only some records have is a missing cell; one that none has is a missing column.
+    _check_columns(path, list(seen), wanted)
+    return Table(path, columns, lines)
+
+
+def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        if twice:
+            raise DataError(
+                f"{path} line {number} has the key '{twice[0]}' twice; keep one of them"
+            )
+        return dict(pairs)
+
+    try:
+        record = json.loads(line, object_pairs_hook=unique)
+    except ValueError as error:
+        raise DataError(f"{path} line {number} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise DataError(
+            f"{path} line {number} holds a {type(record).__name__}; each line must be a JSON object"
+        )
+    return record
+
+
+def _read_parquet(path: Path, wanted: Sequence[str]) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names, wanted)
+            table = file.read(columns=list(dict.fromkeys(wanted)))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"data file {path} cannot be read as Parquet: {error}") from error
+    columns = {
+        name: [
+            cell_text(value, f"{path} row {row}", name)
+            for row, value in enumerate(table.column(name).to_pylist(), start=1)
+        ]
+        for name in wanted
+    }
+    return Table(path, columns, list(range(1, table.num_rows + 1)))
+
+
+def cell_text(value: object, where: str, column: str) -> str | None:
+    """A typed cell as CSV would show it: 1 and 1.0 as "1", true as "true", null and NaN as None.
+
+    Raises DataError for a list or an object.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else repr(value)
+    raise DataError(
+        f"{where} holds a {type(value).__name__} in column '{column}'; texts and labels must be "
+        "plain values"
+    )
+
+
+def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
+    if not header:
+        raise DataError(f"data file {path} is empty; it must have a header line and rows")
+    shown = ", ".join(f"'{name}'" for name in header)
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        what = ", ".join(f"'{name}'" for name in missing)
+        raise DataError(
+            f"data file {path} has no column {what}; its columns are {shown}"
+            + _unlabelled_hint(header, missing)
+        )
+    twice = [name for name in wanted if list(header).count(name) > 1]
+    if twice:
+        raise DataError(
+            f"data file {path} has the column '{twice[0]}' twice (its columns are {shown}); "
+            "rename or drop one of them"
+        )
+
+
+def _unlabelled_hint(header: Sequence[str], missing: Sequence[str]) -> str:
+    """GLUE's test files carry an index and the texts, and their labels are kept by its server."""
+    if len(missing) == 1 and header[0] in ("index", "id"):
+        return "; if it is a GLUE test file, it has no labels and cannot be used: give the dev file"
+    return ""

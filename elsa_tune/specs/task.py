@@ -1,0 +1,183 @@
+"""Which task: its texts, labels and metric, and where its data lies.
+
+It must not read any data; `training.data` does. Values here are plain, so that they travel to
+workers.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from elsa_tune.errors import DataError, UnknownNameError
+
+
+class TaskKind(enum.StrEnum):
+    """What the head predicts."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+class Metric(enum.StrEnum):
+    """Headline metrics, all in [-1, 1], larger is better: correlations and Matthews from -1, the
+    rest from 0.
+    """
+
+    ACCURACY = "accuracy"
+    F1 = "f1"  # of label 1; two classes only
+    F1_MACRO = "f1_macro"
+    MATTHEWS = "matthews"
+    PEARSON = "pearson"
+    SPEARMAN = "spearman"
+
+    @property
+    def is_for_regression(self) -> bool:
+        """Correlations score numbers; all others score classes."""
+        return self in (Metric.PEARSON, Metric.SPEARMAN)
+
+    @property
+    def lowest(self) -> float:
+        """The lower end of the metric's range; the upper end is 1."""
+        return -1.0 if self.is_for_regression or self is Metric.MATTHEWS else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlueSource:
+    """One of the nine GLUE tasks: hub configuration `nyu-mll/glue:CONFIG`, or a local official
+    folder.
+
+    data_dir: the folder that holds `RTE/`, `SST-2/`, ... (absolute), or None for the hub.
+    """
+
+    config: str
+    folder: str
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSource:
+    """The user's own files, absolute paths; `format` is csv, tsv, jsonl or parquet.
+
+    Several files of one split are read one after the other. Without an evaluation file a stratified
+    share of the training rows is held out (`evaluation_share`, above 0 and below 1; the seed is the
+    recipe's `subset_seed`).
+    """
+
+    format: str
+    train: tuple[str, ...]
+    evaluation: tuple[str, ...] = ()
+    evaluation_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSource:
+    """The task made from the machine's own Python standard library; needs no file and no network.
+
+    shuffled_labels: a control whose labels carry no information; nothing can be learnt from it.
+    """
+
+    shuffled_labels: bool = False
+
+
+TaskSource = GlueSource | FilesSource | EmbeddedSource
+_SOURCES: dict[str, type[Any]] = {
+    "glue": GlueSource,
+    "files": FilesSource,
+    "embedded": EmbeddedSource,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A task: what is read, what is predicted, how it is scored.
+
+    text_columns: one or two column names. classes: label texts as they stand in the data, in id
+    order; () for regression. companions: metrics logged beside the headline one. published_chance:
+    chance on the official evaluation split, where it is known in advance: by metric, and for a
+    second evaluation split (`mnli_mismatched`) by its name, in the headline metric.
+    """
+
+    name: str
+    kind: TaskKind
+    text_columns: tuple[str, ...]
+    label_column: str
+    classes: tuple[str, ...]
+    metric: Metric
+    source: TaskSource
+    companions: tuple[Metric, ...] = ()
+    published_chance: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> int:
+        """Width of the head: number of classes C, or 1 for regression."""
+        return len(self.classes) if self.kind is TaskKind.CLASSIFICATION else 1
+
+    @property
+    def known_chance(self) -> float | None:
+        """Chance of the headline metric without reading any data; None where only the data "
+        "tells."""
+        if self.metric.is_for_regression or self.metric is Metric.MATTHEWS:
+            return 0.0
+        return self.published_chance.get(self.metric.value)
+
+    def with_metric(self, metric: str | Metric) -> TaskSpec:
+        """The same task under another headline metric; the replaced one becomes a companion.
+
+        Raises UnknownNameError for no metric of ours, DataError for one that cannot score this
+        task.
+        """
+        if metric not in tuple(Metric):
+            raise UnknownNameError.among("metric", str(metric), [m.value for m in Metric])
+        wanted = Metric(metric)
+        check_metric(wanted, self)
+        others = (self.metric, *self.companions)
+        companions = tuple(m for m in dict.fromkeys(others) if m is not wanted)
+        return replace(self, metric=wanted, companions=companions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, JSON-ready; `task_from_dict` is the inverse."""
+        values = asdict(self)
+        kinds = {cls: name for name, cls in _SOURCES.items()}
+        values["source"] = {"from": kinds[type(self.source)], **values["source"]}
+        return values
+
+
+def task_from_dict(values: dict[str, Any]) -> TaskSpec:
+    """Rebuild the task that `TaskSpec.to_dict` described, also after a way through JSON."""
+    given: dict[str, Any] = _tuples(values)
+    source: dict[str, Any] = _tuples(given["source"])
+    given["source"] = _SOURCES[source.pop("from")](**source)
+    given["kind"] = TaskKind(given["kind"])
+    given["metric"] = Metric(given["metric"])
+    given["companions"] = tuple(Metric(m) for m in given["companions"])
+    return TaskSpec(**given)
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples; nothing here is a list."""
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+
+
+def allowed_metrics(kind: TaskKind, classes: int) -> tuple[Metric, ...]:
+    """The metrics that can score a task of this kind with so many classes (0 for regression)."""
+    if kind is TaskKind.REGRESSION:
+        return tuple(m for m in Metric if m.is_for_regression)
+    scoring_classes = tuple(m for m in Metric if not m.is_for_regression)
+    return tuple(m for m in scoring_classes if m is not Metric.F1 or classes == 2)
+
+
+def check_metric(metric: Metric, task: TaskSpec) -> None:
+    """Raise DataError unless the metric can score the task."""
+    allowed = allowed_metrics(task.kind, len(task.classes))
+    if metric not in allowed:
+        shape = (
+            "a regression"
+            if task.kind is TaskKind.REGRESSION
+            else f"a classification with {len(task.classes)} classes"
+        )
+        raise DataError(
+            f"metric '{metric}' cannot score task '{task.name}', which is {shape}; "
+            f"allowed: {', '.join(allowed)}"
+        )

@@ -1,0 +1,288 @@
+"""The user's own task: a YAML file becomes a TaskSpec, or an error that names file and field.
+
+It must not be imported by `training`: workers get the finished TaskSpec, and need neither pydantic
+nor YAML.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from elsa_tune.errors import DataError
+from elsa_tune.specs.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
+from elsa_tune.specs.task import (
+    FilesSource,
+    Metric,
+    TaskKind,
+    TaskSpec,
+    allowed_metrics,
+    check_metric,
+)
+from elsa_tune.specs.tasks import KNOWN_TASKS, RESERVED_NAMES
+
+DEFAULT_EVALUATION_SHARE = 0.2
+# More distinct labels than this in a file without declared classes are numbers or texts, not
+# classes.
+MOST_INFERRED_CLASSES = 1000
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+UNLABELLED = "-"  # MNLI and SNLI: the annotators did not agree
+
+
+def _as_list(value: Any) -> Any:
+    """One file or one column may be written without the brackets."""
+    return [value] if isinstance(value, str) else value
+
+
+Texts = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_as_list)]
+
+
+class Files(BaseModel):
+    """Where the rows lie; relative paths are relative to the YAML file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    train: Annotated[Texts, Field(min_length=1)]
+    evaluation: Texts = []
+
+
+class TaskFile(BaseModel):
+    """The fields of a task file; `read_task_file` says what is done with each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    files: Files
+    format: str | None = None
+    text: Annotated[Texts, Field(min_length=1, max_length=2)]
+    label: Annotated[str, Field(min_length=1)]
+    classes: Texts | None = None
+    regression: bool = False
+    metric: str | None = None
+    evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+def read_task_file(path: Path) -> TaskSpec:
+    """Read and check a task file::
+
+        name: support_tickets
+        files:
+          train: tickets.csv            # or a list; .csv, .tsv, .jsonl, .parquet
+          evaluation: tickets_dev.csv   # without it `evaluation_share` of the rows is held out
+        text: [subject, body]           # one or two columns label: urgent classes: ["no", "yes"]
+        # label texts in id order; left out: the training file's, sorted metric: f1
+        # of the second class; default accuracy, for a regression spearman
+
+    For a regression write `regression: true` and no classes. Every file is checked to exist; the
+    labels of the training files are read only where the classes are left out. Raises DataError.
+    """
+    path = path.expanduser()
+    described = _validated(path, _parsed(path))
+    _check_name(path, described.name)
+    source = _source(path, described)
+    kind = TaskKind.REGRESSION if described.regression else TaskKind.CLASSIFICATION
+    classes = _classes(path, described, source)
+    metric = _metric(path, described, kind, len(classes))
+    others = [m for m in _companions(kind, len(classes)) if m is not metric]
+    task = TaskSpec(
+        name=described.name,
+        kind=kind,
+        text_columns=tuple(described.text),
+        label_column=described.label,
+        classes=classes,
+        metric=metric,
+        companions=tuple(others),
+        source=source,
+    )
+    check_metric(metric, task)
+    return task
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    check_readable(path)
+    try:
+        # BaseLoader leaves every scalar the text it is: classes [no, yes, 1.0] must not become
+        # False, True and a number; pydantic reads the few numbers and the one boolean.
+        values = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise DataError(f"task file {path} is not readable YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise DataError(
+            f"task file {path} must hold fields such as name, files, text, label; it holds no "
+            "mapping"
+        )
+    return values
+
+
+def _validated(path: Path, values: dict[str, Any]) -> TaskFile:
+    try:
+        return TaskFile.model_validate(values)
+    except ValidationError as error:
+        first, *more = error.errors(include_url=False)
+        field = ".".join(str(part) for part in first["loc"])
+        further = f" (and {len(more)} more such errors)" if more else ""
+        if first["type"] == "extra_forbidden":
+            raise DataError(f"task file {path}: {_unknown_field(first['loc'])}{further}") from None
+        if first["type"] == "missing":
+            raise DataError(f"task file {path}: field '{field}' is missing{further}") from None
+        raise DataError(
+            f"task file {path}: field '{field}' is {first['input']!r}; {first['msg']}{further}"
+        ) from None
+
+
+def _unknown_field(location: tuple[int | str, ...]) -> str:
+    known = sorted(Files.model_fields if location[0] == "files" else TaskFile.model_fields)
+    name = str(location[-1])
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    nearest = f"did you mean '{close[0]}'? " if close else ""
+    return f"unknown field '{name}': {nearest}known: {', '.join(known)}"
+
+
+def _check_name(path: Path, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise DataError(
+            f"task file {path}: field 'name' is {name!r}; it may hold letters, digits, '.', '_' "
+            "and '-', "
+            "and begins with a letter or digit"
+        )
+    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+        raise DataError(
+            f"task file {path}: field 'name' is '{name}', which is a built-in name; results of "
+            "different "
+            "tasks must not share one: choose another"
+        )
+
+
+def _source(path: Path, described: TaskFile) -> FilesSource:
+    folder = path.resolve().parent
+
+    def absolute(names: list[str]) -> tuple[str, ...]:
+        return tuple(str((folder / Path(name).expanduser()).resolve()) for name in names)
+
+    train, evaluation = absolute(described.files.train), absolute(described.files.evaluation)
+    for file in (*train, *evaluation):
+        try:
+            check_readable(Path(file))
+        except DataError as error:
+            raise DataError(f"task file {path}: {error}") from None
+    twice = sorted(set(train) & set(evaluation))
+    if twice:
+        raise DataError(
+            f"task file {path}: {twice[0]} is both a training and an evaluation file; leave "
+            "files.evaluation out and set evaluation_share to hold out a part of it"
+        )
+    share = described.evaluation_share
+    if evaluation and share is not None:
+        raise DataError(
+            f"task file {path}: evaluation_share is {share:g}, but files.evaluation names the "
+            "evaluation "
+            "rows; give one of the two"
+        )
+    if not evaluation and share is None:
+        share = DEFAULT_EVALUATION_SHARE
+    return FilesSource(
+        format=_format(path, described.format, (*train, *evaluation)),
+        train=train,
+        evaluation=evaluation,
+        evaluation_share=share,
+    )
+
+
+def _format(path: Path, given: str | None, files: tuple[str, ...]) -> str:
+    if given is not None:
+        if given not in FORMATS:
+            raise DataError(
+                f"task file {path}: field 'format' is '{given}'; it must be one of "
+                f"{', '.join(FORMATS)}"
+            )
+        return given
+    found = {file: format_of(Path(file)) for file in files}
+    for file, format in found.items():
+        if format is None:
+            raise DataError(
+                f"task file {path}: {file} ends in none of {', '.join(SUFFIXES)}; set format to "
+                "one of "
+                f"{', '.join(FORMATS)}"
+            )
+    formats = sorted({format for format in found.values() if format})
+    if len(formats) > 1:
+        raise DataError(
+            f"task file {path}: its files are of different formats ({', '.join(formats)}); convert "
+            "them to one"
+        )
+    return formats[0]
+
+
+def _classes(path: Path, described: TaskFile, source: FilesSource) -> tuple[str, ...]:
+    given = described.classes
+    if described.regression:
+        if given is not None:
+            raise DataError(
+                f"task file {path}: classes are {given}, but regression is true; give one of the "
+                "two"
+            )
+        return ()
+    if given is None:
+        return _classes_found(path, described.label, source)
+    if len(given) < 2:
+        raise DataError(
+            f"task file {path}: field 'classes' is {given}; it must name two or more labels"
+        )
+    if len(set(given)) < len(given):
+        raise DataError(
+            f"task file {path}: field 'classes' is {given}; each label must stand there once"
+        )
+    return tuple(given)
+
+
+def _classes_found(path: Path, label: str, source: FilesSource) -> tuple[str, ...]:
+    found: set[str] = set()
+    for file in source.train:
+        cells = read_table(Path(file), source.format, [label]).columns[label]
+        found.update(cell for cell in cells if cell is not None and cell.strip())
+    if label == "gold_label":
+        found.discard(UNLABELLED)
+    if len(found) < 2:
+        raise DataError(
+            f"task file {path}: the training rows have {len(found)} different labels in column "
+            f"'{label}' "
+            f"({', '.join(sorted(found)) or 'none'}); a classification needs two classes"
+        )
+    if len(found) > MOST_INFERRED_CLASSES:
+        raise DataError(
+            f"task file {path}: the training rows have {len(found)} different labels in column "
+            f"'{label}'; "
+            "write regression: true for numbers, or list the classes"
+        )
+    return tuple(sorted(found, key=_number_then_text))
+
+
+def _number_then_text(label: str) -> tuple[int, float, str]:
+    """2 before 10, and numbers before words."""
+    return (0, float(label), label) if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
+
+
+def _metric(path: Path, described: TaskFile, kind: TaskKind, classes: int) -> Metric:
+    given = described.metric
+    if given is None:
+        return Metric.SPEARMAN if kind is TaskKind.REGRESSION else Metric.ACCURACY
+    allowed = allowed_metrics(kind, classes)
+    if given not in allowed:
+        shape = "a regression" if kind is TaskKind.REGRESSION else f"{classes} classes"
+        raise DataError(
+            f"task file {path}: field 'metric' is '{given}'; for {shape} it must be one of "
+            f"{', '.join(allowed)}"
+        )
+    return Metric(given)
+
+
+def _companions(kind: TaskKind, classes: int) -> tuple[Metric, ...]:
+    """Logged beside the headline: the other correlation, or accuracy."""
+    if kind is TaskKind.REGRESSION:
+        return (Metric.SPEARMAN, Metric.PEARSON)
+    return (Metric.ACCURACY,)

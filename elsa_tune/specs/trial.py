@@ -1,0 +1,213 @@
+"""One trial: what to train, how, and what comes out of it.
+
+These are the values that pass between the floors; they must import neither torch nor pydantic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from elsa_tune.errors import SpaceError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.task import TaskSpec
+
+
+class Phase(enum.StrEnum):
+    """Why a trial runs."""
+
+    EXPLORE = "explore"  # looks for the best learning rate of a depth; ASHA may stop it
+    MEASURE = "measure"  # repeats a depth's best rate with a fresh seed; never stopped early
+
+
+class TrialStatus(enum.StrEnum):
+    """How a trial stands; judged from epochs run against epochs planned, never from Ray's word."""
+
+    PLANNED = "planned"  # in the plan, not started yet
+    RUNNING = "running"
+    COMPLETED = "completed"  # ran every planned epoch
+    STOPPED_EARLY = "stopped_early"  # ASHA ended it; its quality is not a measurement
+    FAILED = "failed"  # an error of the machine or the code
+    DIVERGED = "diverged"  # loss or metric stopped being finite; counts as chance when measuring
+    INTERRUPTED = "interrupted"  # Ctrl-C, time up, or the driver died; resume starts it again
+
+    @property
+    def is_final(self) -> bool:
+        """`resume` does not run it again; a failed trial is given another try."""
+        return self in (TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED)
+
+
+class Selection(enum.StrEnum):
+    """Which epoch's quality is the trial's."""
+
+    LAST = "last"
+    BEST_EPOCH = "best_epoch"
+
+
+def trial_quality(selection: Selection, qualities: Sequence[float]) -> float:
+    """A trial's quality from those of its evaluations (one or more, in order)."""
+    return max(qualities) if selection is Selection.BEST_EPOCH else qualities[-1]
+
+
+class Precision(enum.StrEnum):
+    """Arithmetic of the forward and backward pass; parameters stay fp32."""
+
+    AUTO = "auto"  # bf16 where a GPU has it, else fp32
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+def canonical_rate(learning_rate: float) -> float:
+    """A learning rate with five significant digits, so that equal rates compare equal.
+
+    A stepped Optuna distribution yields 3.0000000000000004e-05, which would break grouping.
+    Raises SpaceError unless 0 < learning_rate <= 1.
+    """
+    if not (isinstance(learning_rate, int | float) and math.isfinite(learning_rate)):
+        raise SpaceError(
+            f"learning_rate is {learning_rate!r}; it must be a number above 0 and up to 1"
+        )
+    if not 0 < learning_rate <= 1:
+        raise SpaceError(f"learning_rate is {learning_rate:g}; it must be above 0 and up to 1")
+    return float(f"{learning_rate:.4e}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How every trial of a search trains; two results are comparable when their recipes are equal.
+
+    epochs: full passes over the training set, >= 1.
+    batch_size: examples per optimiser step (the effective batch), >= 1.
+    max_length: tokens per example, truncated above, 8..the model's positions.
+    train_size: examples of the nested, stratified subset, None for the whole training set.
+    subset_seed: seed of that subset and of any held-out split; the same for every trial.
+    warmup_ratio: share of all optimiser steps spent in linear warm-up before the linear decay to 0;
+    0..1.
+    weight_decay: AdamW's, applied to matrices, not to biases and norms.
+    max_grad_norm: gradients are clipped to this global norm; > 0.
+    evaluations_per_epoch: 1, or 2 for every half epoch, ...
+    frozen_dropout: dropout stays on inside the frozen prefix, as Transformers' Trainer has it.
+    eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
+    """
+
+    epochs: int = 3
+    batch_size: int = 16
+    max_length: int = 128
+    train_size: int | None = None
+    subset_seed: int = 0
+    warmup_ratio: float = 0.1
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    evaluations_per_epoch: int = 1
+    frozen_dropout: bool = True
+    precision: Precision = Precision.AUTO
+    selection: Selection = Selection.LAST
+    eval_batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("epochs", self.epochs, self.epochs >= 1, "1 or more"),
+            ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
+            ("eval_batch_size", self.eval_batch_size, self.eval_batch_size >= 1, "1 or more"),
+            ("max_length", self.max_length, self.max_length >= 8, "8 or more"),
+            (
+                "train_size",
+                self.train_size,
+                self.train_size is None or self.train_size >= 1,
+                "1 or more, or left out for the whole training set",
+            ),
+            ("warmup_ratio", self.warmup_ratio, 0 <= self.warmup_ratio <= 1, "0..1"),
+            ("weight_decay", self.weight_decay, 0 <= self.weight_decay < 1, "0 up to below 1"),
+            ("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0, "above 0"),
+            (
+                "evaluations_per_epoch",
+                self.evaluations_per_epoch,
+                self.evaluations_per_epoch >= 1,
+                "1 or more",
+            ),
+        )
+        for name, value, good, allowed in checks:
+            if not good:
+                raise SpaceError(f"{name} is {value}; it must be {allowed}")
+
+    @property
+    def evaluations(self) -> int:
+        """Planned evaluations of one trial."""
+        return self.epochs * self.evaluations_per_epoch
+
+    def comparable(self) -> dict[str, Any]:
+        """The fields that must agree before results are pooled, by name, JSON-ready."""
+        values = dataclasses.asdict(self)
+        values.pop("eval_batch_size")
+        return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """One (learning_rate, depth, seed) fine-tuning of one model on one task."""
+
+    model: ModelSpec
+    task: TaskSpec
+    recipe: Recipe
+    depth: FreezeDepth
+    learning_rate: float
+    seed: int
+    phase: Phase = Phase.EXPLORE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "learning_rate", canonical_rate(self.learning_rate))
+
+    @property
+    def key(self) -> str:
+        """Names the trial within its search, e.g. `measure-N3-lr3e-05-s2`; equal specs have equal
+        keys.
+        """
+        rate = f"{self.learning_rate:.4e}"
+        mantissa, exponent = rate.split("e")
+        rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
+        return f"{self.phase.value}-N{self.depth.label}-lr{rate}-s{self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochResult:
+    """What one evaluation of a running trial found.
+
+    evaluation: 1-based number of this evaluation, of `evaluations` planned; the last one is the
+    trial's quality under `selection: last`. step: optimiser steps done, of `steps` planned. epoch:
+    passes over the training set done (0.5, 1, ...). quality: the headline metric in [-1, 1].
+    metrics: every metric of the task by its own name. Losses are means per example. train_seconds:
+    time spent training since the trial began, evaluation left out. peak_memory_mb: of the device on
+    a GPU, else of the process, in MiB.
+    micro_batch_size: examples per forward pass (below the batch when memory ran out). notes: what
+    the reader should be told, e.g. that micro-batches were halved. predictions: on the last
+    evaluation class ids (int) or values (float), one per evaluation example, else None.
+    """
+
+    evaluation: int
+    evaluations: int
+    epoch: float
+    step: int
+    steps: int
+    quality: float
+    metrics: dict[str, float]
+    train_loss: float
+    eval_loss: float
+    train_seconds: float
+    examples_per_second: float
+    peak_memory_mb: float
+    trainable_parameters: int
+    micro_batch_size: int
+    precision: str
+    chance: float
+    notes: tuple[str, ...] = ()
+    predictions: tuple[float, ...] | tuple[int, ...] | None = field(default=None, repr=False)
+
+    @property
+    def is_last(self) -> bool:
+        """No evaluation is planned after this one."""
+        return self.evaluation == self.evaluations

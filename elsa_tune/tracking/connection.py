@@ -1,0 +1,181 @@
+"""A connection to an MLflow store: whether it answers, and MLflow's client for it.
+
+It must not know what is stored. Importing MLflow takes seconds; this module does it on first use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elsa_tune.errors import StorageError, TrackingError
+from elsa_tune.tracking.lock import FileLock
+from elsa_tune.tracking.paths import shown_uri, sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+_REQUEST_TIMEOUT_S = 10
+
+
+class Connection:
+    """One store by its absolute URI; nothing is opened before the first call."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._client: MlflowClient | None = None
+
+    def check(self, timeout_s: float = 5.0) -> None:
+        """Return if the store answers (or, for SQLite, can be made) within so many seconds.
+
+        Raises TrackingError, with the remedy, otherwise. Writes nothing but an empty folder.
+        """
+        database = sqlite_file(self.uri)
+        if database is not None:
+            _check_sqlite(database)
+            return
+        self._import_mlflow()
+        problem = _within(timeout_s, lambda: self.client().search_experiments(max_results=1))
+        if problem is not None:
+            raise TrackingError(
+                f"the MLflow store {shown_uri(self.uri)} does not answer ({problem}); start it, "
+                "check the address, or leave --tracking-uri and MLFLOW_TRACKING_URI out "
+                "to record in ./mlruns"
+            )
+
+    def initialise(self) -> None:
+        """Make the store ready, creating a SQLite schema once, however many ask; idempotent.
+
+        Raises TrackingError when it cannot be opened.
+        """
+        database = sqlite_file(self.uri)
+        try:
+            if database is None:
+                self.client().search_experiments(max_results=1)
+                return
+            # Two processes that create the schema at once race in MLflow: one sees half the tables.
+            with FileLock(database.with_name(f".{database.name}.lock")):
+                if not database.exists() or database.stat().st_size == 0:
+                    self._create_database(database)
+            self.client().search_experiments(max_results=1)
+        except StorageError:
+            raise
+        except Exception as error:
+            raise TrackingError(
+                f"cannot open the MLflow store {shown_uri(self.uri)}: {first_line(error)}"
+            ) from error
+
+    def _create_database(self, database: Path) -> None:
+        """Make the schema aside, then rename: a kill leaves no half of it, which MLflow refuses.
+
+        MLflow runs some 60 migrations with a write to disk after each of 300 statements; in memory
+        that is 1.7 s, on a busy disk 10 s.
+        """
+        self._import_mlflow()
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+            made = Path(folder) / "mlflow.db"
+            store_at: Any = SqlAlchemyStore  # untyped in MLflow
+            store = store_at(f"sqlite:///{made}", str(database.parent / "artifacts"))
+            store.engine.dispose()
+            aside = database.with_name(f".{database.name}.new")
+            shutil.copyfile(made, aside)
+            os.replace(aside, database)
+
+    def client(self) -> MlflowClient:
+        """MLflow's client for this store, the same at every call."""
+        if self._client is None:
+            self._import_mlflow()
+            from mlflow.tracking import MlflowClient
+
+            self._client = MlflowClient(self.uri, registry_uri=self.uri)
+        return self._client
+
+    def _import_mlflow(self) -> None:
+        """Import what takes seconds, so that no time limit counts it."""
+        _set_environment()
+        import mlflow.tracking
+
+        if not self.uri.startswith("http"):
+            import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+        # MLflow prints every failed statement with its trace; its caller says it in one line.
+        for name in ("mlflow.store.db.utils", "alembic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def all_pages(question: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
+    """Everything that one of MLflow's paged questions has to give, page by page."""
+    token: str | None = None
+    while True:
+        found = question(**arguments, page_token=token)
+        yield from found
+        token = found.token
+        if not token:
+            return
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line of at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]
+
+
+def _set_environment() -> None:
+    # MLflow's own: 120 s a request and seven retries with growing pauses, i.e. minutes. They can be
+    # set by the environment alone; what the user set stays.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_REQUEST_TIMEOUT_S))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    # Importing MLflow would start a thread that calls its makers' server.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def _check_sqlite(database: Path) -> None:
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(database.parent, os.W_OK):
+            raise PermissionError(13, "permission denied")
+        if database.exists():
+            with database.open("r+b") as file:
+                header = file.read(16)
+            if header and header != b"SQLite format 3\0":
+                raise TrackingError(
+                    f"the MLflow store {database} is not an SQLite file; "
+                    "name another with --tracking-uri"
+                )
+    except OSError as error:
+        raise TrackingError(
+            f"the MLflow store {database} cannot be written: {error.strerror}; "
+            "name another with --tracking-uri"
+        ) from error
+
+
+def _memory_folder() -> str | None:
+    """A folder in memory where the system has one, else None for its usual temporary folder."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _within(timeout_s: float, call: Callable[[], object]) -> str | None:
+    """None if the call returned in time, else what went wrong. A call that hangs is left behind."""
+    answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def attempt() -> None:
+        try:
+            call()
+        except Exception as error:
+            answers.put(first_line(error))
+        else:
+            answers.put(None)
+
+    threading.Thread(target=attempt, name="mlflow-check", daemon=True).start()
+    try:
+        return answers.get(timeout=timeout_s)
+    except queue.Empty:
+        return f"nothing came within {timeout_s:g} s"

@@ -1,0 +1,175 @@
+"""A search's journal: records on the driver's own disk, written before anything else hears of them.
+
+It must not know MLflow or what the records mean. One line a record, forced to disk; a line that a
+kill cut short is passed over by readers and removed by the next writer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from elsa_tune.errors import StorageError
+from elsa_tune.tracking.lock import FileLock, holder
+from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.records import Record, decode, encode
+
+R = TypeVar("R", bound=Record)
+_TICK_S = 0.001
+
+
+class Journal:
+    """The one writer of a journal; holds its lock until `close`.
+
+    Raises StorageError when another driver holds the lock (its process is named), when the place
+    cannot be written, or when what is there cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = FileLock(lock_of(path))
+        if not self._lock.acquire():
+            raise StorageError(
+                f"search '{path.parent.name}' is running: {holder(self._lock.path)} writes {path}; "
+                "wait for it or end it"
+            )
+        # Records that a full disk refused; they go first as soon as there is room.
+        self._unwritten: list[bytes] = []
+        # Reentrant: a signal's handler may record the end while a record is being written.
+        self._mutex = threading.RLock()
+        self._descriptor: int | None = None
+        try:
+            records, self._good_size = _read(path)
+            self._last_time = max((record.time for record in records), default=0.0)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.ftruncate(self._descriptor, self._good_size)
+            _sync_folder(path.parent)
+        except OSError as error:
+            self.close()
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def stamp(self, record: R) -> R:
+        """The record with its time: now, but at least a millisecond after every record before it.
+
+        A record that has a time keeps it. Never fails.
+        """
+        if record.time:
+            return record
+        with self._mutex:
+            self._last_time = max(round(time.time(), 3), round(self._last_time + _TICK_S, 3))
+            return dataclasses.replace(record, time=self._last_time)
+
+    def append(self, record: R) -> R:
+        """Write one record and force it to disk; returns it with its time.
+
+        Raises StorageError when that fails (a full disk). The record is then kept, and written
+        before the next one, so that the caller may warn and go on.
+        """
+        with self._mutex:
+            stamped = self.stamp(record)
+            self._unwritten.append(encode(stamped).encode() + b"\n")
+            self._write_out()
+        return stamped
+
+    @property
+    def unwritten(self) -> int:
+        """Records that could not be written yet."""
+        return len(self._unwritten)
+
+    def close(self) -> None:
+        """Free the lock; harmless when done twice. Records that were refused get a last chance."""
+        with self._mutex:
+            if self._descriptor is not None:
+                try:
+                    if self._unwritten:
+                        self._write_out()
+                finally:
+                    os.close(self._descriptor)
+                    self._descriptor = None
+                    self._lock.release()
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write_out(self) -> None:
+        if self._descriptor is None:
+            raise StorageError(f"{self.path} is closed; nothing more can be recorded")
+        lines = b"".join(self._unwritten)
+        try:
+            written = 0
+            while written < len(lines):
+                written += os.pwrite(self._descriptor, lines[written:], self._good_size + written)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            # What came through lies beyond the good size: the next try writes over it.
+            raise StorageError(
+                f"cannot write {self.path}: {error.strerror}; {len(self._unwritten)} records "
+                "wait in memory for room"
+            ) from error
+        self._good_size += len(lines)
+        self._unwritten.clear()
+
+
+def read_journal(path: Path) -> list[Record]:
+    """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
+
+    A last line that was cut short is passed over. Raises StorageError, with the line's number, for
+    any other line that is not a record.
+    """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[list[Record], int]:
+    """The records, and how many bytes of the file they fill."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    records: list[Record] = []
+    lines = content.split(b"\n")[:-1]  # what follows the last newline is no whole line
+    size = 0
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(decode(line.decode()))
+        except ValueError as error:
+            if number == len(lines) and _is_torn(line):
+                break
+            raise StorageError(
+                f"{path}, line {number} cannot be read: {error}; restore the file from a copy, "
+                "or delete the search"
+            ) from error
+        size += len(line) + 1
+    return records, size
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether a line looks like one that a crash of the machine left: no whole JSON object."""
+    return not (line.startswith(b"{") and line.endswith(b"}"))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a new file's name to disk, as its content is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

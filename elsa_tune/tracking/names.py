@@ -1,0 +1,61 @@
+"""The names under which the record stands in MLflow: tags, metrics, experiments, run statuses.
+
+It must not import MLflow; writers and readers share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.records import SearchStatus
+
+# The tags by which runs are found again; values of other tags may be anything.
+SEARCH_ID_TAG: Final = "elsa_tune.search_id"
+SEARCH_TAG: Final = "elsa_tune.search"
+TRIAL_TAG: Final = "elsa_tune.trial"
+# The journal's place, so that a reader on the driver's machine can tell whether the driver lives.
+JOURNAL_TAG: Final = "elsa_tune.journal"
+HOST_TAG: Final = "elsa_tune.host"
+STATUS_TAG: Final = "status"
+ATTEMPT_TAG: Final = "attempt"
+# When the last attempt began, in milliseconds: what was logged before belongs to earlier attempts.
+ATTEMPT_STARTED_TAG: Final = "elsa_tune.attempt_started"
+# A param cannot be changed in MLflow: the value that a later attempt had stands in this tag.
+CHANGED_PARAM_PREFIX: Final = "param."
+DECISION_PREFIX: Final = "decision."
+PARENT_TAG: Final = "mlflow.parentRunId"
+# The trial's quality under its selection; `quality` is each evaluation's.
+TRIAL_QUALITY: Final = "trial_quality"
+EVALUATION: Final = "evaluation"
+
+EXPERIMENT_PREFIX: Final = "elsa-tune/"
+PREDICTIONS_FOLDER: Final = "predictions"
+# MLflow's limit (mlflow/utils/validation.py).
+TAG_LENGTH: Final = 8000
+
+RUN_STATUS: Final = {
+    TrialStatus.COMPLETED: "FINISHED",
+    TrialStatus.STOPPED_EARLY: "FINISHED",
+    TrialStatus.FAILED: "FAILED",
+    TrialStatus.DIVERGED: "FAILED",
+    TrialStatus.INTERRUPTED: "KILLED",
+}
+SEARCH_RUN_STATUS: Final = {
+    SearchStatus.COMPLETED: "FINISHED",
+    SearchStatus.TIME_UP: "FINISHED",
+    SearchStatus.FAILED: "FAILED",
+    SearchStatus.INTERRUPTED: "KILLED",
+    SearchStatus.KILLED: "KILLED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of one metric; `step` in optimiser steps, `milliseconds` since the epoch."""
+
+    metric: str
+    value: float
+    milliseconds: int
+    step: int

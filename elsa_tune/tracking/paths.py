@@ -1,0 +1,223 @@
+"""Where records lie: the MLflow store of a working directory, and the folder of one search.
+
+It must not import MLflow: it only names places and judges whether they can be used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
+
+SEARCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+_SQLITE = "sqlite:///"
+# What MLflow can open as a store of its own, beside sqlite: servers and databases.
+_SERVER_SCHEMES = frozenset({"http", "https", "databricks"})
+_DATABASE_SCHEMES = frozenset({"postgresql", "mysql", "mssql"})
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """The default places under a working directory: `mlruns/` and what lies in it."""
+
+    working_directory: Path
+
+    @property
+    def root(self) -> Path:
+        """`mlruns/`, absolute."""
+        return self.working_directory.absolute() / "mlruns"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file of the default store."""
+        return self.root / "mlflow.db"
+
+    @property
+    def default_tracking_uri(self) -> str:
+        """`sqlite:////abs/mlruns/mlflow.db`."""
+        return f"{_SQLITE}{self.database}"
+
+    @property
+    def artifact_root(self) -> Path:
+        """Where the default store keeps files."""
+        return self.root / "artifacts"
+
+    @property
+    def storage(self) -> Path:
+        """Where searches keep their journals unless --storage-path names another place."""
+        return self.root / "searches"
+
+    def tracking_uri(self, explicit: str | None = None) -> str:
+        """The store to use: the one given, else MLFLOW_TRACKING_URI, else the default; absolute.
+
+        Raises TrackingError for a file store or for a URI that is no store at all.
+        """
+        given = explicit or os.environ.get(TRACKING_VARIABLE) or self.default_tracking_uri
+        return self._absolute(given.strip())
+
+    def artifact_root_for(self, tracking_uri: str) -> Path | None:
+        """Where the driver puts files: beside a SQLite store; None where a server decides it."""
+        database = sqlite_file(tracking_uri)
+        if database is not None:
+            return database.parent / "artifacts"
+        return self.artifact_root if _scheme(tracking_uri) in _DATABASE_SCHEMES else None
+
+    def _absolute(self, uri: str) -> str:
+        scheme = _scheme(uri)
+        if scheme in _SERVER_SCHEMES or scheme in _DATABASE_SCHEMES or uri == "databricks":
+            return uri.rstrip("/")
+        if scheme == "sqlite":
+            place = uri.removeprefix(_SQLITE) if uri.startswith(_SQLITE) else ""
+            if place in ("", ":memory:") or "?" in place:
+                raise TrackingError(
+                    f"tracking URI '{uri}' names no SQLite file; write sqlite:///FILE.db, "
+                    "or sqlite:////ABSOLUTE/FILE.db"
+                )
+            return f"{_SQLITE}{self.working_directory.absolute() / place}"
+        if scheme in ("", "file"):
+            raise TrackingError(
+                f"tracking URI '{uri}' is a file store, which MLflow no longer opens; write "
+                f"sqlite:///{_database_beside(uri)}, or the address of a server"
+            )
+        raise TrackingError(
+            f"tracking URI '{shown_uri(uri)}' is of no known kind; write sqlite:///FILE.db, "
+            "http(s)://HOST:PORT or postgresql://..."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPaths:
+    """Every file of one search: the folder `storage/NAME` and what lies in it.
+
+    Raises StorageError for a name that is not made of letters, digits and `._-` or is longer than
+    100.
+    """
+
+    storage: Path
+    name: str
+
+    def __post_init__(self) -> None:
+        if not SEARCH_NAME.fullmatch(self.name):
+            raise StorageError(
+                f"search name '{self.name}' cannot be used; write letters, digits, '.', '_' and "
+                "'-', beginning with a letter or digit, at most 100 of them"
+            )
+
+    @property
+    def folder(self) -> Path:
+        """All of the search's own files, absolute."""
+        return self.storage.absolute() / self.name
+
+    @property
+    def journal(self) -> Path:
+        """What happened, one record a line, written ahead of everything else."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def specification(self) -> Path:
+        """What was asked for: enough to rebuild the search."""
+        return self.folder / "search.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one driver that may write the journal."""
+        return lock_of(self.journal)
+
+    @property
+    def forwarded(self) -> Path:
+        """Up to where the journal has reached MLflow."""
+        return self.folder / "forwarded.json"
+
+    @property
+    def ray(self) -> Path:
+        """For Ray's own state."""
+        return self.folder / "ray"
+
+    @property
+    def predictions(self) -> Path:
+        """Predictions of last epochs, one .npz a trial."""
+        return self.folder / "predictions"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a search of this name has been recorded here."""
+        return self.journal.exists() or self.specification.exists()
+
+    def check_writable(self) -> None:
+        """Make the folder and try to write in it; StorageError when that fails."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as probe:
+                probe.write(b"x")
+                probe.flush()
+        except OSError as error:
+            raise StorageError(
+                f"cannot write in {self.folder}: {error.strerror}; choose another place "
+                "with --storage-path"
+            ) from error
+
+
+def lock_of(journal: Path) -> Path:
+    """The lock file that belongs to a journal."""
+    return journal.with_suffix(".lock")
+
+
+def search_names(storage: Path) -> list[str]:
+    """The names of all searches under a storage folder, sorted; [] where it does not exist."""
+    try:
+        names = sorted(
+            entry.name for entry in storage.iterdir() if SEARCH_NAME.fullmatch(entry.name)
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in names if SearchPaths(storage, name).exists]
+
+
+def find_search(storage: Path, name: str, also: Iterable[str] = ()) -> SearchPaths:
+    """The paths of a search that exists; else UnknownNameError with the nearest name."""
+    known = search_names(storage)
+    if name in known:
+        return SearchPaths(storage, name)
+    if not known and not also:
+        raise UnknownNameError(
+            f"unknown search '{name}': no search is recorded in {storage}; "
+            "`elsa-tune search` starts one, --storage-path names another place"
+        )
+    raise UnknownNameError.among("search", name, {*known, *also}, hint=f"Looked in {storage}.")
+
+
+def sqlite_file(tracking_uri: str) -> Path | None:
+    """The file behind a `sqlite:////absolute/path` URI, else None."""
+    if not tracking_uri.startswith(_SQLITE):
+        return None
+    return Path(tracking_uri.removeprefix(_SQLITE))
+
+
+def shown_uri(uri: str) -> str:
+    """A URI as it may be printed or stored: without its password."""
+    try:
+        parts = urlsplit(uri)
+        if parts.password is None:
+            return uri
+    except ValueError:
+        return uri
+    place = parts.netloc.rsplit("@", 1)[1]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{place}"))
+
+
+def _scheme(uri: str) -> str:
+    head, separator, _ = uri.partition(":")
+    # `postgresql+psycopg://` names its driver after a plus.
+    return head.lower().split("+")[0] if separator else ""
+
+
+def _database_beside(uri: str) -> str:
+    path = re.sub(r"^file:(//(?=/))?", "", uri) or "mlruns"
+    return path if path.endswith(".db") else f"{path.rstrip('/')}/mlflow.db"

@@ -1,0 +1,159 @@
+"""Recorded trials as result rows: the same from the MLflow store and from a search's journal.
+
+It must not judge or pool results; that is analysis. What a row needs stands in these params, tags
+and metrics: `model task phase seed learning_rate frozen_layers embeddings_frozen layers (or
+fine_tuned_layers) metric selection train_size epochs comparison search`, metrics `chance
+train_seconds peak_memory_mb trainable_parameters`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elsa_tune.errors import ElsaTuneError, ResultsError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.lock import is_held
+from elsa_tune.tracking.names import (
+    EVALUATION,
+    HOST_TAG,
+    JOURNAL_TAG,
+    SEARCH_ID_TAG,
+    SEARCH_TAG,
+    STATUS_TAG,
+    TRIAL_QUALITY,
+)
+from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.records import param_text
+from elsa_tune.tracking.runs import StoredRun, read_runs
+from elsa_tune.tracking.state import SearchState
+
+
+def read_rows(
+    tracking_uri: str,
+    model: str | None = None,
+    tasks: Sequence[str] | None = None,
+    search: str | None = None,
+) -> list[ResultRow]:
+    """One row a trial from the store, in the order of their start; None asks for every one.
+
+    Trials of unfinished searches come with their status. Raises TrackingError when the store is
+    missing or does not answer, ResultsError for a trial that lacks what a row needs.
+    """
+    runs = read_runs(tracking_uri, tasks, search)
+    alive = {run.tags[SEARCH_ID_TAG]: driver_may_live(run) for run in runs if not run.trial}
+    rows: list[ResultRow] = []
+    for run in runs:
+        if not run.trial or (model is not None and run.params.get("model") != model):
+            continue
+        name = run.tags[SEARCH_TAG]
+        status = TrialStatus(run.tags.get(STATUS_TAG, TrialStatus.RUNNING))
+        if status is TrialStatus.RUNNING and not alive.get(run.tags[SEARCH_ID_TAG], True):
+            status = TrialStatus.INTERRUPTED
+        metrics = dict(run.metrics)
+        if TRIAL_QUALITY in metrics:
+            metrics["quality"] = metrics[TRIAL_QUALITY]
+        rows.append(_row(name, run.trial, _Values(run.params, metrics, run.tags), status))
+    return rows
+
+
+def read_journal_rows(journal: Path) -> list[ResultRow]:
+    """The same rows from a search's journal, also where MLflow has not got everything yet."""
+    return rows_of(SearchState.replay(read_journal(journal), alive=is_held(lock_of(journal))))
+
+
+def rows_of(state: SearchState) -> list[ResultRow]:
+    """One row a trial of a replayed search, in the order of their start."""
+    rows: list[ResultRow] = []
+    for trial in state.trials.values():
+        params = {name: param_text(value) for name, value in trial.params.items()}
+        metrics = trial.latest
+        if trial.reports:
+            metrics[EVALUATION] = float(trial.evaluations)
+        rows.append(_row(state.name, trial.key, _Values(params, metrics, trial.tags), trial.status))
+    return rows
+
+
+def driver_may_live(run: StoredRun) -> bool:
+    """Whether this parent run's driver may be alive: False where its journal's lock is free."""
+    journal = run.tags.get(JOURNAL_TAG)
+    if journal is None or run.tags.get(HOST_TAG) != socket.gethostname():
+        return True  # another machine's: nobody here can tell
+    return is_held(lock_of(Path(journal)))
+
+
+class _Values:
+    """A trial's params, tags and metrics, read by type; "none" and what is missing are None."""
+
+    def __init__(
+        self, params: Mapping[str, str], metrics: Mapping[str, float], tags: Mapping[str, str]
+    ) -> None:
+        self._texts = {**tags, **params}
+        self.metrics = metrics
+
+    def text(self, name: str) -> str | None:
+        value = self._texts.get(name)
+        return None if value in (None, "", "none") else value
+
+    def needed(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ValueError(f"it has no {name}")
+        return value
+
+    def whole(self, name: str) -> int | None:
+        value = self.text(name)
+        return None if value is None else int(value)
+
+    def number(self, name: str) -> float | None:
+        """A metric, or else a param."""
+        if name in self.metrics:
+            return self.metrics[name]
+        value = self.text(name)
+        return None if value is None else float(value)
+
+    def count(self, name: str) -> int | None:
+        value = self.number(name)
+        return None if value is None else round(value)
+
+
+def _row(search: str, trial: str, values: _Values, status: TrialStatus) -> ResultRow:
+    try:
+        depth = FreezeDepth(
+            int(values.needed("frozen_layers")), values.needed("embeddings_frozen") == "true"
+        )
+        layers = values.whole("layers")
+        if layers is None:
+            layers = depth.frozen_layers + int(values.needed("fine_tuned_layers"))
+        return ResultRow(
+            model=values.needed("model"),
+            task=values.needed("task"),
+            layers=layers,
+            depth=depth,
+            quality=values.metrics.get("quality"),
+            status=status,
+            phase=Phase(values.needed("phase")),
+            metric=values.text("metric"),
+            selection=values.text("selection"),
+            chance=values.number("chance"),
+            learning_rate=values.number("learning_rate"),
+            seed=values.whole("seed"),
+            train_size=values.whole("train_size"),
+            epochs=values.whole("epochs"),
+            epochs_run=values.count(EVALUATION),
+            search=values.text("search") or search,
+            comparison=values.text("comparison") or "",
+            train_seconds=values.number("train_seconds"),
+            peak_memory_mb=values.number("peak_memory_mb"),
+            trainable_parameters=values.count("trainable_parameters"),
+            examples=values.whole("evaluation_examples"),
+        )
+    except (ValueError, ElsaTuneError) as error:
+        raise ResultsError(
+            f"trial {trial} of search '{search}' is not a complete record: {error}; "
+            f"leave it out with --search, or delete it: elsa-tune searches --delete {search}"
+        ) from error

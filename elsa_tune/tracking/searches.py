@@ -1,0 +1,181 @@
+"""Which searches are recorded, in the storage folder and the MLflow store; and their deletion.
+
+It must not know how an answer is computed: it shows what the search itself decided under the name
+`answer`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.errors import StorageError, TrackingError
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.lock import FileLock, holder, is_held
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.names import DECISION_PREFIX, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
+from elsa_tune.tracking.paths import SearchPaths, find_search, search_names, sqlite_file
+from elsa_tune.tracking.records import SearchStatus
+from elsa_tune.tracking.results import driver_may_live
+from elsa_tune.tracking.runs import StoredRun, read_runs
+from elsa_tune.tracking.state import SearchState
+
+# The decision that this page knows; every other one is only kept.
+ANSWER = "answer"
+# The parent run's params that together are the plan.
+PLANNED = ("exploring_trials", "measuring_trials")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSummary:
+    """One line about a search.
+
+    done: trials that `resume` would keep; planned: None where the plan was not recorded. started:
+    seconds since the epoch. answer: what was recorded as such, any JSON, or None. folder: None for
+    a search of which only the MLflow store knows (another machine's, or another storage path's).
+    """
+
+    name: str
+    model: str
+    task: str
+    status: SearchStatus
+    done: int
+    planned: int | None
+    started: float
+    answer: Any
+    folder: Path | None
+
+
+def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchSummary], list[str]]:
+    """Every search in the folder or the store, latest first, and warnings about the unreadable.
+
+    tracking_uri: None looks at the folder alone. A store that does not exist yet holds no searches.
+    """
+    warnings: list[str] = []
+    found: dict[str, SearchSummary] = {}
+    for name in search_names(storage):
+        try:
+            search_id, summary = _from_folder(SearchPaths(storage, name))
+            found[search_id] = summary
+        except StorageError as error:
+            warnings.append(str(error))
+    try:
+        for search_id, summary in _from_store(tracking_uri):
+            found.setdefault(search_id, summary)
+    except TrackingError as error:
+        warnings.append(str(error))
+    return sorted(found.values(), key=lambda summary: -summary.started), warnings
+
+
+def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
+    """Delete a search's folder and mark its MLflow runs as deleted; returns how many runs.
+
+    Raises UnknownNameError when there is none of that name, StorageError while it is running,
+    TrackingError (and deletes nothing) when its store does not answer.
+    """
+    # A search that only the store knows is another machine's: it is not ours to delete.
+    paths = find_search(storage, name)
+    lock = FileLock(paths.lock)
+    if not lock.acquire():
+        raise StorageError(
+            f"search '{name}' is running ({holder(paths.lock)}) and cannot be deleted; end it first"
+        )
+    try:
+        runs = _delete_runs(paths, tracking_uri)
+        # Out of sight at once: a deletion that is cut short leaves no half of a search.
+        grave = paths.storage.absolute() / f".deleted-{name}"
+        shutil.rmtree(grave, ignore_errors=True)
+        paths.folder.rename(grave)
+        shutil.rmtree(grave)
+    except OSError as error:
+        raise StorageError(f"cannot delete {paths.folder}: {error.strerror}") from error
+    finally:
+        lock.release()
+    return runs
+
+
+def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
+    try:
+        search_id = SearchState.replay(read_journal(paths.journal)).search_id
+    except StorageError:
+        return 0  # a journal that cannot be read names no runs; deleting is the way out of it
+    database = sqlite_file(tracking_uri)
+    if not search_id or (database is not None and not database.exists()):
+        return 0
+    store = MlflowStore(tracking_uri)
+    store.check()
+    try:
+        return store.delete_search(search_id)
+    except Exception as error:
+        raise TrackingError(
+            f"the runs of search '{paths.name}' could not be deleted ({error}); its folder was kept"
+        ) from error
+
+
+def _from_folder(paths: SearchPaths) -> tuple[str, SearchSummary]:
+    state = SearchState.replay(read_journal(paths.journal), alive=is_held(paths.lock))
+    summary = SearchSummary(
+        name=paths.name,
+        model=state.model,
+        task=state.task,
+        status=state.status,
+        done=len(state.final_trials),
+        planned=_planned(state.params),
+        started=state.started,
+        answer=state.decisions.get(ANSWER),
+        folder=paths.folder,
+    )
+    # A folder whose driver died before its first record has no id yet.
+    return state.search_id or f"folder:{paths.name}", summary
+
+
+def _from_store(tracking_uri: str | None) -> Iterable[tuple[str, SearchSummary]]:
+    if tracking_uri is None:
+        return []
+    database = sqlite_file(tracking_uri)
+    if database is not None and not database.exists():
+        return []
+    runs = read_runs(tracking_uri)
+    found = {run.tags[SEARCH_ID_TAG]: _from_parent(run) for run in runs if not run.trial}
+    for run in runs:
+        summary = found.get(run.tags[SEARCH_ID_TAG])
+        if run.trial and summary and TrialStatus(run.tags.get(STATUS_TAG, "running")).is_final:
+            found[run.tags[SEARCH_ID_TAG]] = replace(summary, done=summary.done + 1)
+    return found.items()
+
+
+def _from_parent(run: StoredRun) -> SearchSummary:
+    status = SearchStatus(run.tags.get(STATUS_TAG, SearchStatus.RUNNING))
+    if status is SearchStatus.RUNNING and not driver_may_live(run):
+        status = SearchStatus.KILLED
+    return SearchSummary(
+        name=run.tags[SEARCH_TAG],
+        model=run.params.get("model", ""),
+        task=run.params.get("task", ""),
+        status=status,
+        done=0,
+        planned=_planned(run.params),
+        started=run.started / 1000,
+        answer=_answer(run),
+        folder=None,
+    )
+
+
+def _planned(params: Mapping[str, str]) -> int | None:
+    counts = [params[name] for name in PLANNED if params.get(name, "").isdigit()]
+    return sum(map(int, counts)) if counts else None
+
+
+def _answer(run: StoredRun) -> Any:
+    text = run.tags.get(f"{DECISION_PREFIX}{ANSWER}")
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,259 @@
+"""A task made ready for a model: texts read, the subset taken, tokenised once and cached.
+
+It must not know how a model trains. E is the number of rows of a split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.errors import DataError
+from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.task import FilesSource, TaskSpec
+from elsa_tune.specs.trial import Recipe
+from elsa_tune.training.cache import cache_dir
+from elsa_tune.training.metrics import chance
+from elsa_tune.training.texts import Split, TaskTexts, check_variety, read_texts
+from elsa_tune.training.tokens import TaskData, TokenRows
+
+__all__ = ["cache_dir", "prepare", "read_splits", "stratified_order"]
+
+logger = logging.getLogger(__name__)
+
+# Part of every key: raise it when what is stored, or how it is made, changes.
+FORMAT = 1
+REGRESSION_BINS = 10
+CHUNK = 1000  # texts handed to the tokenizer at once
+
+# Streams of randomness that must not follow one another.
+_SUBSET, _HOLDOUT = 0, 1
+
+
+def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
+    """Read the task, take the recipe's subset, tokenise for the model; from the cache where it is
+    there.
+
+    The cache's key covers every text and label, so a changed file is a new entry; a second call
+    reads and hashes the texts, and tokenises nothing. Any number of processes may call it at once.
+    Raises DataError as `read_texts` does, and for a train_size above the number of training rows.
+    """
+    # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
+    # process forked after them would be told so at length.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from elsa_tune.training.encoder import load_tokenizer
+
+    splits = read_splits(task, recipe)
+    notes = dict.fromkeys(note for split in splits.values() for note in split.notes)
+    tokenizer = load_tokenizer(model)
+    fingerprint = _fingerprint(splits, recipe, tokenizer)
+    data = _tokenised(splits, recipe.max_length, tokenizer, fingerprint)
+    # Not of the cached file: the metric is no part of its key, nor are rows that were skipped.
+    best_constant = chance(task.metric, splits["evaluation"].labels, task.outputs)
+    return replace(data, chance=best_constant, notes=tuple(notes))
+
+
+def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
+    """train (the recipe's subset of it), evaluation and the companions, by name, as texts and
+    labels.
+
+    Raises DataError as `prepare` does.
+    """
+    splits = _splits(task, read_texts(task), recipe.subset_seed)
+    splits["train"] = _subset(task, splits["train"], recipe)
+    return splits
+
+
+# --- Subsets --------------------------------------------------------------------------------------
+
+
+def stratified_order(labels: NDArray[Any], seed: int, stream: int = _SUBSET) -> NDArray[np.int64]:
+    """An order of the rows [E] whose every prefix mirrors the whole: subsets by prefix are nested.
+
+    Class ids are strata; float labels are cut into ten bins of equal size first. Within a stratum
+    the order is random; a stratum of n rows has its r-th row at place (r + 1/2) / n, so that a
+    prefix of K rows holds K n / E of them, give or take one. The same for one seed on every machine
+    and version of numpy.
+    """
+    # RandomState and SeedSequence: the streams that numpy promises never to change (NEP 19).
+    bits = np.random.MT19937(np.random.SeedSequence([seed, stream]))
+    generator = np.random.RandomState(bits)
+    shuffled = generator.permutation(len(labels))
+    strata = _strata(labels)[shuffled]
+    by_stratum = np.argsort(strata, kind="stable")
+    sizes = np.bincount(strata)
+    starts = np.cumsum(sizes) - sizes
+    sorted_strata = strata[by_stratum]
+    rank = np.arange(len(labels)) - starts[sorted_strata]
+    place = np.empty(len(labels))
+    place[by_stratum] = (rank + 0.5) / sizes[sorted_strata]
+    # Equal places (strata of one size) keep the shuffled order, which is random.
+    return shuffled[np.argsort(place, kind="stable")].astype(np.int64)
+
+
+def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
+    if labels.dtype.kind == "i":
+        return labels.astype(np.int64)
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[np.argsort(labels, kind="stable")] = np.arange(len(labels))
+    return ranks * REGRESSION_BINS // max(1, len(labels))
+
+
+def _splits(task: TaskSpec, texts: TaskTexts, seed: int) -> dict[str, Split]:
+    """train, evaluation and the companions by name; a share of the training rows is held out for
+    the evaluation where the task has no split for it.
+    """
+    if texts.evaluation is not None:
+        return {"train": texts.train, "evaluation": texts.evaluation, **texts.companions}
+    source = task.source
+    assert isinstance(source, FilesSource) and source.evaluation_share is not None
+    share, rows = source.evaluation_share, len(texts.train)
+    held_out = round(rows * share)
+    order = stratified_order(texts.train.labels, seed, _HOLDOUT)
+    evaluation = texts.train.take(np.sort(order[:held_out]))
+    train = texts.train.take(np.sort(order[held_out:]))
+    check_variety(task, evaluation, f"the held-out share of {share:g} ({held_out} rows)")
+    check_variety(task, train, f"what is left beside the held-out share ({len(train)} rows)")
+    note = (
+        f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
+        f"{seed}) are held out"
+    )
+    return {"train": replace(train, notes=(*texts.train.notes, note)), "evaluation": evaluation}
+
+
+def _subset(task: TaskSpec, train: Split, recipe: Recipe) -> Split:
+    size = recipe.train_size
+    if size is None:
+        return train
+    if size > len(train):
+        raise DataError(
+            f"train_size is {size:,}, but task '{task.name}' has {len(train):,} training rows; "
+            "give at most so many, or leave it out for all of them"
+        )
+    order = stratified_order(train.labels, recipe.subset_seed)
+    subset = train.take(np.sort(order[:size]))
+    check_variety(task, subset, f"the subset of {size} rows (train_size)")
+    return replace(subset, notes=train.notes)
+
+
+# --- Tokens ---------------------------------------------------------------------------------------
+
+
+def _tokenised(
+    splits: dict[str, Split], max_length: int, tokenizer: Any, fingerprint: str
+) -> TaskData:
+    import tokenizers
+
+    key = hashlib.sha256(f"{FORMAT} {tokenizers.__version__} {fingerprint}".encode()).hexdigest()
+    path = cache_dir() / "tokenised" / f"{key}.npz"
+    try:
+        return TaskData.load(path)
+    except FileNotFoundError:
+        pass
+    except (ValueError, OSError) as error:
+        logger.warning("rebuilding the tokenised data: %s", error)
+    rows = {name: _tokenise(split, max_length, tokenizer) for name, split in splits.items()}
+    data = TaskData(
+        train=rows.pop("train"),
+        evaluation=rows.pop("evaluation"),
+        companions=rows,
+        pad_token_id=int(tokenizer.pad_token_id or 0),
+        padding_side=tokenizer.padding_side,
+        pad_token_type_id=int(tokenizer.pad_token_type_id),
+        fingerprint=fingerprint,
+        chance=0.0,
+        train_size=len(splits["train"]),
+    )
+    try:
+        data.save(path)
+    except OSError as error:
+        # Slower, not wrong: every process tokenises for itself.
+        logger.warning("the tokenised data cannot be kept in %s: %s", path.parent, error)
+    return data
+
+
+def _tokenise(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
+    with_types = "token_type_ids" in tokenizer.model_input_names
+    ids: list[NDArray[np.int32]] = []
+    types: list[NDArray[np.int8]] = []
+    lengths: list[int] = []
+    for chunk in _chunks(split.texts):
+        encoded = tokenizer(
+            *chunk,
+            truncation="longest_first",
+            max_length=max_length,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=with_types,
+        )
+        lengths += [len(row) for row in encoded["input_ids"]]
+        ids.append(_flat(encoded["input_ids"], np.int32))
+        if with_types:
+            types.append(_flat(encoded["token_type_ids"], np.int8))
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return TokenRows(
+        input_ids=np.concatenate(ids),
+        offsets=offsets,
+        token_type_ids=np.concatenate(types) if with_types else None,
+        labels=split.labels,
+    )
+
+
+def _chunks(texts: tuple[list[str], ...]) -> Iterator[tuple[list[str], ...]]:
+    for start in range(0, len(texts[0]), CHUNK):
+        yield tuple(column[start : start + CHUNK] for column in texts)
+
+
+def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
+    return np.fromiter(itertools.chain.from_iterable(rows), dtype=kind)
+
+
+# --- Fingerprints ---------------------------------------------------------------------------------
+
+
+def _fingerprint(splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:
+    digest = hashlib.sha256()
+    settings = [
+        recipe.train_size,
+        recipe.subset_seed,
+        recipe.max_length,
+        tokenizer_identity(tokenizer),
+    ]
+    digest.update(json.dumps(settings).encode())
+    for name, split in splits.items():
+        digest.update(json.dumps([name, len(split), len(split.texts)]).encode())
+        for column in split.texts:
+            # The lengths keep ("ab", "c") and ("a", "bc") apart.
+            digest.update(np.fromiter(map(len, column), dtype="<i8").tobytes())
+            digest.update("".join(column).encode("utf-8", "surrogatepass"))
+        digest.update(np.ascontiguousarray(split.labels).tobytes())
+    return digest.hexdigest()
+
+
+def tokenizer_identity(tokenizer: Any) -> str:
+    """sha256 of everything that decides how a tokenizer splits texts; not of where it lies."""
+    special = {
+        "class": type(tokenizer).__name__,
+        "special": {name: str(token) for name, token in tokenizer.special_tokens_map.items()},
+        "padding_side": tokenizer.padding_side,
+        "inputs": list(tokenizer.model_input_names),
+    }
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: dict[str, Any] = {"vocabulary": sorted(tokenizer.get_vocab().items())}
+    else:
+        rules = json.loads(backend.to_str())
+        # Set by every call: what the last caller wanted, not what the tokenizer is.
+        rules.pop("truncation", None)
+        rules.pop("padding", None)
+    return hashlib.sha256(json.dumps([special, rules], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,371 @@
+"""The encoder with its task head: counted from its configuration, loaded with its weights.
+
+It must not know where a model's files come from (`model_files`) or how it is trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.resources
+import json
+import pickle
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from elsa_tune.errors import ModelError
+from elsa_tune.specs.model import KNOWN_MODELS, ModelFacts, ModelSource, ModelSpec
+from elsa_tune.training import model_files
+from elsa_tune.training.model_files import model_folder, pinned, weights_fingerprint
+from elsa_tune.training.parts import ModelParts, divide, final_linear
+
+__all__ = [
+    "facts",
+    "load_classifier",
+    "load_tokenizer",
+    "max_positions",
+    "pinned",
+    "weights_fingerprint",
+]
+
+State = dict[str, torch.Tensor]
+
+# What reading a damaged or foreign checkpoint raises in safetensors, torch and transformers.
+_UNREADABLE = (
+    SafetensorError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+)
+
+
+def facts(spec: ModelSpec) -> ModelFacts:
+    """What the configuration alone tells; no weights are read or fetched.
+
+    The four models of the paper need no network, their configurations ship with the package. Raises
+    ModelError for a model that cannot be had, or whose layers cannot be frozen one by one.
+    """
+    model = _skeleton(_configuration(spec), spec.name)
+    parts = divide(model)
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    task_linear = f"{final_linear(model)}."
+
+    def count(names: tuple[str, ...]) -> int:
+        return sum(sizes[name] for name in names if not name.startswith(task_linear))
+
+    layers = tuple(count(names) for names in parts.layers)
+    embedding, output = count(parts.embedding), count(parts.head)
+    return ModelFacts(
+        model_type=model.config.model_type,
+        layers=len(layers),
+        hidden_size=model.config.hidden_size,
+        embedding=embedding,
+        layer=Counter(layers).most_common(1)[0][0],
+        output=output,
+        total=embedding + sum(layers) + output,
+        layer_sizes=layers,
+    )
+
+
+def max_positions(spec: ModelSpec) -> int | None:
+    """The most tokens a text may have, special ones included; None where there is no such limit.
+
+    A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of its
+    514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no limit.
+    """
+    model = _skeleton(_configuration(spec), spec.name)
+    for name, module in model.base_model.named_modules():
+        if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1
+            return module.num_embeddings - unused
+    if getattr(model.config, "relative_attention", False) or model.config.model_type == "xlnet":
+        return None
+    positions = getattr(model.config, "max_position_embeddings", None)
+    return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def load_classifier(
+    spec: ModelSpec, outputs: int, seed: int, regression: bool = False
+) -> PreTrainedModel:
+    """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
+
+    outputs: width of the head, 1 for regression. The pretrained part comes from the checkpoint;
+    what it lacks, and in any case the task head, is initialised as the architecture does it, from
+    `seed` alone: torch's global random state is neither read nor changed. A checkpoint that was
+    fine-tuned before loses its whole head. The process keeps the last checkpoint in memory, so that
+    the next load reads nothing. Raises ModelError in one sentence for whatever makes the model
+    unusable.
+    """
+    pretrained = _pretrained(spec, outputs)
+    config = copy.deepcopy(pretrained.config)
+    config.num_labels = outputs
+    config.problem_type = "regression" if regression else "single_label_classification"
+    # Transformers puts the given tensors into the model as they are: each load needs its own.
+    state = {name: tensor.clone() for name, tensor in pretrained.state.items()}
+    with _quiet(), _random_state(seed):
+        model: PreTrainedModel = pretrained.kind.from_pretrained(
+            None, config=config, state_dict=state, dtype=torch.float32
+        )
+    model.config.name_or_path = spec.name
+    model.eval()
+    return model
+
+
+def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
+    """The model's own tokenizer. Raises ModelError where there is none that fits the model."""
+    folder = model_folder(spec, weights=False)
+    if not model_files.has_tokenizer(folder):
+        raise ModelError(
+            f"model '{spec.name}' has no tokenizer in {folder}; save it there with "
+            "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
+        )
+    try:
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except (*_UNREADABLE, ImportError) as error:
+        missing = " (it needs: pip install sentencepiece protobuf)" if _wants_pieces(error) else ""
+        raise ModelError(
+            f"the tokenizer of model '{spec.name}' in {folder} cannot be read{missing}: "
+            f"{_first_line(error)}"
+        ) from error
+    _check_tokenizer(tokenizer, _configuration(spec), spec.name)
+    return cast(PreTrainedTokenizerBase, tokenizer)
+
+
+# -- configuration -------------------------------------------------------------------------------
+
+
+def _configuration(spec: ModelSpec) -> PretrainedConfig:
+    if spec.source is ModelSource.HUB:
+        shipped = _shipped(spec.location)
+        if shipped is not None:
+            return shipped
+    return _read_configuration(model_folder(spec, weights=False), spec.name)
+
+
+def _shipped(location: str) -> PretrainedConfig | None:
+    """The configuration of one of the paper's four models, by hub id."""
+    for known in KNOWN_MODELS.values():
+        if known.source is ModelSource.HUB and known.location == location:
+            file = importlib.resources.files("elsa_tune.specs") / "configs" / f"{known.name}.json"
+            fields = json.loads(file.read_text("utf-8"))
+            return AutoConfig.for_model(**fields)
+    return None
+
+
+def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
+    try:
+        with _quiet():
+            config = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    except _UNREADABLE as error:
+        path = folder / model_files.CONFIG
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"model '{name}' brings Python code of its own, which elsa-tune never runs; choose "
+                "a model whose architecture is part of transformers"
+            ) from error
+        raise ModelError(
+            f"the configuration {path} of model '{name}' names no architecture that transformers "
+            f"{transformers.__version__} knows: {_first_line(error)}"
+        ) from error
+    return cast(PretrainedConfig, config)
+
+
+def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
+    """The classification model with two outputs and without memory for its weights."""
+    config = copy.deepcopy(config)
+    config.num_labels = 2
+    try:
+        with _quiet(), torch.device("meta"):
+            return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
+    except (*_UNREADABLE, ImportError) as error:
+        raise ModelError(
+            f"transformers {transformers.__version__} cannot build a text classifier from the "
+            f"configuration of model '{name}' (architecture '{config.model_type}'): "
+            f"{_first_line(error)}"
+        ) from error
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pretrained:
+    """A checkpoint as it lies in memory: everything but the parts that a seed decides."""
+
+    files: tuple[tuple[str, int, int], ...]  # path, size, time of change
+    kind: Any  # the model's class
+    config: PretrainedConfig
+    state: State
+
+
+_last: _Pretrained | None = None
+
+
+def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
+    """The checkpoint, from memory if it is the last one that this process used and unchanged."""
+    global _last
+    folder = model_folder(spec)
+    paths = [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
+    stats = [path.stat() for path in paths]
+    files = tuple(
+        (str(path), stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats, strict=True)
+    )
+    if _last is None or _last.files != files:
+        _last = None  # never two checkpoints in memory
+        _last = _read_checkpoint(folder, spec.name, files, outputs)
+    return _last
+
+
+def _read_checkpoint(
+    folder: Path, name: str, files: tuple[tuple[str, int, int], ...], outputs: int
+) -> _Pretrained:
+    config = _read_configuration(folder, name)
+    divide(_skeleton(config, name))  # refuse before gigabytes are read
+    loaded_config = copy.deepcopy(config)
+    loaded_config.num_labels = outputs
+    try:
+        with _quiet(), _random_state(0):
+            model, report = AutoModelForSequenceClassification.from_pretrained(
+                folder,
+                config=loaded_config,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except _UNREADABLE as error:
+        raise ModelError(
+            f"the weights of model '{name}' in {folder} cannot be read, they are damaged or in a "
+            f"foreign format ({_first_line(error)}); fetch or save them again"
+        ) from error
+    missing = set(report["missing_keys"])
+    resized = {key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]}
+    _check_fit(divide(model), missing | resized, model.config.model_type, name)
+    drawn = resized | _drawn_from_seed(model, missing)
+    state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
+    return _Pretrained(files=files, kind=type(model), config=config, state=state)
+
+
+def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:
+    """Refuse a checkpoint that leaves embeddings or layers random."""
+    needed = [key for key in parts.embedding if key not in parts.fixed]
+    # XLNet's is for pretraining alone, and some checkpoints leave it out.
+    needed = [key for key in needed if not key.endswith("mask_emb")]
+    needed.extend(key for layer in parts.layers for key in layer)
+    lacking = [key for key in needed if key in absent]
+    if lacking:
+        raise ModelError(
+            f"model '{name}': its weights do not fit the architecture '{model_type}': "
+            f"{len(lacking)} of {len(needed)} tensors of the encoder are missing or have another "
+            f"shape, e.g. {lacking[0]}; give a checkpoint of that architecture"
+        )
+
+
+def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
+    """Names whose values a seed decides: what the checkpoint lacks, and always the task head.
+
+    A pretraining head that continues into the classifier (ModernBERT's) is kept, unless the
+    checkpoint has a classifier already: then it was fine-tuned before, and everything behind the
+    base model starts anew.
+    """
+    base, task_linear = f"{model.base_model_prefix}.", f"{final_linear(model)}."
+    was_fine_tuned = any(
+        key.startswith(task_linear) and key not in missing for key in model.state_dict()
+    )
+    if not was_fine_tuned:
+        return missing
+    return missing | {key for key in model.state_dict() if not key.startswith(base)}
+
+
+# -- tokenizers ----------------------------------------------------------------------------------
+
+
+def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:
+    known = len(tokenizer) - len(set(tokenizer.all_special_tokens))
+    if known < 1:
+        raise ModelError(
+            f"the tokenizer of model '{name}' knows no words: its vocabulary is missing or empty"
+        )
+    if tokenizer.pad_token_id is None:
+        raise ModelError(
+            f"the tokenizer of model '{name}' has no padding token, so no batch can be made"
+        )
+    rows = getattr(config, "vocab_size", None)
+    if rows is not None and len(tokenizer) > rows:
+        raise ModelError(
+            f"the tokenizer of model '{name}' has {len(tokenizer)} entries, but the model only "
+            f"{rows} embeddings; they do not belong together"
+        )
+
+
+def _wants_pieces(error: BaseException) -> bool:
+    text = str(error).lower()
+    return "sentencepiece" in text or "protobuf" in text or "tiktoken" in text
+
+
+# -- quiet, and the same every time --------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Transformers reports newly initialised heads at length; here that is what is wanted."""
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    if bars:
+        transformers_logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _random_state(seed: int) -> Iterator[None]:
+    """Torch's CPU generator at `seed`, and afterwards where it was; a GPU's is not touched."""
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

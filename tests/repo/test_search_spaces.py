@@ -1,0 +1,54 @@
+"""Every shipped search space is read by the code as it stands, and says when to use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.errors import SpaceError
+from elsa_tune.specs import shipped
+from elsa_tune.specs.shipped import search_space_folder
+from elsa_tune.specs.space import load_space
+
+SPACES = sorted(search_space_folder().glob("*.yaml"))
+
+
+def test_the_promised_spaces_are_there(root: Path) -> None:
+    """The names that the documentation and the Makefile use."""
+    assert search_space_folder() == root / "search_spaces"
+    names = {path.stem for path in SPACES}
+    assert {"demo", "joint", "grid", "paper", "low_resource", "quick"} <= names
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_it_parses(path: Path) -> None:
+    load_space(path)
+
+
+@pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
+def test_it_says_when_to_use_it(path: Path) -> None:
+    """The file begins with a comment, and that comment speaks of its use."""
+    lines = path.read_text().splitlines()
+    comment = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        comment.append(line.lstrip("# "))
+    text = " ".join(comment).lower()
+    assert len(text) > 60
+    assert "use" in text.split() or "used" in text.split()
+
+
+def test_a_wheel_finds_them_beside_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installed package looks inside itself first; where they are missing it says what to do."""
+    package = tmp_path / "site-packages" / "elsa_tune"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(shipped, "_PACKAGE", package)
+    with pytest.raises(SpaceError, match=r"install elsa-tune again, or give --space"):
+        search_space_folder()
+    (package.parent / "search_spaces").mkdir()
+    (package / "search_spaces").mkdir()
+    assert search_space_folder() == package / "search_spaces"

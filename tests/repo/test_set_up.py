@@ -1,0 +1,205 @@
+"""The set-up: what the constraints pin, and what `make` does on a machine that has nothing yet.
+
+The Makefile runs here against an interpreter that only writes down what it is asked: no test needs
+a network.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pins() -> dict[str, str]:
+    """The pinned version of every package in constraints.txt, by canonical name."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    found = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in found}
+
+
+def requirements() -> list[Requirement]:
+    """Everything pyproject.toml asks for: the package's own needs and its extras'."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = list(project["dependencies"])
+    for extra in project["optional-dependencies"].values():
+        lines += extra
+    return [Requirement(line) for line in lines]
+
+
+def test_every_requirement_has_a_pin_within_its_range() -> None:
+    pinned = pins()
+    outside = [
+        f"{wanted} but {pinned.get(canonicalize_name(wanted.name))}"
+        for wanted in requirements()
+        if not wanted.specifier.contains(pinned.get(canonicalize_name(wanted.name), "0"))
+    ]
+    assert not outside
+
+
+def test_every_requirement_has_a_lower_bound() -> None:
+    """A range without one promises what nobody has tried."""
+    bounds = {
+        wanted.name: {part.operator for part in wanted.specifier} for wanted in requirements()
+    }
+    assert not [name for name, operators in bounds.items() if ">=" not in operators]
+
+
+def test_the_constraints_are_exact_sorted_and_fit_any_machine() -> None:
+    """One `name==version` a line; no local builds (+cpu), no CUDA parts: torch pins its own."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    names = [line.split("==")[0] for line in lines if not line.startswith("#")]
+    assert lines[0].startswith("#")
+    assert names == sorted(names, key=str.lower)
+    assert len(set(map(canonicalize_name, names))) == len(names)
+    assert not [version for version in pins().values() if Version(version).local]
+    assert not [name for name in names if re.match("nvidia|cuda|triton", name)]
+
+
+FAKE_PYTHON = """#!/bin/sh
+# Stands for an interpreter: -c answers as told, -m venv makes .venv with itself inside.
+case "$1 $2" in
+  "-c "*) exit {old} ;;
+  "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0" "$3/bin/elsa-tune" ;;
+esac
+echo "$(basename "$0") $*" >> calls.txt
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what the Makefile reads, in a folder whose name has a space and a quote in it."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make, which is not installed here")
+    folder = tmp_path / "it's a checkout"
+    folder.mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder / name)
+        os.utime(folder / name, (1, 1))
+    write_python(folder / "python", is_old=False)
+    write_python(folder / "python-old", is_old=True)
+    return folder
+
+
+def write_python(path: Path, *, is_old: bool) -> None:
+    path.write_text(FAKE_PYTHON.format(old=int(is_old)))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    return subprocess.run(
+        ["make", *arguments],
+        cwd=folder,
+        env=environment | {"MLFLOW_TRACKING_URI": "http://example.org"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def calls(folder: Path) -> list[str]:
+    """What was asked of the interpreter and of `elsa-tune` since the last look."""
+    path = folder / "calls.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return lines
+
+
+def test_demo_installs_once_and_runs_under_a_new_name_each_time(checkout: Path) -> None:
+    done = make(checkout, "demo", "PYTHON=./python")
+    assert done.returncode == 0, done.stderr
+    venv, pip, search, answer = calls(checkout)
+    assert venv == "python -m venv .venv"
+    assert "-c constraints.txt -e .[demo]" in pip
+    name = re.search(r"--name (demo-\d{8}-\d{6})$", search)
+    assert name is not None
+    assert answer == f"elsa-tune operating-point --search {name[1]}"
+
+    assert make(checkout, "demo", "PYTHON=./python").returncode == 0
+    assert [line.split()[1] for line in calls(checkout)] == ["search", "operating-point"]
+
+
+def test_changed_constraints_install_anew(checkout: Path) -> None:
+    make(checkout, "demo", "PYTHON=./python")
+    calls(checkout)
+    os.utime(checkout / "constraints.txt", (4e9, 4e9))
+    make(checkout, "demo", "PYTHON=./python")
+    assert "pip install" in calls(checkout)[0]
+
+
+def test_the_test_environment_serves_the_demo_too(checkout: Path) -> None:
+    assert make(checkout, ".venv/.dev", "PYTHON=./python").returncode == 0
+    assert ".[demo,dev]" in calls(checkout)[-1]
+    make(checkout, "demo", "PYTHON=./python")
+    assert not [line for line in calls(checkout) if "pip" in line]
+
+
+def test_an_old_python_is_refused_before_anything_is_made(checkout: Path) -> None:
+    done = make(checkout, "demo", "PYTHON=./python-old")
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer, './python-old' is not" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_failed_search_fails_the_demo(checkout: Path) -> None:
+    """The answer is not asked of a search that did not end well."""
+    make(checkout, ".venv/.demo", "PYTHON=./python")
+    calls(checkout)
+    (checkout / ".venv/bin/elsa-tune").write_text('#!/bin/sh\necho "$1" >> calls.txt\nexit 3\n')
+    assert make(checkout, "demo").returncode != 0
+    assert calls(checkout) == ["search"]
+
+
+def test_help_lists_every_target() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("needs make, which is not installed here")
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)
+    assert phony is not None
+    listed = {line.split()[1] for line in make(ROOT, "help").stdout.splitlines()}
+    assert listed == set(phony[1].split())
+    assert {"demo", "test", "lint", "unit", "bench", "clean"} <= listed
+
+
+def test_clean_leaves_the_records(checkout: Path) -> None:
+    make(checkout, "demo", "PYTHON=./python")
+    for folder in ("mlruns", "elsa_tune/__pycache__", "tests", "bench"):
+        (checkout / folder).mkdir(parents=True)
+    (checkout / "mlruns/mlflow.db").write_text("a month of work")
+    done = make(checkout, "clean")
+    assert done.returncode == 0, done.stderr
+    assert not (checkout / ".venv").exists()
+    assert not (checkout / "elsa_tune/__pycache__").exists()
+    assert (checkout / "mlruns/mlflow.db").read_text() == "a month of work"
+
+
+def test_ci_runs_make_test_and_nothing_else(checkout: Path, tmp_path: Path) -> None:
+    """`.ci/run` works from any folder, without standard input, and passes on the exit status."""
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    (checkout / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", checkout / ".ci/run")
+    (checkout / "Makefile").write_text('test:\n\t@echo "CI=$$CI in $$(pwd)"; exit 7\n')
+    done = subprocess.run(
+        ["bash", str(checkout / ".ci/run")],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout == f"CI=true in {checkout}\n"
+    assert done.returncode == 2  # make's own status for a recipe that failed

@@ -1,0 +1,45 @@
+"""Rows for the tests of `analysis`: short to write, complete to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+
+EMBEDDINGS_ONLY = FreezeDepth(0, True)
+
+
+def row(frozen: int | FreezeDepth, quality: float | None, **changes: Any) -> ResultRow:
+    """One completed measuring run of a six-layer model on a task whose constant answer has .5."""
+    values: dict[str, Any] = {
+        "model": "minilm",
+        "task": "rte",
+        "layers": 6,
+        "depth": frozen if isinstance(frozen, FreezeDepth) else FreezeDepth(frozen, frozen > 0),
+        "quality": quality,
+        "status": TrialStatus.COMPLETED,
+        "phase": Phase.MEASURE,
+        "metric": "accuracy",
+        "chance": 0.5,
+        "learning_rate": 3e-5,
+        "seed": 1,
+    }
+    return ResultRow(**{**values, **changes})
+
+
+def seeds(frozen: int | FreezeDepth, qualities: Sequence[float], **changes: Any) -> list[ResultRow]:
+    """One run a quality, with seeds 1, 2, ..."""
+    return [row(frozen, quality, seed=seed, **changes) for seed, quality in enumerate(qualities, 1)]
+
+
+def falling_curve(**changes: Any) -> list[ResultRow]:
+    """A whole curve, three seeds a depth: N = 4 keeps 90 % raw, N = 3 corrected for chance."""
+    means = {0: 0.90, 3: 0.88, 4: 0.83, 5: 0.76, 6: 0.60}
+    return [
+        one
+        for frozen, mean in means.items()
+        for one in seeds(frozen, [mean - 0.01, mean, mean + 0.01], **changes)
+    ]

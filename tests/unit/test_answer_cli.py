@@ -1,0 +1,326 @@
+"""`operating-point` and `curve` from the outside: what is printed where, and the exit status."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.results_csv import write_results
+from elsa_tune.cli import app
+from elsa_tune.cli.answer_tables import print_answers
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking import results
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process, through `main` and its exit statuses."""
+
+    def command(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elsa-tune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        captured = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return command
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[[Sequence[ResultRow]], Path]:
+    """Write rows as a results table."""
+
+    def write(rows: Sequence[ResultRow]) -> Path:
+        path = tmp_path / "results.csv"
+        path.write_text(write_results(rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+Save = Callable[[Sequence[ResultRow]], Path]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ResultRow]], list[str]]:
+    """Put rows where the MLflow store would be; returns the URIs it was asked at."""
+
+    def fill(rows: Sequence[ResultRow]) -> list[str]:
+        asked: list[str] = []
+
+        def read_rows(
+            tracking_uri: str,
+            model: str | None = None,
+            tasks: Sequence[str] | None = None,
+            search: str | None = None,
+        ) -> list[ResultRow]:
+            asked.append(tracking_uri)
+            return [
+                one
+                for one in rows
+                if model in (None, one.model)
+                and (tasks is None or one.task in tasks)
+                and search in (None, one.search)
+            ]
+
+        monkeypatch.setattr(results, "read_rows", read_rows)
+        return asked
+
+    return fill
+
+
+Store = Callable[[Sequence[ResultRow]], list[str]]
+
+
+def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
+    found = run("operating-point", "--from", save(falling_curve()))
+    lines = found.out.splitlines()
+    assert found.status == 0 and found.err == ""
+    assert lines[0] == "minilm on rte (accuracy)"
+    assert lines[1].startswith("2 of 6 layers keep 92.2 %")
+    assert [line.rstrip() for line in lines if line.startswith("▶")] == [
+        "▶       4      2  83.0 ± 1.0   92.2 %     82.5 %  3e-05      3",
+        "▶ operating point  ▷ corrected for chance",
+    ]
+    assert lines[-1].startswith("! raw and corrected answers disagree")
+
+
+def test_json_is_a_list_and_nothing_else_is_on_stdout(run: Run, save: Save) -> None:
+    table = save(falling_curve() + falling_curve(task="cola"))
+    found = run("operating-point", "--from", table, "--format", "json")
+    assert found.status == 0 and found.err == ""
+    assert [answer["task"] for answer in json.loads(found.out)] == ["rte", "cola", "*"]
+
+
+def test_csv_of_both_commands(run: Run, save: Save) -> None:
+    table = save(falling_curve())
+    answers = run("operating-point", "--from", table, "--format", "csv")
+    (line,) = csv.DictReader(io.StringIO(answers.out))
+    assert line["operating_point_frozen_layers"] == "4"
+    curve = run("curve", "--from", table, "--format", "csv")
+    assert len(list(csv.DictReader(io.StringIO(curve.out)))) == 5
+
+
+def test_the_curve_alone(run: Run, save: Save) -> None:
+    table = save(falling_curve())
+    found = run("curve", "--from", table)
+    assert found.status == 0 and "▶" not in found.out
+    assert "A constant answer has 50.0." in found.out
+    (curve,) = json.loads(run("curve", "--from", table, "--format", "json").out)
+    assert curve["schema_version"] == 1 and len(curve["curve"]) == 5
+    assert "operating_point" not in curve
+
+
+def test_no_answer_is_status_three_with_the_reason(run: Run, save: Save) -> None:
+    table = save(seeds(3, [0.8, 0.8]))
+    found = run("operating-point", "--from", table)
+    assert found.status == 3 and "the full model (0 frozen layers) was not measured" in found.out
+    machine = run("operating-point", "--from", table, "--format", "json")
+    assert machine.status == 3 and json.loads(machine.out)[0]["reason"] == "no_full_model"
+    assert "minilm on rte: No answer" in machine.err
+
+
+def test_every_reason_is_printed_when_nothing_has_an_answer(run: Run, save: Save) -> None:
+    rows = seeds(0, [0.5, 0.5]) + seeds(3, [0.5, 0.5]) + seeds(3, [0.8, 0.8], task="cola")
+    found = run("operating-point", "--from", save(rows))
+    assert found.status == 3
+    assert "minilm on rte: The full model did not learn" in found.err
+    assert "minilm on cola: No answer: the full model" in found.err
+
+
+def test_one_answer_among_several_is_enough(run: Run, save: Save) -> None:
+    rows = falling_curve() + seeds(3, [0.8, 0.8], task="cola")
+    assert run("operating-point", "--from", save(rows)).status == 0
+
+
+def test_nothing_measured_is_no_curve(run: Run, save: Save) -> None:
+    found = run("curve", "--from", save([row(0, 0.8, phase=Phase.EXPLORE)]))
+    assert found.status == 3 and "no measuring trial" in found.err
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--target", "1.5"], "write 0.015"),
+        (["--target", "0"], "above 0"),
+        (["--model", "minlm"], "did you mean 'minilm'"),
+        (["--task", "rtee"], "did you mean 'rte'"),
+        (["--task", "cola"], "unknown task 'cola'"),
+        (["--exclude-task", "cola"], "unknown task 'cola'"),
+        (["--exclude-task", "rte"], "every task is excluded"),
+        (["--search", "first"], "names no search"),
+        (["--train-size", "many"], "--train-size is 'many'"),
+        (["--train-size", "0"], "--train-size is '0'"),
+        (["--storage-path", "here"], "--from reads a file"),
+        (["--tracking-uri", "sqlite:///x.db"], "--from reads a file"),
+        (["--scale", "percent"], "leave out --scale percent"),
+    ],
+)
+def test_bad_questions_to_a_table(run: Run, save: Save, options: list[str], complaint: str) -> None:
+    found = run("operating-point", "--from", save(falling_curve()), *options)
+    assert (found.status, found.out) == (2, "")
+    assert found.err.startswith("elsa-tune: ") and complaint in found.err
+
+
+def test_a_bad_table_is_status_two(run: Run, tmp_path: Path) -> None:
+    found = run("operating-point", "--from", tmp_path / "nothing.csv")
+    assert (found.status, found.out) == (2, "") and "does not exist" in found.err
+
+
+def test_several_recipes_in_a_table_are_listed(run: Run, save: Save) -> None:
+    rows = falling_curve(comparison="epochs=3") + falling_curve(comparison="epochs=10")
+    found = run("operating-point", "--from", save(rows))
+    assert found.status == 2 and "epochs=10" in found.err and "keep only one" in found.err
+
+
+def test_training_sizes_of_a_table_are_answers_of_their_own(run: Run, save: Save) -> None:
+    table = save(falling_curve(train_size=50) + falling_curve())
+    both = run("operating-point", "--from", table, "--format", "json")
+    assert [answer["train_size"] for answer in json.loads(both.out)] == [50, None]
+    one = run("operating-point", "--from", table, "--format", "json", "--train-size", "full")
+    assert [answer["train_size"] for answer in json.loads(one.out)] == [None]
+    none = run("operating-point", "--from", table, "--train-size", "70")
+    assert none.status == 3 and "there is 50, full" in none.err
+
+
+def test_the_record_is_asked_by_model_and_task(run: Run, store: Store) -> None:
+    asked = store(falling_curve(search="first") + falling_curve(model="bert_base", search="b"))
+    found = run("operating-point", "--model", "minilm", "--task", "rte")
+    assert found.status == 0 and found.out.startswith("minilm on rte (accuracy; search first)")
+    assert asked[0].startswith("sqlite:///")
+    store(falling_curve(search="first"))
+    assert run("curve", "--search", "first").status == 0
+
+
+def test_the_record_is_asked_for_all_tasks(run: Run, store: Store) -> None:
+    store(falling_curve() + falling_curve(task="cola") + falling_curve(model="bert_base"))
+    found = run("operating-point", "--model", "minilm", "--task", "all", "--format", "json")
+    assert [answer["task"] for answer in json.loads(found.out)] == ["rte", "cola", "*"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "--model is needed"),
+        (["--task", "rte"], "--model is needed"),
+        (["--model", "minilm"], "--task (or --task all) is needed"),
+        (["--model", "minilm", "--task", "rte", "--scale", "percent"], "--from"),
+        (["--search", "x", "--tracking-uri", "u", "--storage-path", "p"], "give one of them"),
+        (["--model", "minlm", "--task", "rte"], "did you mean 'minilm'"),
+        (["--model", "minilm", "--task", "sst"], "did you mean 'sst2'"),
+        (["--search", "frist"], "did you mean 'first'"),
+    ],
+)
+def test_bad_questions_to_the_record(
+    run: Run, store: Store, options: list[str], complaint: str
+) -> None:
+    store(falling_curve(search="first"))
+    found = run("operating-point", *options)
+    assert (found.status, found.out) == (2, "") and complaint in found.err
+
+
+@pytest.mark.parametrize("options", [["--model", "bert_base", "--task", "rte"], ["--task", "sst2"]])
+def test_good_names_without_results_are_status_three(
+    run: Run, store: Store, options: list[str]
+) -> None:
+    store(falling_curve())
+    model = [] if "--model" in options else ["--model", "minilm"]
+    found = run("operating-point", *model, *options)
+    assert found.status == 3 and "nothing is recorded" in found.err
+    machine = run("operating-point", *model, *options, "--format", "json")
+    assert (machine.status, json.loads(machine.out)) == (3, [])
+
+
+def test_a_task_without_results_beside_one_with_them_is_told(run: Run, store: Store) -> None:
+    store(falling_curve())
+    found = run("operating-point", "--model", "minilm", "--task", "rte", "--task", "sst2")
+    assert found.status == 0 and "nothing is recorded on sst2" in found.err
+
+
+def test_the_record_never_averages_unlike_searches(run: Run, store: Store) -> None:
+    store(falling_curve(search="a", comparison="x") + falling_curve(search="b", comparison="y"))
+    found = run("operating-point", "--model", "minilm", "--task", "rte")
+    assert found.status == 2 and "--search" in found.err
+    assert "  a: 15 measuring rows; x" in found.err
+    store(falling_curve(search="a", train_size=50) + falling_curve(search="b"))
+    assert run("operating-point", "--model", "minilm", "--task", "rte").status == 2
+    every = run("operating-point", "--model", "minilm", "--task", "rte", "--train-size", "all")
+    assert every.status == 0
+
+
+def test_a_journal_is_read_like_a_table(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "first" / "journal.jsonl"
+    missing = run("operating-point", "--from", journal)
+    assert missing.status == 2 and "does not exist" in missing.err
+    journal.parent.mkdir()
+    journal.touch()
+    monkeypatch.setattr(results, "read_journal_rows", lambda path: falling_curve(search="first"))
+    assert run("operating-point", "--from", journal).status == 0
+    assert run("operating-point", "--search", "first", "--storage-path", tmp_path).status == 0
+    by_name = ("--model", "minilm", "--task", "rte", "--storage-path", tmp_path)
+    assert run("operating-point", *by_name).status == 0
+    monkeypatch.setattr(results, "read_journal_rows", lambda path: [])
+    assert run("operating-point", "--from", journal).status == 3
+
+
+def test_the_table_fits_eighty_columns_at_its_fullest() -> None:
+    rows = [
+        one
+        for frozen, mean in ((0, 0.9), (EMBEDDINGS_ONLY, 0.9), (5, 0.8), (6, 0.6))
+        for one in [
+            *seeds(frozen, [mean, mean - 0.1], learning_rate=1.2345e-5),
+            row(frozen, None, seed=3, status=TrialStatus.DIVERGED, learning_rate=1.2345e-5),
+            row(frozen, 0.6, phase=Phase.EXPLORE, status=TrialStatus.STOPPED_EARLY),
+        ]
+    ]
+    text = io.StringIO()
+    print_answers(
+        answer_rows(rows),
+        Console(file=text, width=80, highlight=False, force_terminal=True, no_color=True),
+    )
+    plain = Text.from_ansi(text.getvalue()).plain
+    header = next(line for line in plain.splitlines() if "frozen" in line and "stopped" in line)
+    for column in ("tuned", "quality", "kept", "corrected", "rate", "seeds", "failed", "tries"):
+        assert column in header
+    assert "…" not in plain
+    assert max(map(len, plain.splitlines())) <= 80
+
+
+def test_a_question_to_a_table_loads_nothing_heavy(tmp_path: Path, save: Save) -> None:
+    table = save(falling_curve())
+    code = (
+        "import sys\n"
+        f"sys.argv = ['elsa-tune', 'operating-point', '--from', {str(table)!r}]\n"
+        "from elsa_tune.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "heavy = {'torch', 'transformers', 'mlflow', 'ray', 'pandas', 'optuna', 'scipy.stats'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,254 @@
+"""The freeze curve: what counts as a measurement, what is averaged, what is told."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from scipy.stats import ttest_1samp
+
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
+from elsa_tune.analysis.groups import comparison_groups, require_one_each
+from elsa_tune.analysis.learnt import Evidence, Learnt, learnt
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+
+
+def only_curve(rows: list[ResultRow]) -> FreezeCurve:
+    (group,) = comparison_groups(rows)
+    return freeze_curve(group)
+
+
+def at(curve: FreezeCurve, frozen: int) -> CurvePoint:
+    depth = FreezeDepth(frozen, frozen > 0)
+    return next(point for point in curve.points if point.depth == depth)
+
+
+def test_mean_std_and_retention_of_each_depth() -> None:
+    curve = only_curve(seeds(0, [0.9, 0.8, 0.85]) + seeds(5, [0.7, 0.74, 0.72]))
+    full, frozen = at(curve, 0), at(curve, 5)
+    assert full.quality == pytest.approx(0.85)
+    assert full.std == pytest.approx(statistics.stdev([0.9, 0.8, 0.85]))
+    assert full.retention == full.corrected_retention == 1.0
+    assert frozen.seeds == 3 and frozen.fine_tuned_layers == 1
+    assert frozen.retention == pytest.approx(0.72 / 0.85)
+    assert frozen.corrected_retention == pytest.approx((0.72 - 0.5) / (0.85 - 0.5))
+
+
+def test_exploring_and_unfinished_trials_are_no_measurements() -> None:
+    exploring = {"phase": Phase.EXPLORE, "learning_rate": 5e-5}
+    rows = [
+        *seeds(0, [0.8, 0.82]),
+        row(0, 0.99, **exploring),
+        row(0, 0.20, status=TrialStatus.STOPPED_EARLY, **exploring),
+        row(0, None, status=TrialStatus.DIVERGED, **exploring),
+        row(0, None, status=TrialStatus.FAILED, **exploring),
+        row(0, 0.10, seed=3, status=TrialStatus.INTERRUPTED),
+        row(0, None, seed=4, status=TrialStatus.FAILED),
+        row(0, 0.10, seed=5, status=TrialStatus.STOPPED_EARLY),
+        row(0, None, seed=6),
+    ]
+    curve = only_curve(rows)
+    full = at(curve, 0)
+    assert full.quality == pytest.approx(0.81)
+    assert (full.seeds, full.explored, full.stopped_early) == (2, 3, 1)
+    (warning,) = curve.warnings
+    assert "4 measuring trials are not counted" in warning
+    for reason in ("1 interrupted", "1 failed", "1 stopped early", "1 completed without a quality"):
+        assert reason in warning
+
+
+def test_a_depth_that_was_only_explored_has_no_quality() -> None:
+    curve = only_curve([*seeds(0, [0.8, 0.8]), row(4, 0.7, phase=Phase.EXPLORE)])
+    assert at(curve, 4) == CurvePoint(depth=FreezeDepth(4, True), fine_tuned_layers=2, explored=1)
+    assert [point.depth for point in curve.measured] == [FULL_MODEL]
+
+
+def test_a_diverged_seed_counts_as_chance_and_a_collapsed_one_as_it_is() -> None:
+    rows = [*seeds(0, [0.9, 0.47]), row(0, 0.88, seed=3, status=TrialStatus.DIVERGED)]
+    curve = only_curve(rows)
+    full = at(curve, 0)
+    assert full.quality == pytest.approx((0.9 + 0.47 + 0.5) / 3)
+    assert full.std == pytest.approx(statistics.stdev([0.9, 0.47, 0.5]))
+    assert (full.seeds, full.failed_seeds) == (3, 2)
+    (warning,) = curve.warnings
+    assert "2 of 3 seeds failed" in warning and "1 diverged" in warning
+
+
+def test_a_diverged_seed_without_known_chance_is_left_out_and_told() -> None:
+    rows = [*seeds(0, [0.9, 0.8], chance=None), row(0, None, seed=3, chance=None)]
+    rows[2] = row(0, None, seed=3, chance=None, status=TrialStatus.DIVERGED)
+    curve = only_curve(rows)
+    assert at(curve, 0).seeds == 2
+    assert at(curve, 0).quality == pytest.approx(0.85)
+    assert "chance is not known" in curve.warnings[0]
+
+
+@pytest.mark.parametrize("metric", ["matthews", "spearman", "pearson"])
+def test_chance_of_correlations_is_zero(metric: str) -> None:
+    curve = only_curve(seeds(0, [0.5, 0.6], metric=metric, chance=None))
+    assert curve.chance == 0.0
+
+
+def test_of_several_rates_the_best_mean_is_taken_with_a_warning() -> None:
+    rows = seeds(0, [0.80, 0.82], learning_rate=1e-5) + seeds(0, [0.9, 0.7], learning_rate=5e-5)
+    curve = only_curve(rows)
+    full = at(curve, 0)
+    assert full.learning_rate == 1e-5 and full.seeds == 2
+    assert full.quality == pytest.approx(0.81)
+    assert "2 learning rates" in curve.warnings[0] and "1e-05" in curve.warnings[0]
+
+
+def test_exact_copies_count_once_and_contradictions_are_refused() -> None:
+    rows = seeds(0, [0.8, 0.9])
+    curve = only_curve([*rows, rows[0]])
+    assert at(curve, 0).seeds == 2
+    assert curve.warnings == ("the full model: 1 row repeats another exactly and counted once",)
+    with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.8 and 0\.81\)"):
+        only_curve([*rows, row(0, 0.81, seed=1)])
+
+
+def test_means_of_several_runs_weigh_by_their_runs() -> None:
+    runs = [0.80, 0.84, 0.88, 0.7, 0.9]
+    parts = [runs[:3], runs[3:]]
+    rows = [
+        row(0, statistics.mean(part), seed=None, runs=len(part), std=statistics.stdev(part))
+        for part in parts
+    ]
+    full = at(only_curve(rows), 0)
+    assert full.quality == pytest.approx(statistics.mean(runs))
+    assert full.std == pytest.approx(statistics.stdev(runs))
+    assert full.seeds == 5
+
+
+def test_std_is_unknown_for_one_run_and_for_means_without_std() -> None:
+    curve = only_curve([row(0, 0.9), row(4, 0.8, seed=None, runs=5)])
+    assert at(curve, 0).std is None
+    assert at(curve, 4).std is None and at(curve, 4).seeds == 5
+
+
+def test_embeddings_only_is_in_the_curve_but_is_no_reference_and_not_the_best() -> None:
+    rows = [*seeds(EMBEDDINGS_ONLY, [0.95, 0.97]), *seeds(0, [0.9, 0.9]), *seeds(6, [0.6, 0.6])]
+    curve = only_curve(rows)
+    assert [point.depth for point in curve.points] == [
+        FULL_MODEL,
+        EMBEDDINGS_ONLY,
+        FreezeDepth(6, True),
+    ]
+    assert curve.points[1].retention == pytest.approx(0.96 / 0.9)
+    assert curve.full == curve.best == curve.points[0]
+    without = only_curve(seeds(EMBEDDINGS_ONLY, [0.95, 0.97]))
+    assert without.full is None and without.points[0].retention is None
+
+
+def test_medians_of_what_a_trial_costs_leave_out_diverged_ones() -> None:
+    rows = [
+        *(row(0, 0.9, seed=s, train_seconds=t) for s, t in ((1, 100.0), (2, 300.0), (3, 110.0))),
+        row(0, None, seed=4, train_seconds=1.0, status=TrialStatus.DIVERGED),
+    ]
+    full = at(only_curve(rows), 0)
+    assert full.train_seconds == 110.0 and full.peak_memory_mb is None
+
+
+def test_zero_and_negative_references_have_no_ratio() -> None:
+    zero = only_curve(seeds(0, [0.0, 0.0], metric="matthews", chance=0.0))
+    assert zero.points[0].retention is None and zero.points[0].corrected_retention is None
+    rows = seeds(0, [-0.1, -0.1], metric=None, chance=None) + seeds(6, [-0.2, -0.2], metric=None)
+    rows = [r for r in rows if r.chance is None] + seeds(6, [-0.2], metric=None, chance=None)
+    assert all(point.retention is None for point in only_curve(rows).points)
+
+
+def test_unlike_results_are_kept_apart_and_listed() -> None:
+    rows = falling_curve(search="three", comparison="epochs=3, batch=16")
+    rows += falling_curve(search="ten", comparison="epochs=10, batch=16")
+    groups = comparison_groups(rows)
+    assert len(groups) == 2
+    with pytest.raises(ResultsError) as caught:
+        require_one_each(groups)
+    text = str(caught.value)
+    assert "three: 15 measuring rows; epochs=3" in text and "--search" in text
+    assert "batch=16" not in text
+
+
+def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:
+    first = seeds(0, [0.9, 0.8], search="a", comparison="same")
+    same = seeds(0, [0.9, 0.7], search="b", comparison="same")
+    fresh = [row(0, 0.7, seed=seed, search="b", comparison="same") for seed in (3, 4)]
+    assert len(comparison_groups(first + same)) == 2
+    curve = only_curve(first + fresh)
+    assert curve.search == "a, b"
+    assert at(curve, 0).seeds == 4
+    assert "pooled from 2 searches: a, b" in curve.warnings
+
+
+def test_training_sizes_are_apart_only_where_asked() -> None:
+    groups = comparison_groups(
+        falling_curve(train_size=100) + falling_curve(train_size=200) + falling_curve()
+    )
+    assert [group.train_size for group in groups] == [100, 200, None]
+    require_one_each(groups, train_sizes_apart=True)
+    with pytest.raises(ResultsError, match="--train-size"):
+        require_one_each(groups, train_sizes_apart=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [({"layers": 12}, "6 and 12 layers"), ({"chance": 0.6}, "chance is 0.5")],
+)
+def test_a_group_that_contradicts_itself_is_refused(
+    change: dict[str, float], complaint: str
+) -> None:
+    with pytest.raises(ResultsError, match=complaint):
+        comparison_groups([row(0, 0.9), row(4, 0.8, **change)])
+
+
+def test_chance_with_four_decimals_agrees_with_chance_in_full() -> None:
+    (group,) = comparison_groups([row(0, 0.9, chance=0.5271), row(4, 0.8, chance=146 / 277)])
+    assert group.chance == pytest.approx(0.5271, abs=1e-4)
+
+
+def evidence(quality: float, std: float | None, count: int, **more: float | bool) -> Evidence:
+    values = {"chance": 0.5, **more}
+    return Evidence(quality=quality, std=std, seeds=count, **values)  # type: ignore[arg-type]
+
+
+def test_learnt_agrees_with_the_one_sided_t_test() -> None:
+    verdicts = set()
+    for sample in ([0.52, 0.53, 0.54], [0.50, 0.53, 0.56], [0.51, 0.511], [0.51, 0.53]):
+        p_value = ttest_1samp(sample, 0.5, alternative="greater").pvalue
+        found = learnt(evidence(statistics.mean(sample), statistics.stdev(sample), len(sample)))
+        assert (found is Learnt.YES) == (p_value < 0.05), sample
+        verdicts.add(found)
+    assert verdicts == {Learnt.YES, Learnt.NO}
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (evidence(0.5, 0.0, 5), Learnt.NO),  # every seed gave the constant answer
+        (evidence(0.50004, 0.0, 5), Learnt.NO),  # and chance was printed with four decimals
+        (evidence(0.8, 0.0, 2), Learnt.YES),
+        (evidence(0.8, None, 1), Learnt.UNTESTED),
+        (evidence(0.8, None, 5), Learnt.UNTESTED),
+        (evidence(0.49, None, 1), Learnt.NO),
+        (Evidence(quality=0.8, std=0.01, seeds=5, chance=None), Learnt.UNTESTED),
+        (Evidence(quality=0.0, std=0.01, seeds=5, chance=None), Learnt.NO),
+        (Evidence(quality=-0.2, std=None, seeds=1, chance=None), Learnt.NO),
+    ],
+)
+def test_learnt_where_little_is_known(case: Evidence, expected: Learnt) -> None:
+    assert learnt(case) is expected
+
+
+def test_few_evaluation_examples_can_forbid_the_claim_that_it_learnt() -> None:
+    # MiniLM on all of RTE: .556 against .527, judged by 277 examples.
+    rte = {"chance": 146 / 277, "is_accuracy": True}
+    assert learnt(evidence(0.556, 0.005, 3, **rte)) is Learnt.YES
+    assert learnt(evidence(0.556, 0.005, 3, examples=277, **rte)) is Learnt.NO
+    assert learnt(evidence(0.556, None, 1, examples=277, **rte)) is Learnt.NO
+    assert learnt(evidence(0.556, 0.005, 3, examples=27700, **rte)) is Learnt.YES
+    assert math.isclose(146 / 277, 0.527, abs_tol=1e-3)

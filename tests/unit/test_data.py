@@ -1,0 +1,389 @@
+"""Ready for a model: subsets, held-out shares, truncation, the cache, and the fingerprint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+from elsa_tune.errors import DataError
+from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Recipe
+from elsa_tune.training import data as data_module
+from elsa_tune.training.data import cache_dir, prepare, read_splits, stratified_order
+from elsa_tune.training.encoder import load_tokenizer
+from elsa_tune.training.tokens import TaskData, pad_batch
+from tests.unit.tiny_models import make_tiny
+
+# stratified_order of six zeros and six ones, seed 0.
+PINNED = [7, 0, 1, 6, 3, 10, 5, 8, 11, 2, 9, 4]
+WORDS = "the cat sat on a mat and then it was gone for good".split()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelSpec]:
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        name: resolve_model(str(make_tiny(name, folder / name)))
+        for name in ("bert", "roberta", "xlnet")
+    }
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> TaskSpec:
+    """Forty rows of two texts of very different lengths, and ten to evaluate on."""
+    for name, rows in (("train", 40), ("dev", 10)):
+        lines = [
+            {"one": " ".join(WORDS[: 1 + n % 13]), "two": f"row {n} of {name}", "label": n % 2}
+            for n in range(rows)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return TaskSpec(
+        name="pairs",
+        kind=TaskKind.CLASSIFICATION,
+        text_columns=("one", "two"),
+        label_column="label",
+        classes=("0", "1"),
+        metric=Metric.ACCURACY,
+        source=FilesSource(
+            format="jsonl",
+            train=(str(tmp_path / "train.jsonl"),),
+            evaluation=(str(tmp_path / "dev.jsonl"),),
+        ),
+    )
+
+
+def held_out(task: TaskSpec, share: float) -> TaskSpec:
+    source = task.source
+    assert isinstance(source, FilesSource)
+    source = dataclasses.replace(source, evaluation=(), evaluation_share=share)
+    return dataclasses.replace(task, source=source)
+
+
+# --- Subsets -------------------------------------------------------------------------------------
+
+
+def test_every_prefix_mirrors_the_whole() -> None:
+    labels = np.repeat([0, 1, 2], [700, 250, 50])
+    labels = np.random.default_rng(0).permutation(labels)
+    order = stratified_order(labels, seed=3)
+    assert sorted(order.tolist()) == list(range(1000))
+    for size in (20, 50, 100, 200, 333, 500, 999):
+        counts = np.bincount(labels[order[:size]], minlength=3)
+        assert np.abs(counts - size * np.array([0.7, 0.25, 0.05])).max() <= 1
+
+
+def test_values_are_stratified_by_quantiles() -> None:
+    values = np.random.default_rng(0).exponential(size=500).astype(np.float32)
+    order = stratified_order(values, seed=3)
+    edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
+    for size in (20, 50, 200):
+        counts = np.bincount(np.searchsorted(edges, values[order[:size]]), minlength=10)
+        assert np.abs(counts - size / 10).max() <= 1.5
+
+
+def test_the_order_follows_its_seed_and_nothing_else() -> None:
+    labels = np.arange(300) % 3
+    np.random.seed(1)
+    one = stratified_order(labels, seed=5)
+    np.random.seed(2)
+    assert one.tolist() == stratified_order(labels, seed=5).tolist()
+    assert one.tolist() != stratified_order(labels, seed=6).tolist()
+    # Within a class the order is random, not the file's.
+    zeros = [row for row in one.tolist() if labels[row] == 0]
+    assert zeros != sorted(zeros)
+
+
+def test_the_order_is_the_same_on_every_machine() -> None:
+    """Pinned: a search that is resumed elsewhere, or in a year, must train on the same rows."""
+    assert stratified_order(np.arange(12) % 2, seed=0).tolist() == PINNED
+
+
+def test_subsets_are_nested_and_keep_the_files_order(pairs: TaskSpec) -> None:
+    chosen = [
+        read_splits(pairs, Recipe(train_size=size))["train"].texts[1] for size in (6, 12, 24, 40)
+    ]
+    for smaller, larger in zip(chosen, chosen[1:], strict=False):
+        assert set(smaller) < set(larger)
+        assert [text for text in larger if text in set(smaller)] == smaller
+    other = read_splits(pairs, Recipe(train_size=12, subset_seed=1))["train"].texts[1]
+    assert set(other) != set(chosen[1])
+
+
+def test_a_subset_of_the_whole_is_the_whole(pairs: TaskSpec) -> None:
+    whole = read_splits(pairs, Recipe())["train"]
+    assert read_splits(pairs, Recipe(train_size=40))["train"].texts == whole.texts
+
+
+def test_more_rows_than_there_are(pairs: TaskSpec) -> None:
+    with pytest.raises(DataError, match=r"train_size is 41, but task 'pairs' has 40 training rows"):
+        read_splits(pairs, Recipe(train_size=41))
+
+
+def test_a_subset_with_one_class_only(pairs: TaskSpec) -> None:
+    with pytest.raises(DataError, match=r"every row of the subset of 1 rows \(train_size\)"):
+        read_splits(pairs, Recipe(train_size=1))
+
+
+def test_a_share_is_held_out(pairs: TaskSpec) -> None:
+    splits = read_splits(held_out(pairs, 0.25), Recipe(subset_seed=4))
+    train, evaluation = splits["train"], splits["evaluation"]
+    assert (len(train), len(evaluation)) == (30, 10)
+    assert evaluation.labels.mean() == 0.5
+    assert not set(train.texts[1]) & set(evaluation.texts[1])
+    assert train.notes == (
+        "no evaluation file: 10 of 40 rows (0.25, stratified, subset_seed 4) are held out",
+    )
+    # A smaller training set keeps the evaluation rows.
+    smaller = read_splits(held_out(pairs, 0.25), Recipe(subset_seed=4, train_size=12))
+    assert smaller["evaluation"].texts == evaluation.texts
+    assert set(smaller["train"].texts[1]) < set(train.texts[1])
+
+
+def test_a_share_that_leaves_nothing(pairs: TaskSpec) -> None:
+    with pytest.raises(DataError, match=r"the held-out share of 0.001 \(0 rows\).*no usable row"):
+        read_splits(held_out(pairs, 0.001), Recipe())
+
+
+# --- Tokens --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
+def test_padded_batches_are_the_tokenizers_own(
+    models: dict[str, ModelSpec], pairs: TaskSpec, name: str
+) -> None:
+    data = prepare(models[name], pairs, Recipe(max_length=16))
+    texts = read_splits(pairs, Recipe())["train"].texts
+    rows = [0, 12, 25, 3]
+    expected = load_tokenizer(models[name])(
+        [texts[0][row] for row in rows],
+        [texts[1][row] for row in rows],
+        truncation="longest_first",
+        max_length=16,
+        padding=True,
+        return_tensors="pt",
+    )
+    batch = pad_batch(data.train, rows, data)
+    assert batch.pop("labels").tolist() == [0, 0, 1, 1]
+    assert set(batch) == set(expected)
+    for key, tensor in batch.items():
+        assert tensor.tolist() == expected[key].tolist(), key
+    assert data.padding_side == ("left" if name == "xlnet" else "right")
+
+
+def test_pairs_are_truncated_from_the_longer_text(
+    models: dict[str, ModelSpec], pairs: TaskSpec
+) -> None:
+    data = prepare(models["bert"], pairs, Recipe(max_length=12))
+    assert data.train.lengths.max() == 12
+    # Row 12 has 13 words before its second text, whose four words must all survive.
+    start, end = data.train.offsets[12], data.train.offsets[13]
+    assert data.train.token_type_ids is not None
+    second = int(data.train.token_type_ids[start:end].sum())
+    whole = prepare(models["bert"], pairs, Recipe(max_length=64)).train
+    assert whole.token_type_ids is not None
+    untruncated = int(whole.token_type_ids[whole.offsets[12] : whole.offsets[13]].sum())
+    assert second == min(untruncated, 6)
+
+
+def test_a_long_batch_does_not_change_what_a_text_becomes(
+    models: dict[str, ModelSpec], pairs: TaskSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = prepare(models["bert"], pairs, Recipe(max_length=16))
+    monkeypatch.setattr(data_module, "CHUNK", 7)
+    monkeypatch.setenv("ELSA_TUNE_CACHE", os.environ["ELSA_TUNE_CACHE"] + "-other")
+    other = prepare(models["bert"], pairs, Recipe(max_length=16))
+    assert one.train.input_ids.tolist() == other.train.input_ids.tolist()
+    assert one.train.offsets.tolist() == other.train.offsets.tolist()
+    assert one.fingerprint == other.fingerprint
+
+
+def test_one_text(models: dict[str, ModelSpec], pairs: TaskSpec) -> None:
+    single = dataclasses.replace(pairs, text_columns=("two",))
+    data = prepare(models["bert"], single, Recipe())
+    assert data.train.token_type_ids is not None
+    assert data.train.token_type_ids.max() == 0
+    assert data.train_size == len(data.train) == 40
+    assert data.chance == 0.5
+
+
+def test_a_regression(models: dict[str, ModelSpec], pairs: TaskSpec) -> None:
+    task = dataclasses.replace(
+        pairs, kind=TaskKind.REGRESSION, classes=(), metric=Metric.SPEARMAN
+    )
+    data = prepare(models["bert"], task, Recipe(train_size=20))
+    assert data.train.labels.dtype == np.float32
+    assert data.chance == 0.0
+
+
+def test_mnli_keeps_its_second_evaluation(models: dict[str, ModelSpec], tmp_path: Path) -> None:
+    folder = tmp_path / "MNLI"
+    folder.mkdir()
+    rows = "a\tb\tneutral\nc\td\tentailment\ne\tf\tcontradiction\ng\th\t-\n"
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        (folder / f"{name}.tsv").write_text(f"sentence1\tsentence2\tgold_label\n{rows}")
+    data = prepare(models["bert"], resolve_task("mnli", data_dir=str(tmp_path)), Recipe())
+    assert list(data.companions) == ["mnli_mismatched"]
+    assert data.companions["mnli_mismatched"].labels.tolist() == [1, 0, 2]
+    assert len(data.notes) == 3
+    assert data.notes[0].startswith("1 of 4 rows of train.tsv skipped: the annotators")
+
+
+# --- The cache -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the splits that were really tokenised."""
+    sizes: list[int] = []
+    real = data_module._tokenise
+
+    def tokenise(split: object, *rest: object) -> object:
+        sizes.append(len(split))  # type: ignore[arg-type]
+        return real(split, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(data_module, "_tokenise", tokenise)
+    return sizes
+
+
+def test_a_second_call_tokenises_nothing(
+    models: dict[str, ModelSpec], pairs: TaskSpec, counted: list[int]
+) -> None:
+    one = prepare(models["bert"], pairs, Recipe())
+    assert counted == [40, 10]
+    two = prepare(models["bert"], pairs, Recipe(epochs=7, batch_size=4))  # of no matter to tokens
+    assert counted == [40, 10]
+    assert two.fingerprint == one.fingerprint
+    assert two.train.input_ids.tolist() == one.train.input_ids.tolist()
+
+
+def test_whatever_changes_the_tokens_is_another_entry(
+    models: dict[str, ModelSpec], pairs: TaskSpec, tmp_path: Path, counted: list[int]
+) -> None:
+    seen = {prepare(models["bert"], pairs, Recipe()).fingerprint}
+    for model, recipe in (
+        ("bert", Recipe(max_length=20)),
+        ("bert", Recipe(train_size=20)),
+        ("bert", Recipe(train_size=20, subset_seed=1)),
+        ("roberta", Recipe()),
+    ):
+        fingerprint = prepare(models[model], pairs, recipe).fingerprint
+        assert fingerprint not in seen
+        seen.add(fingerprint)
+    # One letter, the file's size and time as they were.
+    path = tmp_path / "train.jsonl"
+    before = path.stat()
+    path.write_text(path.read_text().replace("row 7 of", "row 8 of"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert prepare(models["bert"], pairs, Recipe()).fingerprint not in seen
+    assert len(counted) == 2 * 6
+
+
+def test_the_same_texts_elsewhere_are_the_same_data(
+    models: dict[str, ModelSpec], pairs: TaskSpec, tmp_path: Path, counted: list[int]
+) -> None:
+    one = prepare(models["bert"], pairs, Recipe())
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").rename(moved / f"{name}.jsonl")
+    source = FilesSource(
+        format="jsonl",
+        train=(str(moved / "train.jsonl"),),
+        evaluation=(str(moved / "dev.jsonl"),),
+    )
+    two = prepare(models["bert"], dataclasses.replace(pairs, source=source), Recipe())
+    assert two.fingerprint == one.fingerprint
+    assert counted == [40, 10]
+
+
+def test_chance_and_notes_are_never_stale(
+    models: dict[str, ModelSpec], pairs: TaskSpec, tmp_path: Path, counted: list[int]
+) -> None:
+    path = tmp_path / "dev.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows[:6:2]:
+        row["label"] = 1
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert prepare(models["bert"], pairs, Recipe()).chance == 0.8
+    by_f1 = prepare(models["bert"], pairs.with_metric("f1"), Recipe())
+    assert by_f1.chance == pytest.approx(2 * 0.8 / 1.8)
+    assert counted == [40, 10]  # the metric changes no token
+    path.write_text(path.read_text() + '\n{"one": "", "two": "x", "label": 0}')
+    assert len(prepare(models["bert"], pairs, Recipe()).notes) == 1
+    assert counted == [40, 10]  # nor does a row that is skipped
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty"])
+def test_a_damaged_entry_is_built_again(
+    models: dict[str, ModelSpec],
+    pairs: TaskSpec,
+    counted: list[int],
+    caplog: pytest.LogCaptureFixture,
+    damage: str,
+) -> None:
+    one = prepare(models["bert"], pairs, Recipe())
+    (path,) = (cache_dir() / "tokenised").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes({"truncated": whole[:-50], "garbage": b"x" * 500, "empty": b""}[damage])
+    with caplog.at_level(logging.WARNING):
+        two = prepare(models["bert"], pairs, Recipe())
+    assert "rebuilding the tokenised data" in caplog.text
+    assert two.train.input_ids.tolist() == one.train.input_ids.tolist()
+    assert counted == [40, 10] * 2
+    TaskData.load(path)  # whole again
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(
+    models: dict[str, ModelSpec],
+    pairs: TaskSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("no folder")
+    monkeypatch.setenv("ELSA_TUNE_CACHE", str(in_the_way))
+    with caplog.at_level(logging.WARNING):
+        assert len(prepare(models["bert"], pairs, Recipe()).train) == 40
+    assert "cannot be kept in" in caplog.text
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_dir() == Path(os.environ["ELSA_TUNE_CACHE"])
+    monkeypatch.delenv("ELSA_TUNE_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / ".cache" / "elsa-tune"
+
+
+def test_reading_needs_none_of_the_heavy_packages(root: Path, pairs: TaskSpec) -> None:
+    """On a machine with torch and transformers alone, files and the embedded task are read."""
+    code = (
+        "import sys\n"
+        "from elsa_tune.specs.task import task_from_dict\n"
+        "from elsa_tune.specs.trial import Recipe\n"
+        "from elsa_tune.training.data import read_splits\n"
+        "import json\n"
+        "print(len(read_splits(task_from_dict(json.loads(sys.argv[1])), Recipe())['train']))\n"
+        "heavy = 'datasets pyarrow pandas scipy yaml pydantic ray optuna mlflow rich typer'.split()\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(pairs.to_dict())],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.splitlines() == ["40", "[]"]

@@ -1,0 +1,69 @@
+"""ASHA per depth: no trial is judged against another depth's, and rungs survive a restart by replay."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ray.tune.schedulers import TrialScheduler
+
+from elsa_tune.search.early_stopping import PerDepthAsha
+from elsa_tune.specs.search import Asha
+
+STOP, CONTINUE = TrialScheduler.STOP, TrialScheduler.CONTINUE
+
+
+def make_trial(identifier: str, depth: str) -> Any:
+    return SimpleNamespace(trial_id=identifier, config={"frozen_layers": depth})
+
+
+def report(scheduler: PerDepthAsha, trial: Any, evaluation: int, quality: float) -> str:
+    controller: Any = None
+    return scheduler.on_trial_result(
+        controller, trial, {"evaluation": evaluation, "quality": quality}
+    )
+
+
+def add(scheduler: PerDepthAsha, identifier: str, depth: str) -> Any:
+    trial = make_trial(identifier, depth)
+    controller: Any = None
+    scheduler.on_trial_add(controller, trial)
+    return trial
+
+
+def test_a_deeper_depth_that_is_always_worse_keeps_its_best_trial() -> None:
+    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+    for number in range(4):
+        full = add(scheduler, f"full{number}", "0")
+        assert report(scheduler, full, 1, 0.9) == CONTINUE
+    first = add(scheduler, "deep0", "6")
+    assert report(scheduler, first, 1, 0.5) == CONTINUE  # 0.5 would be the last in a common rung
+    worse = add(scheduler, "deep1", "6")
+    assert report(scheduler, worse, 1, 0.4) == STOP
+    assert scheduler.stopped == {"deep1"}
+    assert report(scheduler, first, 2, 0.5) == CONTINUE
+
+
+def test_the_last_planned_evaluation_stops_nothing() -> None:
+    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=2)
+    good, bad = add(scheduler, "a", "3"), add(scheduler, "b", "3")
+    report(scheduler, good, 1, 0.6)
+    report(scheduler, bad, 1, 0.6)
+    assert report(scheduler, good, 2, 0.9) == CONTINUE
+    assert report(scheduler, bad, 2, 0.1) == CONTINUE
+    assert not scheduler.stopped
+
+
+def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
+    before = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+    report(before, add(before, "a", "3"), 1, 0.7)
+    after = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+    after.replay("a", "3", (0.7, 0.8, 0.8, 0.9))
+    assert report(after, add(after, "b", "3"), 1, 0.6) == STOP
+    assert report(after, add(after, "c", "6"), 1, 0.6) == CONTINUE
+
+
+def test_off_means_that_nothing_is_stopped() -> None:
+    scheduler = PerDepthAsha(None, evaluations=3)
+    for number, quality in enumerate((0.9, 0.1, 0.0)):
+        assert report(scheduler, add(scheduler, str(number), "0"), 1, quality) == CONTINUE

@@ -1,0 +1,318 @@
+"""The operating point, its reasons and warnings, the joint answer, and their JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer_json import (
+    ANSWER_COLUMNS,
+    CURVE_COLUMNS,
+    answer_object,
+    answers_csv,
+    as_json,
+    curves_csv,
+)
+from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.target import check_target, reaches
+from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+
+
+def only_answer(rows: list[ResultRow], target: float = 0.9) -> Answer:
+    (answer,) = answer_rows(rows, target)
+    return answer
+
+
+def warned(answer: Answer, text: str) -> str:
+    """The one warning that has this text."""
+    (found,) = [warning for warning in answer.warnings if text in warning]
+    return found
+
+
+def fine_tuned(answer: Answer) -> tuple[int | None, int | None]:
+    raw, corrected = answer.operating_point, answer.corrected_operating_point
+    return raw and raw.fine_tuned_layers, corrected and corrected.fine_tuned_layers
+
+
+def test_raw_and_corrected_operating_points_side_by_side() -> None:
+    answer = only_answer(falling_curve())
+    assert fine_tuned(answer) == (2, 3)
+    assert answer.every_larger_k_passes is True and answer.reason is None
+    assert answer.operating_point is not None
+    assert answer.operating_point.retention == pytest.approx(0.83 / 0.90)
+    assert answer.sentence == (
+        "2 of 6 layers keep 92.2 % of the full model's accuracy (83.0 of 90.0). Corrected for "
+        "chance (50.0) that is 82.5 %, and 3 of 6 layers are needed (95.0 %)."
+    )
+    disagree = warned(answer, "raw and corrected answers disagree")
+    assert "92.2 %" in disagree and "82.5 %" in disagree and "55.6 %" in disagree
+
+
+def test_a_quality_of_exactly_the_target_passes() -> None:
+    # In binary .9 * .64 is a little more than .576.
+    assert 0.576 < 0.9 * 0.64
+    assert reaches(0.576, 0.64, 0.9)
+    assert not reaches(0.576 - 1e-6, 0.64, 0.9)
+    answer = only_answer(seeds(0, [0.64, 0.64]) + seeds(3, [0.576, 0.576]))
+    assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
+
+
+def test_the_contrast_decides_where_ratios_mislead() -> None:
+    # Below chance the corrected ratio of two negative numbers would be 2.
+    assert not reaches(0.3, 0.4, 0.9, base=0.5)
+    assert reaches(0.5, 0.4, 0.9, base=0.5)
+
+
+@pytest.mark.parametrize("target", [0, -0.1, 1.5, float("nan"), float("inf")])
+def test_impossible_targets_are_refused(target: float) -> None:
+    with pytest.raises(UsageError, match="above 0 and up to 1"):
+        answer_rows(falling_curve(), target)
+
+
+def test_a_target_in_percent_is_refused_with_the_fraction() -> None:
+    with pytest.raises(UsageError, match=r"write 0\.9"):
+        check_target(90)
+
+
+def test_a_target_of_one_asks_for_the_whole_quality() -> None:
+    better = seeds(0, [0.8, 0.81]) + seeds(3, [0.82, 0.83]) + seeds(6, [0.6, 0.61])
+    assert fine_tuned(only_answer(better, 1.0)) == (3, 3)
+    answer = only_answer(falling_curve(), 1.0)
+    assert fine_tuned(answer) == (6, 6) and answer.reason is Reason.NOTHING_REACHES_TARGET
+
+
+def test_where_no_frozen_depth_reaches_the_target_the_full_model_is_the_answer() -> None:
+    answer = only_answer(seeds(0, [0.9, 0.91]) + seeds(3, [0.7, 0.7]) + seeds(6, [0.6, 0.6]))
+    assert fine_tuned(answer) == (6, 6)
+    assert answer.reason is Reason.NOTHING_REACHES_TARGET
+    assert answer.sentence.startswith("All 6 layers must be fine-tuned")
+
+
+def test_a_full_model_that_did_not_learn_is_the_answer() -> None:
+    answer = only_answer(seeds(0, [0.49, 0.52, 0.51]) + seeds(3, [0.5, 0.51, 0.5]))
+    assert answer.reason is Reason.FULL_MODEL_DID_NOT_LEARN
+    assert fine_tuned(answer) == (None, None) and answer.every_larger_k_passes is None
+    assert "did not learn" in answer.sentence and "with 95 % confidence" in answer.sentence
+    assert "50.0 of a constant answer" in answer.sentence
+    assert answer.full is not None and answer.full.seeds == 3
+
+
+def test_seeds_that_all_gave_the_constant_answer_did_not_learn() -> None:
+    answer = only_answer(seeds(0, [0.5, 0.5]) + seeds(3, [0.5, 0.5]))
+    assert answer.reason is Reason.FULL_MODEL_DID_NOT_LEARN
+    assert answer.full is not None and answer.full.failed_seeds == 2
+    matthews = only_answer(
+        [one for n in (0, 3) for one in seeds(n, [0.0, 0.0], metric="matthews", chance=None)]
+    )
+    assert matthews.reason is Reason.FULL_MODEL_DID_NOT_LEARN
+
+
+def test_with_one_run_the_test_is_skipped_and_told() -> None:
+    answer = only_answer([row(0, 0.9), row(3, 0.87)])
+    assert fine_tuned(answer) == (3, 3)
+    assert "one run" in warned(answer, "was not tested")
+
+
+def test_with_means_alone_the_test_is_skipped_and_told() -> None:
+    answer = only_answer([row(0, 0.9, runs=5, seed=None), row(3, 0.85, runs=5, seed=None)])
+    assert "spread of its 5 runs" in warned(answer, "was not tested")
+    told = only_answer([row(0, 0.9, runs=5, std=0.01, seed=None), row(3, 0.85, runs=5, seed=None)])
+    assert not [warning for warning in told.warnings if "was not tested" in warning]
+
+
+def test_without_chance_nothing_is_corrected_and_it_is_told() -> None:
+    rows = [one for n, q in ((0, 0.9), (3, 0.85)) for one in seeds(n, [q, q], chance=None)]
+    answer = only_answer(rows)
+    assert fine_tuned(answer) == (3, None)
+    assert "Chance is not known" in answer.sentence
+    assert warned(answer, "chance is not known for this task")
+
+
+def test_no_full_model_and_only_the_full_model_have_no_answer() -> None:
+    without = only_answer(seeds(3, [0.8, 0.8]) + seeds(EMBEDDINGS_ONLY, [0.9, 0.9]))
+    assert without.reason is Reason.NO_FULL_MODEL and without.operating_point is None
+    assert "embeddings-only and N = 3" in without.sentence
+    alone = only_answer(seeds(0, [0.8, 0.8]) + seeds(EMBEDDINGS_ONLY, [0.8, 0.8]))
+    assert alone.reason is Reason.NO_FROZEN_DEPTH and alone.operating_point is None
+
+
+def test_exploring_trials_alone_have_no_answer() -> None:
+    answer = only_answer([row(n, 0.8, phase=Phase.EXPLORE) for n in (0, 3)])
+    assert answer.reason is Reason.NO_MEASUREMENTS and "2 done" in answer.sentence
+    assert answer.best is None and answer.full is None
+
+
+def test_embeddings_only_is_never_the_operating_point() -> None:
+    rows = seeds(0, [0.9, 0.91]) + seeds(EMBEDDINGS_ONLY, [0.95, 0.95]) + seeds(6, [0.6, 0.6])
+    answer = only_answer(rows)
+    assert answer.operating_point is not None and answer.operating_point.depth.is_full_model
+    assert warned(answer, "freezing the embeddings alone gives 95.0")
+
+
+def test_a_curve_that_dips_says_which_larger_k_fail() -> None:
+    rows = seeds(0, [0.9, 0.91]) + seeds(3, [0.7, 0.7]) + seeds(4, [0.88, 0.88])
+    answer = only_answer(rows)
+    assert fine_tuned(answer)[0] == 2 and answer.every_larger_k_passes is False
+    assert "N = 3 (77.3 %)" in warned(answer, "not every larger k")
+    assert "from 70.0 (N = 3) to 88.0 (N = 4)" in warned(answer, "not monotone")
+
+
+def test_a_depth_that_beats_the_full_model_is_named() -> None:
+    answer = only_answer(seeds(0, [0.9, 0.91]) + seeds(3, [0.93, 0.93]))
+    assert answer.best is not None and answer.best.depth.frozen_layers == 3
+    assert "N = 3 has 93.0, the full model 90.5" in warned(answer, "best model is not the full one")
+
+
+def test_a_constant_answer_that_reaches_the_target_is_told() -> None:
+    rows = [
+        one for n, q in ((0, 0.695), (6, 0.69)) for one in seeds(n, [q, q + 0.001], chance=0.69)
+    ]
+    warning = warned(only_answer(rows), "the target is reached by a constant answer")
+    assert "90 % of 69.5 is 62.6" in warning and "69.0" in warning
+
+
+def test_depths_missing_and_uneven_designs_are_told() -> None:
+    rows = seeds(0, [0.9, 0.91, 0.9]) + seeds(3, [0.85, 0.85])
+    rows += [row(0, 0.9, phase=Phase.EXPLORE)]
+    answer = only_answer(rows)
+    assert "N = 4, 5, 6" in warned(answer, "not measured")
+    assert "2 at N = 3; 3 at the full model" in warned(answer, "measuring seeds")
+    assert "0 at N = 3; 1 at the full model" in warned(answer, "exploring tries")
+
+
+def test_a_complete_even_curve_has_no_warning_but_what_it_deserves() -> None:
+    answer = only_answer(falling_curve())
+    assert [warning.split(":")[0] for warning in answer.warnings] == [
+        "raw and corrected answers disagree"
+    ]
+
+
+def test_savings_are_shares_of_the_full_model() -> None:
+    costs = {"train_seconds": 100.0, "peak_memory_mb": 1000.0, "trainable_parameters": 200}
+    less = {"train_seconds": 38.0, "peak_memory_mb": 1100.0}
+    answer = only_answer(seeds(0, [0.9, 0.91], **costs) + seeds(3, [0.9, 0.9], **less))
+    assert answer.operating_point is not None
+    saves = answer.operating_point.saves
+    assert saves.train_seconds == pytest.approx(0.62)
+    assert saves.peak_memory_mb == pytest.approx(-0.1)
+    assert saves.trainable_parameters is None
+
+
+def two_tasks(rte: dict[int, float], cola: dict[int, float], **changes: Any) -> list[ResultRow]:
+    return [
+        one
+        for task, curve in (("rte", rte), ("cola", cola))
+        for n, q in curve.items()
+        for one in seeds(n, [q, q + 0.001], task=task, **changes)
+    ]
+
+
+def test_the_joint_answer_is_pointwise() -> None:
+    # Each task's own answer is k = 0, but at N = 3 and N = 6 one of them fails.
+    rows = two_tasks({0: 0.9, 3: 0.6, 4: 0.85, 6: 0.9}, {0: 0.8, 3: 0.8, 4: 0.79, 6: 0.5})
+    rte, cola, joint = answer_rows(rows)
+    assert fine_tuned(rte)[0] == 0 and fine_tuned(cola)[0] == 2
+    assert joint.task == "*" and fine_tuned(joint)[0] == 2
+    assert joint.decided_by == ("cola",)
+    assert joint.every_larger_k_passes is False
+    assert joint.operating_point is not None
+    assert joint.operating_point.quality is None
+    assert joint.operating_point.retention == pytest.approx(0.8505 / 0.9005)
+
+
+def test_the_joint_answer_uses_only_depths_measured_for_every_task() -> None:
+    rte, cola, joint = answer_rows(two_tasks({0: 0.9, 4: 0.89, 5: 0.88}, {0: 0.8, 3: 0.8, 4: 0.79}))
+    assert (fine_tuned(rte)[0], fine_tuned(cola)[0], fine_tuned(joint)[0]) == (1, 2, 2)
+    assert joint.decided_by == ()
+    assert "N = 3, 5" in warned(joint, "not measured for every task")
+    *_, nothing = answer_rows(two_tasks({0: 0.9, 4: 0.89}, {0: 0.8, 3: 0.8}))
+    assert nothing.reason is Reason.NO_COMMON_DEPTH and nothing.operating_point is None
+
+
+def test_a_task_without_an_answer_leaves_none_unless_excluded() -> None:
+    rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.5, 3: 0.5})
+    *_, joint = answer_rows(rows)
+    assert joint.operating_point is None and joint.reason is Reason.FULL_MODEL_DID_NOT_LEARN
+    assert joint.decided_by == ("cola",) and "cola: The full model did not learn" in joint.sentence
+    _, cola, joint = answer_rows(rows, exclude_tasks=["cola"])
+    assert cola.task == "cola" and cola.operating_point is None
+    assert fine_tuned(joint) == (3, 3)
+    assert "left out on request: cola" in joint.warnings
+
+
+def test_what_cannot_be_excluded() -> None:
+    rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.5, 3: 0.5})
+    with pytest.raises(UnknownNameError, match="did you mean 'cola'"):
+        answer_rows(rows, exclude_tasks=["colla"])
+    with pytest.raises(UsageError, match="every task is excluded"):
+        answer_rows(rows, exclude_tasks=["cola", "rte"])
+
+
+def test_training_sizes_are_joined_size_by_size() -> None:
+    small = two_tasks({0: 0.9, 3: 0.7}, {0: 0.9, 3: 0.89}, train_size=50)
+    large = two_tasks({0: 0.9, 3: 0.89}, {0: 0.9, 3: 0.89}, train_size=500)
+    joints = [answer for answer in answer_rows(small + large) if answer.task == "*"]
+    assert [(joint.train_size, fine_tuned(joint)[0]) for joint in joints] == [(50, 6), (500, 3)]
+
+
+ANSWER_KEYS = {
+    *("schema_version", "model", "task", "train_size", "search", "metric", "selection", "target"),
+    *("layers", "chance", "full", "best", "operating_point", "corrected_operating_point"),
+    *("certified", "corrected_certified", "plausible_fine_tuned_layers", "every_larger_k_passes"),
+    *("reason", "curve", "warnings"),
+}
+POINT_KEYS = {
+    *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
+    *("learning_rate", "saves"),
+}
+CURVE_KEYS = {
+    *("frozen_layers", "embeddings_frozen", "fine_tuned_layers", "quality", "std", "ci_low"),
+    *("ci_high", "seeds", "failed_seeds", "learning_rate", "retention", "corrected_retention"),
+    *("explored", "stopped_early"),
+}
+
+
+def test_the_json_has_exactly_the_documented_fields() -> None:
+    rte, _, joint = (
+        json.loads(as_json([answer_object(answer)]))[0]
+        for answer in answer_rows(two_tasks({0: 0.9, 3: 0.89}, {0: 0.8, 3: 0.8}))
+    )
+    assert set(rte) == ANSWER_KEYS and set(joint) == ANSWER_KEYS | {"decided_by"}
+    assert set(rte["operating_point"]) == POINT_KEYS == set(joint["operating_point"])
+    assert set(rte["operating_point"]["saves"]) == {
+        "trainable_parameters",
+        "train_seconds",
+        "peak_memory_mb",
+    }
+    assert set(rte["full"]) == {"quality", "std", "seeds", "failed_seeds", "learning_rate"}
+    assert set(rte["best"]) == {"frozen_layers", "quality"}
+    assert all(set(point) == CURVE_KEYS for point in rte["curve"] + joint["curve"])
+    assert rte["schema_version"] == 1 and rte["full"]["learning_rate"] == 3e-5
+
+
+def test_the_json_of_an_unanswerable_question_is_valid_too() -> None:
+    rows = [row(0, 0.8, phase=Phase.EXPLORE), row(3, float("nan"))]
+    (found,) = json.loads(as_json([answer_object(only_answer(rows))]))
+    assert found["reason"] == "no_measurements"
+    assert found["full"] is found["best"] is found["operating_point"] is None
+    assert [point["quality"] for point in found["curve"]] == [None, None]
+
+
+def test_csv_has_one_line_an_answer_and_one_a_depth() -> None:
+    answers = list(csv.DictReader(io.StringIO(answers_csv(answer_rows(falling_curve())))))
+    assert tuple(answers[0]) == ANSWER_COLUMNS and len(answers) == 1
+    assert answers[0]["operating_point_fine_tuned_layers"] == "2"
+    assert answers[0]["corrected_operating_point_retention"] == "0.977778"
+    assert answers[0]["every_larger_k_passes"] == "true" and answers[0]["reason"] == ""
+    depths = list(csv.DictReader(io.StringIO(curves_csv(freeze_curves(falling_curve())))))
+    assert tuple(depths[0]) == CURVE_COLUMNS
+    assert [depth["frozen_layers"] for depth in depths] == ["0", "3", "4", "5", "6"]
+    assert depths[0]["quality"] == "0.9" and depths[0]["learning_rate"] == "3e-05"

@@ -1,0 +1,161 @@
+"""The plan: what is left to do follows from the specification and the trials so far, and from nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from elsa_tune.search.plan import (
+    KnownTrial,
+    best_rates,
+    estimate,
+    exploring_share,
+    exploring_slots,
+    measuring_trials,
+    tried,
+)
+from elsa_tune.search.sampler import Slot
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import RateList, RateRange, SearchSpec
+from elsa_tune.specs.task import FilesSource, GlueSource
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.unit.search_examples import DEPTHS, make_spec
+
+COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
+
+
+def known(
+    spec: SearchSpec,
+    depth: FreezeDepth,
+    rate: float,
+    qualities: tuple[float, ...],
+    status: TrialStatus = COMPLETED,
+    phase: Phase = Phase.EXPLORE,
+    seed: int = 0,
+) -> KnownTrial:
+    trial = spec.trial(phase, depth, rate, seed)
+    return KnownTrial(trial=trial, status=status, qualities=qualities, attempt=1)
+
+
+def test_a_fresh_search_gives_every_depth_its_tries_in_turn() -> None:
+    spec = make_spec()
+    assert exploring_slots(spec, []) == (*map(lambda d: Slot(depth=d), DEPTHS),) * 2
+
+
+def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_rest() -> None:
+    spec = make_spec()
+    so_far = [
+        known(spec, DEPTHS[0], 2e-5, (0.6, 0.7)),
+        known(spec, DEPTHS[1], 5e-5, (0.6,), TrialStatus.INTERRUPTED),
+        known(spec, DEPTHS[2], 5e-5, (0.5,), STOPPED),
+    ]
+    assert exploring_slots(spec, so_far) == (
+        Slot(depth=DEPTHS[1], learning_rate=5e-5),
+        Slot(depth=DEPTHS[0]),
+        Slot(depth=DEPTHS[1]),
+        Slot(depth=DEPTHS[2]),
+    )
+    assert [one.learning_rate for one in tried(so_far)] == [2e-5, 5e-5]
+
+
+def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
+    spec = make_spec(tries=1)
+    failed = known(spec, DEPTHS[0], 2e-5, (), TrialStatus.FAILED)
+    diverged = known(spec, DEPTHS[1], 5e-5, (), TrialStatus.DIVERGED)
+    slots = exploring_slots(spec, [failed, diverged])
+    assert slots == (Slot(depth=DEPTHS[0], learning_rate=2e-5), Slot(depth=DEPTHS[2]))
+
+
+def test_the_best_rate_comes_from_completed_trials_only() -> None:
+    spec = make_spec()
+    so_far = [
+        known(spec, DEPTHS[0], 2e-5, (0.6, 0.70)),
+        known(spec, DEPTHS[0], 5e-5, (0.9,), STOPPED),
+        known(spec, DEPTHS[1], 2e-5, (0.6, 0.65)),
+        known(spec, DEPTHS[1], 5e-5, (0.6, 0.66)),
+        known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.DIVERGED),
+    ]
+    assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+
+
+def test_a_tie_goes_to_the_lower_rate_and_an_unfinished_depth_is_judged_at_equal_age() -> None:
+    spec = make_spec()
+    so_far = [
+        known(spec, DEPTHS[0], 5e-5, (0.6, 0.7)),
+        known(spec, DEPTHS[0], 2e-5, (0.5, 0.7)),
+        known(spec, DEPTHS[1], 2e-5, (0.6, 0.9, 0.95), TrialStatus.INTERRUPTED),
+        known(spec, DEPTHS[1], 5e-5, (0.7,), TrialStatus.INTERRUPTED),
+    ]
+    assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+
+
+def test_depths_that_are_not_explored_take_the_full_models_rate() -> None:
+    spec = make_spec(explored=(FULL_MODEL,))
+    so_far = [known(spec, FULL_MODEL, 2e-5, (0.1, 0.7)), known(spec, FULL_MODEL, 5e-5, (0.1, 0.8))]
+    assert best_rates(spec, so_far) == dict.fromkeys(DEPTHS, 5e-5)
+    assert best_rates(spec, []) == {}
+
+
+def test_one_rate_needs_no_exploring() -> None:
+    spec = make_spec(explored=(), tries=0, rates=RateList(values=(5e-5,)))
+    assert exploring_slots(spec, []) == ()
+    assert best_rates(spec, []) == dict.fromkeys(DEPTHS, 5e-5)
+    assert exploring_share(spec) == 0
+
+
+def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
+    spec = make_spec()
+    rates = {DEPTHS[0]: 2e-5, DEPTHS[2]: 5e-5}
+    trials = measuring_trials(spec, rates, [])
+    assert [(t.depth, t.seed) for t in trials] == [
+        (DEPTHS[0], 1), (DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2),
+    ]  # fmt: skip
+    done = [
+        known(spec, DEPTHS[0], 2e-5, (0.5, 0.6), phase=Phase.MEASURE, seed=1),
+        known(spec, DEPTHS[2], 5e-5, (0.5,), TrialStatus.INTERRUPTED, Phase.MEASURE, 1),
+    ]
+    left = measuring_trials(spec, rates, done)
+    assert [(t.depth, t.seed) for t in left] == [(DEPTHS[2], 1), (DEPTHS[0], 2), (DEPTHS[2], 2)]
+
+
+def test_the_estimate_counts_every_step() -> None:
+    cost = estimate(make_spec())
+    assert (cost.exploring_trials, cost.measuring_trials) == (6, 6)
+    assert cost.steps_per_trial == 14 and cost.steps == 168  # ceil(100 / 16) x 2 epochs
+    assert exploring_share(make_spec()) == 0.5
+
+
+def test_keys_tell_trials_apart_and_equal_trials_have_equal_keys() -> None:
+    spec = make_spec()
+    trial = spec.trial(Phase.MEASURE, DEPTHS[1], 3.0000000000000004e-05, 2)
+    assert trial.key == "measure-N3-lr3e-05-s2"
+    embeddings = spec.trial(Phase.EXPLORE, FreezeDepth(0, True), 1.25e-5, 0)
+    assert embeddings.key == "explore-Nembeddings-lr1.25e-05-s0"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rates": RateRange(low=1e-5, high=5e-5), "asha": None, "max_time": 60.0},
+        {"task": resolve_task("mnli")},
+        {"task": resolve_task("stdlib_shuffled")},
+    ],
+)
+def test_a_specification_survives_its_file(changes: dict[str, object]) -> None:
+    spec = make_spec(**changes)
+    adapter = TypeAdapter(SearchSpec)
+    assert adapter.validate_json(adapter.dump_json(spec)) == spec
+
+
+def test_sources_are_told_apart_in_the_file() -> None:
+    adapter = TypeAdapter(SearchSpec)
+    for source in (
+        GlueSource(config="rte", folder="RTE", data_dir="/data"),
+        FilesSource(format="csv", train=("/a.csv",), evaluation_share=0.2),
+    ):
+        import dataclasses
+
+        spec = make_spec(task=dataclasses.replace(resolve_task("rte"), source=source))
+        assert adapter.validate_json(adapter.dump_json(spec)).task.source == source

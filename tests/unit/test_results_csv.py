@@ -1,0 +1,223 @@
+"""Reading results tables of other tools: what is understood, and every complaint with its line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.results_csv import read_results, write_results
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row
+
+HEADER = "model,task,layers,frozen_layers,quality,seed"
+
+
+def table(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
+    path = tmp_path / "results.csv"
+    path.write_text("\n".join((header, *lines)) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_minimal_table_with_unknown_names(tmp_path: Path) -> None:
+    (one,) = read_results(table(tmp_path, "my model,my task,6,3,0.81,7"))
+    assert (one.model, one.task, one.layers, one.seed, one.runs) == ("my model", "my task", 6, 7, 1)
+    assert one.depth == FreezeDepth(3, True) and one.quality == 0.81
+    assert one.phase is Phase.MEASURE and one.status is TrialStatus.COMPLETED
+    assert one.chance is one.learning_rate is one.train_size is one.metric is None
+
+
+def test_every_optional_column(tmp_path: Path) -> None:
+    header = f"{HEADER},learning_rate,train_size,status,phase,chance,metric,epochs,notes,search"
+    line = "m,t,6,0,0.8,1,3.0000000000000004e-05,100,completed,explore,0.5,F1,3,free text,first"
+    (one,) = read_results(table(tmp_path, line, header=header))
+    assert one.learning_rate == 3e-5 and one.train_size == 100
+    assert one.phase is Phase.EXPLORE and one.metric == "f1" and one.search == "first"
+    assert one.epochs == 3 and one.comparison == "epochs=3"
+
+
+@pytest.mark.parametrize(
+    ("frozen", "flag", "depth"),
+    [
+        ("0", "", FULL_MODEL),
+        ("0", "false", FULL_MODEL),
+        ("0", "True", EMBEDDINGS_ONLY),
+        ("-1", "", EMBEDDINGS_ONLY),
+        ("-1", "1", EMBEDDINGS_ONLY),
+        ("embeddings", "", EMBEDDINGS_ONLY),
+        ("3.0", "yes", FreezeDepth(3, True)),
+    ],
+)
+def test_how_depths_are_written(tmp_path: Path, frozen: str, flag: str, depth: FreezeDepth) -> None:
+    header = f"{HEADER},embeddings_frozen"
+    (one,) = read_results(table(tmp_path, f"m,t,6,{frozen},0.8,1,{flag}", header=header))
+    assert one.depth == depth
+
+
+def test_percentages_only_when_said(tmp_path: Path) -> None:
+    header = "model,task,layers,frozen_layers,quality,runs,std,chance"
+    path = table(tmp_path, "m,t,12,0,58.3,5,1.2,50", header=header)
+    with pytest.raises(ResultsError, match=r"line 2: .*58\.3.*--scale percent"):
+        read_results(path)
+    (one,) = read_results(path, percent=True)
+    assert (one.quality, one.std, one.chance) == (0.583, 0.012, 0.5)
+    fractions = table(tmp_path, "m,t,12,0,0.583,5,0.01,0.5", header=header)
+    with pytest.raises(ResultsError, match="leave out --scale percent"):
+        read_results(fractions, percent=True)
+
+
+def test_statuses_without_a_phase(tmp_path: Path) -> None:
+    path = table(
+        tmp_path,
+        "m,t,6,0,0.8,1,completed",
+        "m,t,6,0,0.7,2,stopped_early",
+        "m,t,6,0,,3,diverged",
+        "m,t,6,0,,4,failed",
+        header=f"{HEADER},status",
+    )
+    phases = [one.phase for one in read_results(path)]
+    assert phases == [Phase.MEASURE, Phase.EXPLORE, Phase.MEASURE, Phase.MEASURE]
+
+
+def test_spreadsheet_habits_are_understood(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    text = (
+        'Model,Task,Layers,Frozen_Layers,Quality,Seed\r\n"m, 2",t ,6,0, 0.8 ,1.0\r\n\r\n,,,,,\r\n'
+    )
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (one,) = read_results(path)
+    assert (one.model, one.task, one.quality, one.seed) == ("m, 2", "t", 0.8, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("m,t,6,0,good,1", "quality is 'good'; it must be a number"),
+        ("m,t,6,0,nan,1", "quality is 'nan'; it must be a finite number"),
+        ("m,t,6,0,inf,1", "must be a finite number"),
+        ("m,t,6,0,,1", "quality is empty"),
+        ("m,t,6,0,-1.5,1", "at most 1"),
+        ("m,t,6,0,1e300,1", "at most 1"),
+        (",t,6,0,0.8,1", "model is empty"),
+        ("m,,6,0,0.8,1", "task is empty"),
+        ("m,t,,0,0.8,1", "layers is empty"),
+        ("m,t,0,0,0.8,1", "layers is 0; it must be a whole number, 1 or more"),
+        ("m,t,six,0,0.8,1", "layers is 'six'"),
+        ("m,t,6,,0.8,1", "frozen_layers is empty"),
+        ("m,t,6,7,0.8,1", "frozen_layers is 7, but the model has 6 layers"),
+        ("m,t,6,2.5,0.8,1", "whole number"),
+        ("m,t,6,-2,0.8,1", "frozen_layers is -2"),
+        ("m,t,6,0,0.8,", "needs a seed, or runs"),
+        ("m,t,6,0,0.8,1.5", "seed is 1.5"),
+        ("m,t,6,0,0.8", "5 fields where the header has 6"),
+        ("m,t,6,0,0,8,1", "7 fields where the header has 6"),
+        ('m,t,6,0,"0.8,1', "not a CSV line"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
+    path = table(tmp_path, "m,t,6,0,0.9,9", line)
+    with pytest.raises(ResultsError) as caught:
+        read_results(path)
+    assert complaint in str(caught.value) and f"{path}, line 3: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "complaint"),
+    [
+        ("status", "done", "status is 'done'; it must be one of planned, running, completed"),
+        ("phase", "test", "phase is 'test'; it must be one of explore, measure"),
+        ("learning_rate", "0", "above 0"),
+        ("learning_rate", "3", "above 0 and up to 1"),
+        ("learning_rate", "fast", "learning_rate is 'fast'"),
+        ("embeddings_frozen", "maybe", "embeddings_frozen is 'maybe'"),
+        ("embeddings_frozen", "false", "which freezes the embeddings"),
+        ("std", "-0.1", "std is -0.1; it must be 0 or more"),
+        ("std", "0.1", "std is given for a single run"),
+        ("runs", "0", "runs is 0"),
+        ("train_size", "0", "train_size is 0"),
+        ("epochs", "three", "epochs is 'three'"),
+        ("chance", "52.7", "chance is 52.7"),
+    ],
+)
+def test_a_bad_optional_field_is_named(
+    tmp_path: Path, column: str, value: str, complaint: str
+) -> None:
+    path = table(tmp_path, f"m,t,6,3,0.8,1,{value}", header=f"{HEADER},{column}")
+    with pytest.raises(ResultsError) as caught:
+        read_results(path)
+    assert complaint in str(caught.value) and "line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "complaint"),
+    [
+        ("model,task,frozen_layers,quality,seed", "missing columns layers;"),
+        ("model,task,layers,frozen_layers,quality", "seed (one row a run) or runs"),
+        ("model,task,layers,frozen_layers,accuracy,seed", "is accuracy the quality?"),
+        ("model;task;layers;frozen_layers;quality;seed", "separated by ';'; use commas"),
+        ("model\ttask\tlayers\tfrozen_layers\tquality\tseed", "separated by tabs; use commas"),
+        ("model,model,task,layers,frozen_layers,quality,seed", "model occurs more than once"),
+    ],
+)
+def test_a_bad_header_is_named(tmp_path: Path, header: str, complaint: str) -> None:
+    with pytest.raises(ResultsError) as caught:
+        read_results(table(tmp_path, "m,t,6,0,0.8,1", header=header))
+    assert complaint in str(caught.value) and "line 1" in str(caught.value)
+
+
+def test_contradictions_name_both_lines(tmp_path: Path) -> None:
+    good = "m,t,6,0,0.80,1"
+    with pytest.raises(ResultsError, match=r"line 4: the same depth.*seed \(1\) as line 2"):
+        read_results(table(tmp_path, good, "m,t,6,3,0.7,1", "m,t,6,0,0.81,1"))
+    with pytest.raises(ResultsError, match="line 3: m has 12 layers, but 6 in line 2"):
+        read_results(table(tmp_path, good, "m,t,12,0,0.8,2"))
+    assert len(read_results(table(tmp_path, good, good))) == 2
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    for content, complaint in (
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"\xff\xfe\x00m", "UTF-8"),
+    ):
+        path = tmp_path / "results.csv"
+        path.write_bytes(content)
+        with pytest.raises(ResultsError, match=complaint):
+            read_results(path)
+    with pytest.raises(ResultsError, match="header and no rows"):
+        read_results(table(tmp_path))
+    with pytest.raises(ResultsError, match="does not exist"):
+        read_results(tmp_path / "nothing.csv")
+    with pytest.raises(ResultsError, match="cannot read"):
+        read_results(tmp_path)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    rows = [
+        *falling_curve(search="s", comparison="a, b", train_seconds=12.5, examples=277),
+        row(EMBEDDINGS_ONLY, None, status=TrialStatus.DIVERGED, seed=9, selection="last"),
+        row(3, 0.7, phase=Phase.EXPLORE, status=TrialStatus.STOPPED_EARLY, train_size=50),
+        row(4, 0.7, seed=None, runs=5, std=0.01, trainable_parameters=1000),
+    ]
+    path = tmp_path / "rows.csv"
+    path.write_text(write_results(rows), encoding="utf-8")
+    assert read_results(path) == rows
+
+
+def test_a_hundred_thousand_rows_are_answered_in_seconds(tmp_path: Path) -> None:
+    lines = [
+        f"m{model},t,12,{frozen},{0.9 - frozen / 100 + seed / 1e6:.6f},{seed}"
+        for model in range(4)
+        for frozen in (0, 6, 7, 8, 9, 10, 11, 12)
+        for seed in range(3125)
+    ]
+    assert len(lines) == 100_000
+    path = table(tmp_path, *lines)
+    started = time.process_time()  # what else runs on the machine does not count
+    answers = answer_rows(read_results(path))
+    assert time.process_time() - started < 10
+    assert [answer.points[0].seeds for answer in answers] == [3125] * 4

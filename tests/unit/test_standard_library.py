@@ -1,0 +1,167 @@
+"""The embedded task: its pairs, its splits, its control, and what it needs of the machine."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elsa_tune.errors import DataError
+from elsa_tune.training import standard_library
+from elsa_tune.training.standard_library import (
+    DEV_ROWS,
+    TRAIN_ROWS,
+    Documented,
+    collect,
+    first_sentence,
+    name_words,
+    read_standard_library,
+)
+from elsa_tune.training.texts import Split, TaskTexts
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskTexts]:
+    """Parsed once for the module: seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELSA_TUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield read_standard_library()
+
+
+def evaluation_of(texts: TaskTexts) -> Split:
+    assert texts.evaluation is not None
+    return texts.evaluation
+
+
+def test_sizes_and_balance(texts: TaskTexts) -> None:
+    assert len(texts.train) == TRAIN_ROWS
+    assert len(evaluation_of(texts)) == DEV_ROWS
+    assert texts.train.labels.mean() == evaluation_of(texts).labels.mean() == 0.5
+
+
+def test_no_sentence_is_in_both_splits(texts: TaskTexts) -> None:
+    train, dev = set(texts.train.texts[1]), set(evaluation_of(texts).texts[1])
+    assert not train & dev
+
+
+def test_own_pairs_are_true_and_other_pairs_are_not(texts: TaskTexts) -> None:
+    """Against the sources once more: label 1 exactly where some definition of that name says so."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    sources = {str(f.relative_to(root)): f.read_bytes() for f in standard_library._files(root)}
+    true = {(item.name, item.sentence) for item in collect(sources)}
+    split = evaluation_of(texts)
+    for name, sentence, label in zip(*split.texts, split.labels, strict=True):
+        assert ((name, sentence) in true) == bool(label), (name, sentence)
+
+
+def test_neither_text_alone_gives_the_label_away(texts: TaskTexts) -> None:
+    names, sentences = texts.train.texts
+    for column in (names, sentences):
+        lengths = np.array([len(text) for text in column])
+        assert abs(np.corrcoef(lengths, texts.train.labels)[0, 1]) < 0.1
+
+
+def test_the_same_rows_again_and_without_parsing(
+    texts: TaskTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The autouse fixture gives this test an empty cache: the first call parses, the second must not.
+    again = read_standard_library()
+    assert again.train.texts == texts.train.texts
+    assert again.train.labels.tolist() == texts.train.labels.tolist()
+
+    def parse(sources: dict[str, bytes]) -> list[Documented]:
+        raise AssertionError("parsed again")
+
+    monkeypatch.setattr(standard_library, "collect", parse)
+    assert read_standard_library().train.texts == texts.train.texts
+    (cached,) = (tmp_path / "cache" / "standard_library").iterdir()
+    cached.write_bytes(cached.read_bytes()[:1000])  # truncated: built again
+    with pytest.raises(AssertionError, match="parsed again"):
+        read_standard_library()
+
+
+def test_nothing_is_imported(texts: TaskTexts) -> None:
+    # Imported, these two print a poem and open a browser.
+    assert "this" not in sys.modules
+    assert "antigravity" not in sys.modules
+
+
+def test_the_control_has_the_same_texts_and_labels_that_mean_nothing(
+    texts: TaskTexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled = read_standard_library(shuffled_labels=True)
+    for one, other in (
+        (texts.train, shuffled.train),
+        (evaluation_of(texts), evaluation_of(shuffled)),
+    ):
+        assert one.texts[0] == other.texts[0]
+        assert other.labels.mean() == 0.5
+        assert abs(float((one.labels == other.labels).mean()) - 0.5) < 0.06
+
+
+def test_a_python_without_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "os.py").write_text('def one():\n    """Do one thing and say so."""\n')
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    with pytest.raises(DataError, match=r"needs 3,600 documented functions.*has 1\. Install Python"):
+        read_standard_library()
+
+
+SOURCE = b'''
+"""The file's own docstring is no definition's."""
+if True:
+    def get_HTTPResponse(self):
+        """Return the next response, e.g. a page. And more.
+
+        A second paragraph.
+        """
+        def inner_one():
+            """Do this one thing
+            over two lines.
+            """
+try:
+    pass
+except ImportError:
+    class _FallBack:
+        """A class that stands in for it."""
+        def __len__(self):
+            """Say how long it is."""
+        async def run(self):
+            """Too short."""
+        def call(self):
+            """call(x, y) -> the result of it."""
+        def again(self):
+            """a class that stands in for it"""
+'''
+
+
+def test_what_is_collected() -> None:
+    found = collect({"a.py": SOURCE, "broken.py": b"def (:", "null.py": b"\0"})
+    assert found == [
+        Documented("a.py", "get http response", "Return the next response, e.g. a page."),
+        Documented("a.py", "inner one", "Do this one thing over two lines."),
+        Documented("a.py", "fall back", "A class that stands in for it."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("get_http_response", "get http response"),
+        ("_getHTTPResponse", "get http response"),
+        ("BaseHTTPRequestHandler", "base http request handler"),
+        ("IPv4Address", "ipv4 address"),
+        ("L", "l"),
+    ],
+)
+def test_name_words(name: str, words: str) -> None:
+    assert name_words(name) == words
+
+
+def test_first_sentence() -> None:
+    assert first_sentence("One here. Two there.") == "One here."
+    assert first_sentence("No end\n  of line\n\nmore.") == "No end of line"
+    assert first_sentence("Version 3.11 is it.  So.") == "Version 3.11 is it."

@@ -1,0 +1,229 @@
+"""The user's own task: every field of the YAML file, every format, and what is said when one is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elsa_tune.errors import DataError
+from elsa_tune.specs.task import FilesSource, Metric, TaskKind
+from elsa_tune.specs.task_file import read_task_file
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.training.texts import read_texts
+
+CSV = "subject,body,urgent\nHelp,\"My, screen\nis dark\",yes\nHello,null,no\nBye,nan,no\n"
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a task file beside `rows.csv` and gives its path; None removes a field."""
+
+    def _write(**fields: object) -> Path:
+        (tmp_path / "rows.csv").write_text(CSV, encoding="utf-8")
+        values: dict[str, object] = {
+            "name": "tickets",
+            "files": {"train": "rows.csv"},
+            "text": ["subject", "body"],
+            "label": "urgent",
+            **fields,
+        }
+        kept = {key: value for key, value in values.items() if value is not None}
+        path = tmp_path / "tickets.yaml"
+        path.write_text(json.dumps(kept), encoding="utf-8")  # JSON is YAML
+        return path
+
+    return _write
+
+
+def test_everything_written_out(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "dev.csv").write_text(CSV)
+    task = read_task_file(
+        write(
+            files={"train": ["rows.csv"], "evaluation": "dev.csv"},
+            classes=["no", "yes"],
+            metric="f1",
+            format="csv",
+        )
+    )
+    assert (task.name, task.kind, task.metric) == ("tickets", TaskKind.CLASSIFICATION, Metric.F1)
+    assert task.text_columns == ("subject", "body")
+    assert task.classes == ("no", "yes")
+    assert task.companions == (Metric.ACCURACY,)
+    assert task.source == FilesSource(
+        format="csv", train=(str(tmp_path / "rows.csv"),), evaluation=(str(tmp_path / "dev.csv"),)
+    )
+    split = read_texts(task).train
+    assert split.texts == (["Help", "Hello", "Bye"], ["My, screen\nis dark", "null", "nan"])
+    assert split.labels.tolist() == [1, 0, 0]
+    assert split.notes == ()
+
+
+def test_the_short_form(write: Write) -> None:
+    task = resolve_task(str(write(text="body")))
+    assert task.text_columns == ("body",)
+    assert task.classes == ("no", "yes")  # the training file's, sorted
+    assert task.metric is Metric.ACCURACY
+    assert isinstance(task.source, FilesSource)
+    assert task.source.evaluation_share == 0.2
+
+
+def test_yaml_as_people_write_it(tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv").write_text("text\tlabel\na\tno\nb\tyes\n")
+    path = tmp_path / "t.yml"
+    # YAML 1.1 would read [no, yes] as False and True, and 1.10 as a number.
+    path.write_text(
+        "name: yes_no\nfiles: {train: rows.tsv}\ntext: text\nlabel: label\n"
+        "classes: [no, yes, 1.10]\nregression: false\nevaluation_share: 0.5\n"
+    )
+    task = resolve_task(str(path))
+    assert task.classes == ("no", "yes", "1.10")
+    assert isinstance(task.source, FilesSource)
+    assert (task.source.format, task.source.evaluation_share) == ("tsv", 0.5)
+
+
+def test_number_classes_are_sorted_as_numbers(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "n.csv").write_text("t,l\na,10\nb,2\nc,-1\nd,other\n")
+    task = read_task_file(write(files={"train": "n.csv"}, text="t", label="l"))
+    assert task.classes == ("-1", "2", "10", "other")
+
+
+def test_a_regression(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "n.csv").write_text("t,score\na,0.5\nb,2\n")
+    task = read_task_file(write(files={"train": "n.csv"}, text="t", label="score", regression=True))
+    assert (task.kind, task.outputs, task.classes) == (TaskKind.REGRESSION, 1, ())
+    assert (task.metric, task.companions) == (Metric.SPEARMAN, (Metric.PEARSON,))
+    assert read_texts(task).train.labels.tolist() == [0.5, 2.0]
+
+
+ROWS = [
+    {"text": "null", "label": 0, "extra": None},
+    {"text": "two\u2028lines", "label": 1, "extra": "x"},
+    {"text": None, "label": 1, "extra": "y"},
+    {"text": "ok", "label": 1, "extra": "z"},
+]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "ndjson", "parquet"])
+def test_typed_files(tmp_path: Path, write: Write, suffix: str) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    else:
+        lines = [json.dumps(row, ensure_ascii=False) for row in ROWS]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task = read_task_file(write(files={"train": path.name}, text="text", label="label"))
+    assert task.classes == ("0", "1")
+    split = read_texts(task).train
+    assert split.texts == (["null", "two\u2028lines", "ok"],)
+    assert split.labels.tolist() == [0, 1, 1]
+    assert split.notes == (f"1 of 4 rows of rows.{suffix} skipped: missing text (line 3)",)
+
+
+def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "more.csv").write_text("subject,body,urgent\nLast,row,yes\n,gap,no\n")
+    task = read_task_file(write(files={"train": ["rows.csv", "more.csv"]}))
+    split = read_texts(task).train
+    assert split.texts[0] == ["Help", "Hello", "Bye", "Last"]
+    assert split.notes == ("1 of 2 rows of more.csv skipped: missing subject (line 3)",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": None}, "field 'name' is missing"),
+        ({"label": None}, "field 'label' is missing"),
+        ({"files": {}}, "field 'files.train' is missing"),
+        ({"files": {"train": []}}, "field 'files.train' is"),
+        ({"files": {"train": "rows.csv", "dev": "x"}}, r"unknown field 'dev'.*evaluation, train"),
+        ({"lable": "urgent"}, r"unknown field 'lable': did you mean 'label'"),
+        ({"text": ["a", "b", "c"]}, r"field 'text' is .*at most 2"),
+        ({"text": []}, "field 'text' is"),
+        ({"name": "my task"}, r"field 'name' is 'my task'"),
+        ({"name": "rte"}, "built-in name"),
+        ({"name": "all"}, "built-in name"),
+        ({"format": "xlsx"}, r"'format' is 'xlsx'; it must be one of csv, tsv, jsonl, parquet"),
+        ({"classes": ["no"]}, "two or more labels"),
+        ({"classes": ["no", "no"]}, "each label must stand there once"),
+        ({"classes": ["no", "yes"], "regression": True}, "give one of the two"),
+        ({"metric": "f2"}, r"'metric' is 'f2'; for 2 classes it must be one of accuracy, f1"),
+        ({"metric": "pearson"}, r"for 2 classes it must be one of accuracy, f1, f1_macro"),
+        ({"metric": "f1", "regression": True}, "for a regression it must be one of pearson"),
+        ({"evaluation_share": 0}, r"field 'evaluation_share' is .*greater than 0"),
+        ({"evaluation_share": 1}, r"field 'evaluation_share' is .*less than 1"),
+        ({"evaluation_share": "half"}, r"field 'evaluation_share' is 'half'"),
+        ({"files": {"train": "gone.csv"}}, r"gone.csv does not exist; its folder holds rows.csv"),
+        ({"files": {"train": "gone/gone.csv"}}, r"the folder .*gone does not exist either"),
+        ({"files": {"train": "."}}, "is a folder, not a data file"),
+        ({"files": {"train": "rows.csv", "evaluation": "rows.csv"}}, "both a training and an"),
+        ({"label": "urgency"}, r"no column 'urgency'; its columns are 'subject', 'body', 'urgent'"),
+    ],
+)
+def test_what_is_wrong_is_said(write: Write, fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read_task_file(write(**fields))
+    assert "tickets.yaml" in str(caught.value) or "rows.csv" in str(caught.value)
+
+
+def test_an_evaluation_file_and_a_share(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "dev.csv").write_text(CSV)
+    files = {"train": "rows.csv", "evaluation": "dev.csv"}
+    with pytest.raises(DataError, match="give one of the two"):
+        read_task_file(write(files=files, evaluation_share=0.3))
+
+
+def test_formats_that_differ_or_are_unknown(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "dev.jsonl").write_text("{}")
+    (tmp_path / "dev.xlsx").write_text("")
+    with pytest.raises(DataError, match=r"different formats \(csv, jsonl\)"):
+        read_task_file(write(files={"train": "rows.csv", "evaluation": "dev.jsonl"}))
+    with pytest.raises(DataError, match=r"ends in none of .csv, .tsv.*set format"):
+        read_task_file(write(files={"train": "dev.xlsx"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [unclosed", "is not readable YAML"),
+        ("- a list", "holds no mapping"),
+        ("", "holds no mapping"),
+        ("name: \xff", "is not readable YAML"),
+    ],
+)
+def test_no_yaml_at_all(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=message):
+        read_task_file(path)
+
+
+def test_a_task_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        resolve_task(str(tmp_path / "gone.yaml"))
+
+
+def test_one_class_only_when_classes_are_left_out(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "one.csv").write_text("t,l\na,x\nb,x\n")
+    with pytest.raises(DataError, match=r"1 different labels in column 'l' \(x\)"):
+        read_task_file(write(files={"train": "one.csv"}, text="t", label="l"))
+
+
+def test_numbers_taken_for_classes(tmp_path: Path, write: Write) -> None:
+    rows = "\n".join(f"text {n},{n / 7}" for n in range(1200))
+    (tmp_path / "many.csv").write_text(f"t,l\n{rows}\n")
+    with pytest.raises(DataError, match=r"1200 different labels.*regression: true"):
+        read_task_file(write(files={"train": "many.csv"}, text="t", label="l"))
+
+
+def test_data_dir_is_not_for_a_task_file(tmp_path: Path, write: Write) -> None:
+    with pytest.raises(DataError, match="is a folder of GLUE tasks"):
+        resolve_task(str(write()), data_dir=str(tmp_path))
+
+
+def test_metric_replaced_from_outside(write: Write) -> None:
+    assert resolve_task(str(write()), metric="f1_macro").metric is Metric.F1_MACRO

@@ -1,0 +1,185 @@
+"""What --task may name, and what `elsa-tune tasks` prints; no data set is read except small local ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from elsa_tune.cli.tasks import tasks
+from elsa_tune.errors import DataError, UnknownNameError, UsageError
+from elsa_tune.specs.glue import GLUE_TASKS, LAYOUTS
+from elsa_tune.specs.task import GlueSource, Metric, TaskKind, task_from_dict
+from elsa_tune.specs.tasks import KNOWN_TASKS, STDLIB, resolve_task
+
+app = typer.Typer()
+app.command()(tasks)
+run = CliRunner()
+
+RTE_ROWS = "index\tsentence1\tsentence2\tlabel\n0\tA cat.\tAn animal.\tentailment\n1\tA\tB\tnot_entailment\n"
+
+
+@pytest.fixture
+def rte_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "glue" / "RTE"
+    folder.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text(RTE_ROWS)
+    return folder.parent
+
+
+def test_the_nine_tasks_have_the_papers_metrics() -> None:
+    metrics = {name: task.metric.value for name, task in GLUE_TASKS.items()}
+    assert metrics == {
+        "cola": "matthews",
+        "sst2": "accuracy",
+        "mrpc": "f1",
+        "stsb": "spearman",
+        "qqp": "f1",
+        "mnli": "accuracy",
+        "qnli": "accuracy",
+        "rte": "accuracy",
+        "wnli": "accuracy",
+    }
+    assert set(LAYOUTS) == set(GLUE_TASKS)
+
+
+def test_published_chance_is_the_designs() -> None:
+    chance = {name: task.known_chance for name, task in GLUE_TASKS.items()}
+    assert chance["rte"] == 146 / 277
+    assert chance["sst2"] == 444 / 872
+    assert chance["mrpc"] == pytest.approx(0.8122, abs=5e-5)
+    assert chance["qqp"] == pytest.approx(0.538, abs=5e-4)  # all positive, not the majority class
+    assert chance["mnli"] == 3479 / 9815
+    assert GLUE_TASKS["mnli"].published_chance["mnli_mismatched"] == 3463 / 9832
+    assert (chance["cola"], chance["stsb"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_TASKS))
+def test_every_known_task_resolves_and_survives_json(name: str) -> None:
+    task = resolve_task(name)
+    assert task.name == name
+    assert task_from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+def test_a_local_folder_becomes_absolute(rte_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(rte_folder.parent)
+    source = resolve_task("rte", data_dir="glue").source
+    assert isinstance(source, GlueSource)
+    assert source.data_dir == str(rte_folder.resolve())
+
+
+def test_an_unknown_task_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown task 'sst-2': did you mean 'sst2'"):
+        resolve_task("sst-2")
+
+
+def test_a_folder_for_a_task_that_reads_none(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="none of them"):
+        resolve_task("stdlib", data_dir=str(tmp_path))
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not a folder; give the one that holds RTE/train.tsv"):
+        resolve_task("rte", data_dir=str(tmp_path / "nowhere"))
+
+
+def test_a_replaced_metric_keeps_the_old_one_beside_it() -> None:
+    task = resolve_task("cola", metric="accuracy")
+    assert task.metric is Metric.ACCURACY
+    assert task.companions == (Metric.MATTHEWS,)
+    assert task.known_chance == 721 / 1043
+    assert resolve_task("cola", metric="f1").known_chance is None  # only the data tells
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "message"),
+    [
+        ("mnli", "f1", r"3 classes; allowed: accuracy, f1_macro, matthews"),
+        ("stsb", "accuracy", r"a regression; allowed: pearson, spearman"),
+        ("rte", "spearman", r"2 classes; allowed: accuracy, f1, f1_macro, matthews"),
+    ],
+)
+def test_a_metric_that_cannot_score_the_task(task: str, metric: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        resolve_task(task, metric=metric)
+
+
+def test_an_unknown_metric_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+        resolve_task("rte", metric="acuracy")
+
+
+def test_the_heads_width() -> None:
+    assert [resolve_task(t).outputs for t in ("mnli", "stsb", "stdlib")] == [3, 1, 2]
+    assert GLUE_TASKS["stsb"].kind is TaskKind.REGRESSION
+
+
+def test_resolving_a_known_name_imports_nothing_heavy(root: Path) -> None:
+    code = (
+        "import sys; from elsa_tune.specs.tasks import resolve_task; resolve_task('rte');"
+        "print([m for m in ('pydantic', 'yaml', 'numpy', 'torch', 'datasets') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"
+
+
+# --- The command ---------------------------------------------------------------------------------
+
+
+def test_the_list_as_json_has_every_task() -> None:
+    listed = json.loads(run.invoke(app, ["--format", "json"], catch_exceptions=False).stdout)
+    assert [task["name"] for task in listed] == list(KNOWN_TASKS)
+    stdlib = next(task for task in listed if task["name"] == "stdlib")
+    assert stdlib["chance"] == 0.5
+    assert stdlib["source"] == "this machine's Python standard library"
+
+
+def test_the_list_as_a_table_is_plain_in_a_pipe() -> None:
+    printed = run.invoke(app, [], catch_exceptions=False).stdout
+    assert "\x1b" not in printed
+    line = next(line for line in printed.splitlines() if line.split()[:1] == ["qqp"])
+    assert line.split()[:6] == ["qqp", "2", "classes", "pair", "f1", "53.8"]
+
+
+def test_one_task_looked_at(rte_folder: Path) -> None:
+    dev = rte_folder / "RTE" / "dev.tsv"
+    dev.write_text(RTE_ROWS + "2\tOnly one text\n")
+    arguments = ["rte", "--data-dir", str(rte_folder)]
+    shown = json.loads(
+        run.invoke(app, [*arguments, "--format", "json"], catch_exceptions=False).stdout
+    )
+    assert shown["splits"]["evaluation"]["rows"] == 2
+    assert shown["splits"]["train"]["labels"] == {"entailment": 1, "not_entailment": 1}
+    assert shown["chance"] == 0.5  # measured on this split, not the published one
+    assert shown["notes"] == [
+        "1 of 3 rows of dev.tsv skipped: missing sentence2, label (line 4)"
+    ]
+    table = run.invoke(app, arguments, catch_exceptions=False).stdout
+    assert "[entailment] A cat. | An animal." in table
+    assert "note: 1 of 3 rows of dev.tsv skipped" in table
+
+
+def test_a_regression_looked_at(tmp_path: Path) -> None:
+    folder = tmp_path / "STS-B"
+    folder.mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("sentence1\tsentence2\tscore\na\tb\t0.5\nc\td\t5.000\n")
+    shown = run.invoke(app, ["stsb", "--data-dir", str(tmp_path)], catch_exceptions=False).stdout
+    assert "2 rows (values 0.5..5, mean 2.75)" in shown
+
+
+def test_options_about_no_task() -> None:
+    with pytest.raises(UsageError, match="are about one task"):
+        run.invoke(app, ["--metric", "f1"], catch_exceptions=False)
+
+
+def test_the_embedded_task_knows_its_chance() -> None:
+    assert STDLIB.known_chance == 0.5

@@ -1,0 +1,346 @@
+"""Reading: GLUE's official files with all their quirks, the user's files, and every kind of bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elsa_tune.errors import DataError
+from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.training.metrics import chance
+from elsa_tune.training.texts import TaskTexts, read_texts
+
+GLUE_FILES = {
+    # Header-less, and the last line without its end.
+    "CoLA/train.tsv": "gj04\t1\t\tIt ran.\ngj04\t0\t*\tRan it the.\ngj04\t1\t\tnull",
+    "CoLA/dev.tsv": "gj04\t1\t\tIt ran.\ngj04\t0\t*\tRan it the.",
+    "SST-2/train.tsv": "sentence\tlabel\nnan \t1\n\"quoted , and open \t0\n",
+    "SST-2/dev.tsv": "sentence\tlabel\ngood \t1\nbad \t0\n",
+    # A byte order mark in dev alone; a quote that nothing closes.
+    "MRPC/train.tsv": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\t\" He said\tNA\n0\t1\t2\ta\tb\n",
+    "MRPC/dev.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tx\ty\n0\t1\t2\ta\tb\n",
+    "STS-B/train.tsv": "index\tgenre\tsentence1\tsentence2\tscore\n0\tn\ta\tb\t5.000\n1\tn\tc\td\t0.25\n",
+    "STS-B/dev.tsv": "index\tgenre\tsentence1\tsentence2\tscore\n0\tn\ta\tb\t1\n1\tn\tc\td\t4.5\n",
+    # The real file has rows that a line break in a question tore apart.
+    "QQP/train.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    "1\t2\t3\tWhy?\tHow?\t0\n2\t4\t5\tTorn\n3\t6\t7\tSame?\tSame?\t1\n4\t8\t9\tGap?\t\t0\n",
+    "QQP/dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA?\tB?\t0\n2\t2\t3\tA?\tA?\t1\n",
+    "MNLI/train.tsv": "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label\n"
+    "0\t1\ta\tb\tneutral\tneutral\n1\t1\tc\td\tentailment\tentailment\n2\t1\te\tf\tneutral\t-\n"
+    "3\t1\tg\th\tcontradiction\tcontradiction\n",
+    "MNLI/dev_matched.tsv": "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
+    "0\ta\tb\tneutral\tneutral\tneutral\n1\tc\td\tentailment\tneutral\tentailment\n",
+    "MNLI/dev_mismatched.tsv": "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
+    "0\ta\tb\tneutral\tneutral\tcontradiction\n1\tc\td\tentailment\tneutral\tentailment\n"
+    "2\tc\td\tentailment\tneutral\tneutral\n",
+    "QNLI/train.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tentailment\n1\tWhy?\tSo.\tnot_entailment\n",
+    "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tentailment\n1\tWhy?\tSo.\tnot_entailment\n",
+    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
+    "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\r\n0\ta\tb\tentailment\r\n1\tc\td\tnot_entailment\r\n",
+    "WNLI/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n",
+    "WNLI/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n",
+}
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    """The official layout in small, every quirk in it."""
+    for name, text in GLUE_FILES.items():
+        path = tmp_path / "glue" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8"))
+    return tmp_path / "glue"
+
+
+def read(name: str, folder: Path) -> TaskTexts:
+    return read_texts(resolve_task(name, data_dir=str(folder)))
+
+
+@pytest.mark.parametrize("name", sorted(GLUE_TASKS))
+def test_all_nine_are_read(glue: Path, name: str) -> None:
+    task = resolve_task(name, data_dir=str(glue))
+    texts = read_texts(task)
+    assert texts.evaluation is not None
+    assert len(texts.train.texts) == len(task.text_columns)
+    assert len(texts.train) >= 2 and len(texts.evaluation) == 2
+    if task.kind is TaskKind.CLASSIFICATION:
+        assert 0 <= texts.train.labels.min() and texts.train.labels.max() < task.outputs
+
+
+def test_texts_stay_the_texts_they_are(glue: Path) -> None:
+    assert read("cola", glue).train.texts == (["It ran.", "Ran it the.", "null"],)
+    assert read("cola", glue).train.labels.tolist() == [1, 0, 1]
+    assert read("sst2", glue).train.texts == (["nan ", '"quoted , and open '],)
+    assert read("mrpc", glue).train.texts == (['" He said', "a"], ["NA", "b"])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(glue: Path) -> None:
+    evaluation = read("mrpc", glue).evaluation
+    assert evaluation is not None
+    assert evaluation.labels.tolist() == [1, 0]
+
+
+def test_a_regressions_values(glue: Path) -> None:
+    labels = read("stsb", glue).train.labels
+    assert labels.dtype == "float32"
+    assert labels.tolist() == [5.0, 0.25]
+
+
+def test_torn_and_blank_rows_are_reported(glue: Path) -> None:
+    train = read("qqp", glue).train
+    assert train.texts == (["Why?", "Same?"], ["How?", "Same?"])
+    assert train.notes == (
+        "1 of 4 rows of train.tsv skipped: missing question2, is_duplicate (line 3)",
+        "1 of 4 rows of train.tsv skipped: missing question2 (line 5)",
+    )
+
+
+def test_many_skipped_rows_are_counted_not_listed(glue: Path) -> None:
+    with (glue / "RTE" / "train.tsv").open("a") as file:
+        file.write("".join(f"{n}\tonly one\n" for n in range(1200)))
+    assert read("rte", glue).train.notes == (
+        "1,200 of 1,202 rows of train.tsv skipped: missing sentence2, label "
+        "(lines 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 and 1,190 more)",
+    )
+
+
+def test_a_row_too_wide_is_reported(glue: Path) -> None:
+    with (glue / "RTE" / "train.tsv").open("a") as file:
+        file.write("2\ta\ttab\tin it\tentailment\n")
+    assert read("rte", glue).train.notes == (
+        "1 of 3 rows of train.tsv skipped: more fields than the header (line 4)",
+    )
+
+
+def test_mnli_has_two_evaluations_and_rows_without_gold(glue: Path) -> None:
+    texts = read("mnli", glue)
+    assert texts.train.labels.tolist() == [1, 0, 2]
+    assert texts.train.notes == (
+        "1 of 4 rows of train.tsv skipped: the annotators agreed on no gold_label ('-') (line 4)",
+    )
+    assert texts.evaluation is not None and len(texts.evaluation) == 2
+    assert texts.companions["mnli_mismatched"].labels.tolist() == [2, 0, 1]
+
+
+def test_folders_are_found_in_any_case(glue: Path) -> None:
+    (glue / "RTE").rename(glue / "rte")
+    assert len(read("rte", glue).train) == 2
+
+
+def test_other_line_ends_of_unicode_are_characters(glue: Path) -> None:
+    rows = "sentence\tlabel\none\u2028still one\u0085and\x0bhere\rtoo\t1\nbad\t0\n"
+    (glue / "SST-2" / "train.tsv").write_bytes(rows.encode())
+    assert read("sst2", glue).train.texts == (["one\u2028still one\u0085and\x0bhere\rtoo", "bad"],)
+
+
+# --- The real files ------------------------------------------------------------------------------
+
+REAL = {"rte": (2490, 277), "cola": (8551, 1043), "sst2": (67349, 872), "mrpc": (3668, 408)}
+
+
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_the_real_files_whole_and_their_chance(shared: Path, name: str) -> None:
+    task = resolve_task(name, data_dir=str(shared / "glue"))
+    texts = read_texts(task)
+    assert texts.evaluation is not None
+    assert (len(texts.train), len(texts.evaluation)) == REAL[name]
+    assert texts.train.notes == texts.evaluation.notes == ()
+    for metric in (task.metric, *task.companions):
+        found = chance(metric, texts.evaluation.labels, task.outputs)
+        assert found == pytest.approx(task.published_chance[metric.value], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cola", "mrpc", "rte", "sst2"])
+def test_the_real_files_as_datasets_reads_them(
+    shared: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader against `datasets`' own, told of the same quirks: the same texts, to the character."""
+    from datasets import disable_progress_bars, load_dataset
+
+    disable_progress_bars()
+    task = resolve_task(name, data_dir=str(shared / "glue"))
+    texts = read_texts(task).evaluation
+    assert texts is not None
+    folder = {"cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "sst2": "SST-2"}[name]
+    columns = {"cola": [3], "mrpc": ["#1 String", "#2 String"], "sst2": ["sentence"]}
+    theirs = load_dataset(
+        "csv",
+        data_files=str(shared / "glue" / folder / "dev.tsv"),
+        split="train",
+        delimiter="\t",
+        quoting=3,
+        keep_default_na=False,
+        header=None if name == "cola" else 0,
+        cache_dir=str(tmp_path),
+    )
+    names = columns.get(name, ["sentence1", "sentence2"])
+    assert [list(theirs[str(column)]) for column in names] == list(texts.texts)
+
+
+# --- Bad input -----------------------------------------------------------------------------------
+
+
+def test_the_folder_without_the_task(glue: Path) -> None:
+    for path in (glue / "QQP").iterdir():
+        path.unlink()
+    (glue / "QQP").rmdir()
+    with pytest.raises(DataError, match=r"has no folder 'QQP'; it holds CoLA, MNLI, MRPC"):
+        read("qqp", glue)
+    with pytest.raises(DataError, match=r"give the folder above it"):
+        read("qqp", glue / "RTE")
+
+
+def test_the_folder_without_the_split(glue: Path) -> None:
+    (glue / "RTE" / "dev.tsv").unlink()
+    with pytest.raises(DataError, match=r"needs dev.tsv in .*RTE, which holds train.tsv$"):
+        read("rte", glue)
+
+
+def test_only_the_unlabelled_test_file(glue: Path) -> None:
+    (glue / "RTE" / "dev.tsv").rename(glue / "RTE" / "test.tsv")
+    with pytest.raises(DataError, match=r"test.tsv cannot stand in for it: GLUE's server keeps"):
+        read("rte", glue)
+
+
+def test_a_test_file_renamed_to_dev(glue: Path) -> None:
+    (glue / "RTE" / "dev.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    with pytest.raises(DataError, match=r"no column 'label'.*GLUE test file, it has no labels"):
+        read("rte", glue)
+    (glue / "CoLA" / "dev.tsv").write_text("index\tsentence\n0\tBill ran.\n")
+    with pytest.raises(DataError, match=r"GLUE's unlabelled test file"):
+        read("cola", glue)
+
+
+def test_labels_of_minus_one_are_refused_with_the_reason(glue: Path) -> None:
+    (glue / "WNLI" / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta\tb\t-1\n")
+    with pytest.raises(DataError, match=r"dev.tsv line 2: label -1 marks the unlabelled rows"):
+        read("wnli", glue)
+
+
+def test_a_label_outside_the_classes(glue: Path) -> None:
+    with (glue / "RTE" / "train.tsv").open("a") as file:
+        file.write("2\ta\tb\tmaybe\n")
+    with pytest.raises(
+        DataError, match=r"RTE/train.tsv line 4: label 'maybe'.*'entailment', 'not_entailment'"
+    ):
+        read("rte", glue)
+
+
+@pytest.mark.parametrize("label", ["five", "nan", "inf"])
+def test_a_value_that_is_no_number(glue: Path, label: str) -> None:
+    with (glue / "STS-B" / "train.tsv").open("a") as file:
+        file.write(f"2\tn\ta\tb\t{label}\n")
+    with pytest.raises(DataError, match=rf"line 4: label '{label}'.*not a finite number"):
+        read("stsb", glue)
+
+
+def test_missing_columns_say_what_is_there(glue: Path) -> None:
+    (glue / "QNLI" / "train.tsv").write_text("index\tq\tsentence\tlabel\n")
+    with pytest.raises(DataError, match=r"no column 'question'; its columns are 'index', 'q'"):
+        read("qnli", glue)
+
+
+def test_empty_splits(glue: Path) -> None:
+    path = glue / "RTE" / "train.tsv"
+    path.write_text("index\tsentence1\tsentence2\tlabel\n")
+    with pytest.raises(DataError, match=r"RTE/train.tsv has no usable row$"):
+        read("rte", glue)
+    path.write_text("index\tsentence1\tsentence2\tlabel\n0\ta\n")
+    with pytest.raises(DataError, match=r"no usable row \(1 of 1 rows of train.tsv skipped"):
+        read("rte", glue)
+    path.write_text("")
+    with pytest.raises(DataError, match=r"train.tsv is empty"):
+        read("rte", glue)
+
+
+def test_one_class_only(glue: Path) -> None:
+    (glue / "SST-2" / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t1\n")
+    with pytest.raises(DataError, match=r"every row of .*dev.tsv has the label '1'"):
+        read("sst2", glue)
+    (glue / "STS-B" / "train.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t2\nc\td\t2.0\n")
+    with pytest.raises(DataError, match=r"every row of .*train.tsv has the value 2"):
+        read("stsb", glue)
+
+
+def test_a_file_that_is_not_utf8(glue: Path) -> None:
+    rows = "sentence\tlabel\n" + "fine\t1\n" * 5000 + "caf\u00e9\t0\n"
+    (glue / "SST-2" / "train.tsv").write_bytes(rows.encode("latin-1"))
+    with pytest.raises(DataError, match=r"not UTF-8: byte 0xe9 in line 5002"):
+        read("sst2", glue)
+
+
+# --- The user's own files ------------------------------------------------------------------------
+
+
+def own(path: Path, format: str, **changes: object) -> TaskSpec:
+    fields: dict[str, object] = {
+        "name": "own",
+        "kind": TaskKind.CLASSIFICATION,
+        "text_columns": ("text",),
+        "label_column": "label",
+        "classes": ("0", "1"),
+        "metric": Metric.ACCURACY,
+        "source": FilesSource(format=format, train=(str(path),), evaluation_share=0.5),
+        **changes,
+    }
+    return TaskSpec(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "message"),
+    [
+        ("csv", "text,label,text\na,1,b\n", r"has the column 'text' twice"),
+        ("csv", 'text,label\n"open,1\n', r"not valid CSV in the row that begins at line 2"),
+        ("csv", 'text,label\na,1\n"b"x,0\n', r"not valid CSV in the row that begins at line 3"),
+        ("jsonl", '{"text": "a", "label": 1}\n{"text": \n', r"line 2 is not JSON"),
+        ("jsonl", '["a", 1]\n', r"line 1 holds a list; each line must be a JSON object"),
+        ("jsonl", '{"text": ["a"], "label": 1}\n', r"line 1 holds a list in column 'text'"),
+        ("jsonl", '{"text": "a", "text": "b", "label": 1}\n', r"line 1 has the key 'text' twice"),
+        ("jsonl", '{"txt": "a", "label": 1}\n', r"no column 'text'; its columns are 'txt', 'label'"),
+        ("jsonl", "\n", r"is empty"),
+        ("parquet", "PAR1 but no more", r"cannot be read as Parquet"),
+    ],
+)
+def test_files_that_cannot_be_read(
+    tmp_path: Path, format: str, content: str, message: str
+) -> None:
+    path = tmp_path / f"rows.{format}"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_texts(own(path, format))
+
+
+def test_parquet_with_a_column_twice(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    columns = [pa.array(["a"]), pa.array([1]), pa.array(["b"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "label", "text"]), path)
+    with pytest.raises(DataError, match="has the column 'text' twice"):
+        read_texts(own(path, "parquet"))
+
+
+def test_labels_keep_their_form(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        '{"text": "a", "label": 1.0}\n{"text": "b", "label": true}\n{"text": "c", "label": "007"}\n'
+        '{"text": "d", "label": NaN}\n'
+    )
+    train = read_texts(own(path, "jsonl", classes=("1", "true", "007"))).train
+    assert train.labels.tolist() == [0, 1, 2]
+    assert train.notes == ("1 of 4 rows of rows.jsonl skipped: missing label (line 4)",)
+
+
+def test_a_worker_without_the_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone.csv does not exist"):
+        read_texts(own(tmp_path / "gone.csv", "csv"))
+
+
+def test_a_worker_without_the_glue_folder_says_so(tmp_path: Path, glue: Path) -> None:
+    task = resolve_task("rte", data_dir=str(glue))
+    glue.rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="does not exist on this machine"):
+        read_texts(task)

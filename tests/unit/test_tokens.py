@@ -1,0 +1,160 @@
+"""Ragged rows: padding on both sides, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+
+ROWS = [[1, 7, 2], [1, 2], [1, 8, 9, 5, 2]]
+
+
+def rows_of(rows: list[list[int]], labels: list[float], types: bool = True) -> TokenRows:
+    lengths = [len(row) for row in rows]
+    flat = [token for row in rows for token in row]
+    return TokenRows(
+        input_ids=np.array(flat, dtype=np.int32),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        token_type_ids=np.array([t % 2 for t in flat], dtype=np.int8) if types else None,
+        labels=np.array(labels, dtype=np.int64),
+    )
+
+
+def data_of(rows: TokenRows, **changes: object) -> TaskData:
+    data = TaskData(
+        train=rows,
+        evaluation=rows,
+        companions={"mnli_mismatched": rows},
+        pad_token_id=0,
+        padding_side="right",
+        pad_token_type_id=0,
+        fingerprint="abc",
+        chance=0.5,
+        train_size=len(rows),
+        notes=("1 of 4 rows skipped",),
+    )
+    return dataclasses.replace(data, **changes)
+
+
+def test_lengths() -> None:
+    rows = rows_of(ROWS, [0, 1, 1])
+    assert len(rows) == 3
+    assert rows.lengths.tolist() == [3, 2, 5]
+
+
+def test_padding_right() -> None:
+    rows = rows_of(ROWS, [0, 1, 2])
+    batch = pad_batch(rows, [2, 1], data_of(rows, pad_token_id=99, pad_token_type_id=3))
+    assert batch["input_ids"].tolist() == [[1, 8, 9, 5, 2], [1, 2, 99, 99, 99]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
+    assert batch["token_type_ids"].tolist() == [[1, 0, 1, 1, 0], [1, 0, 3, 3, 3]]
+    assert batch["labels"].tolist() == [2, 1]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+
+
+def test_padding_left() -> None:
+    rows = rows_of(ROWS, [0, 1, 2])
+    data = data_of(rows, padding_side="left", pad_token_id=5, pad_token_type_id=3)
+    batch = pad_batch(rows, np.array([0, 1]), data)
+    assert batch["input_ids"].tolist() == [[1, 7, 2], [5, 1, 2]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [0, 1, 1]]
+    assert batch["token_type_ids"].tolist() == [[1, 1, 0], [3, 1, 0]]
+
+
+def test_a_batch_is_as_wide_as_its_own_longest_row() -> None:
+    rows = rows_of(ROWS, [0, 1, 2], types=False)
+    batch = pad_batch(rows, [1], data_of(rows))
+    assert batch["input_ids"].shape == (1, 2)
+    assert "token_type_ids" not in batch
+
+
+def test_a_regressions_labels_stay_float() -> None:
+    rows = dataclasses.replace(rows_of(ROWS, [0, 1, 2]), labels=np.array([0.5, 1, 2], np.float32))
+    labels = pad_batch(rows, [0, 1], data_of(rows))["labels"]
+    assert labels.dtype == torch.float32
+    assert labels.tolist() == [0.5, 1.0]
+
+
+def assert_equal(one: TokenRows, other: TokenRows) -> None:
+    for name in ("input_ids", "offsets", "token_type_ids", "labels"):
+        a, b = getattr(one, name), getattr(other, name)
+        if a is None:
+            assert b is None
+        else:
+            assert a.dtype == b.dtype
+            assert a.tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("types", [True, False])
+def test_saved_and_loaded_is_the_same(tmp_path: Path, types: bool) -> None:
+    data = data_of(rows_of(ROWS, [0, 1, 2], types), padding_side="left")
+    path = tmp_path / "deep" / "data.npz"
+    data.save(path)
+    loaded = TaskData.load(path)
+    for name in ("train", "evaluation"):
+        assert_equal(getattr(loaded, name), getattr(data, name))
+    assert_equal(loaded.companions["mnli_mismatched"], data.companions["mnli_mismatched"])
+    for name in ("pad_token_id", "padding_side", "fingerprint", "chance", "train_size", "notes"):
+        assert getattr(loaded, name) == getattr(data, name)
+    assert [entry.name for entry in path.parent.iterdir()] == ["data.npz"]  # nothing left aside
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_truncated_file_is_a_value_error(tmp_path: Path, share: float) -> None:
+    path = tmp_path / "data.npz"
+    data_of(rows_of(ROWS, [0, 1, 2])).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(ValueError, match="no saved task data"):
+        TaskData.load(path)
+
+
+def test_a_flipped_bit_is_a_value_error(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    data_of(rows_of(ROWS * 200, [0, 1, 2] * 200)).save(path)
+    broken = bytearray(path.read_bytes())
+    broken[600] ^= 0xFF  # within the tokens of the first split
+    path.write_bytes(broken)
+    with pytest.raises(ValueError, match="no saved task data"):
+        TaskData.load(path)
+
+
+def test_a_file_of_another_kind_is_a_value_error(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    for content in (b"", b"not an archive at all", pickle.dumps({"a": 1})):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="no saved task data"):
+            TaskData.load(path)
+    np.savez(path, other=np.arange(3))
+    with pytest.raises(ValueError, match="no saved task data"):
+        TaskData.load(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.npz"
+    data_of(rows_of(ROWS, [0, 1, 2])).save(path)
+
+    def full_disk(file: object, **arrays: object) -> None:
+        file.write(b"half of it")  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        data_of(rows_of(ROWS, [1, 1, 1])).save(path)
+    assert TaskData.load(path).train.labels.tolist() == [0, 1, 2]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data.npz"]
+
+
+def test_pickled_it_is_as_small_as_its_arrays() -> None:
+    data = data_of(rows_of(ROWS * 1000, [0, 1, 2] * 1000), companions={})
+    arrays = 2 * sum(
+        array.nbytes
+        for array in (data.train.input_ids, data.train.offsets, data.train.labels)
+    )
+    assert len(pickle.dumps(data)) < arrays + 2 * 12_000  # token types, and little else
