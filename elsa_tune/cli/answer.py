@@ -36,11 +36,13 @@ class Scale(enum.StrEnum):
 
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="A model's name; every model of a table if left out.")
+    str | None, typer.Option("--model", metavar="MODEL", help="Every model of a table if left out.")
 ]
 TaskOption = Annotated[
     list[str] | None,
-    typer.Option("--task", help="A task, or 'all'; repeatable; every task of a table if left out."),
+    typer.Option(
+        "--task", metavar="TASK", help="Or 'all'; repeatable; every task of a table if left out."
+    ),
 ]
 TrainSizeOption = Annotated[
     list[str] | None,
@@ -78,7 +80,9 @@ def operating_point(
     ] = 0.9,
     exclude_task: Annotated[
         list[str] | None,
-        typer.Option("--exclude-task", help="Leave out of the joint answer; repeatable."),
+        typer.Option(
+            "--exclude-task", metavar="TASK", help="Leave out of the joint answer; repeatable."
+        ),
     ] = None,
     train_size: TrainSizeOption = None,
     search: SearchOption = None,

@@ -182,16 +182,21 @@ def _check_port(host: str, port: int) -> None:
 
 def _serve(command: list[str], address: str) -> int:
     """Run the server until it or the user ends it; its exit status, 0 when the user did."""
-    asked = False
+    signals = 0
+    # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     # A group of its own: the server's workers end with it, and Ctrl-C reaches them once, through
-    # us. Its own output would be stdout's only content that is not asked for.
-    server = subprocess.Popen(command, stdout=sys.stderr.fileno(), start_new_session=True)
+    # us. What it prints goes to stderr: nothing on stdout was asked for.
+    server = subprocess.Popen(
+        command, stdout=sys.stderr.fileno(), start_new_session=True, env=environment
+    )
 
-    def pass_on(number: int, _frame: object) -> None:
-        nonlocal asked
-        asked = True
+    def pass_on(_number: int, _frame: object) -> None:
+        nonlocal signals
+        signals += 1
         if server.poll() is None:
-            os.killpg(server.pid, number)
+            # To the second Ctrl-C nobody wants a graceful end.
+            os.killpg(server.pid, signal.SIGTERM if signals == 1 else signal.SIGKILL)
 
     before = {
         number: signal.signal(number, pass_on)
@@ -205,7 +210,7 @@ def _serve(command: list[str], address: str) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return 0 if asked else status
+    return 0 if signals else status
 
 
 def _answers(address: str, server: subprocess.Popen[bytes]) -> bool:

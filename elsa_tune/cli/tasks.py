@@ -47,7 +47,9 @@ def tasks(
     """List the known tasks, or look at one task's data."""
     if task is None:
         if data_dir is not None or metric is not None:
-            raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
+            raise UsageError(
+                "--data-dir and --metric are about one task; name it: elsa-tune tasks rte"
+            )
         specs = list(KNOWN_TASKS.values())
         if format is Format.JSON:
             _print_json([described(spec) for spec in specs])
@@ -131,7 +133,10 @@ def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
         rows = sorted(list(dict.fromkeys([*firsts, *rows]))[:EXAMPLES])
     return [
         {
-            **{name: column[row] for name, column in zip(spec.text_columns, split.texts, strict=True)},
+            **{
+                name: column[row]
+                for name, column in zip(spec.text_columns, split.texts, strict=True)
+            },
             "label": _label_text(spec, split, row),
         }
         for row in rows

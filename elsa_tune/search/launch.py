@@ -7,6 +7,7 @@ The way of a search is read here top-down: `start` or `resume`, then `_session`,
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import platform
 import subprocess
@@ -441,7 +442,5 @@ def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    try:
+    with contextlib.suppress(OSError):
         folder.rmdir()
-    except OSError:
-        pass

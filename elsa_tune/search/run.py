@@ -33,11 +33,21 @@ from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.recorder import Recorder
 from elsa_tune.search.sampler import PlannedDepthSampler, Slot, distributions, settings
 from elsa_tune.search.stopping import Interruption, SearchStopper
-from elsa_tune.search.trainable import PHASE, POINT, SEED, Mailbox, Work, config_of, run_trial
+from elsa_tune.search.trainable import (
+    PHASE,
+    POINT,
+    SEED,
+    Mailbox,
+    Train,
+    Work,
+    config_of,
+    run_trial,
+)
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.records import Decision, SearchStatus
+from elsa_tune.training.loop import train
 from elsa_tune.training.tokens import TaskData
 
 RATES = "learning_rates"
@@ -64,6 +74,7 @@ class SearchRun:
         record: SearchRecord,
         board: Board,
         interruption: Interruption,
+        train: Train = train,
     ) -> None:
         self._spec = spec
         self._record = record
@@ -73,7 +84,7 @@ class SearchRun:
         self._tuners = 0
         mailbox = Mailbox.remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
-        self._work = Work(spec=spec, data=data, mailbox=mailbox)
+        self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> Outcome:

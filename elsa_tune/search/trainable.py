@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import ray
+import torch
 from ray import tune
 
 from elsa_tune.search.sampler import FROZEN_LAYERS, LEARNING_RATE
@@ -27,16 +29,25 @@ NODE = "node"
 POINT = "point"
 
 
+class Train(Protocol):
+    """The signature of `training.loop.train`."""
+
+    def __call__(self, trial: TrialSpec, data: TaskData, *, device: str) -> Iterator[EpochResult]:
+        """Yield one result an evaluation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What every trial of a search shares; it travels once per node, through Ray's object store.
 
-    mailbox: handle of the driver's `Mailbox` actor.
+    mailbox: handle of the driver's `Mailbox` actor. train: the generator that trains one trial; a
+    test may put another in its place.
     """
 
     spec: SearchSpec
     data: TaskData
     mailbox: Any
+    train: Train
 
 
 @ray.remote(num_cpus=0)
@@ -82,16 +93,12 @@ def config_of(trial: TrialSpec) -> dict[str, Any]:
 
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
-    import torch
-
-    from elsa_tune.training.loop import train
-
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(max(1, int(work.spec.resources.cpus)))
     trial = trial_of(work.spec, config)
     node = ray.get_runtime_context().get_node_id()[:8]
     device = "cuda" if work.spec.resources.gpus > 0 else "cpu"
-    for result in train(trial, work.data, device=device):
+    for result in work.train(trial, work.data, device=device):
         if result.predictions is not None:
             dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
             values = np.asarray(result.predictions, dtype=dtype)

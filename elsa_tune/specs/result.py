@@ -15,14 +15,15 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 class ResultRow:
     """One trial (or, with runs > 1, the mean of so many) with its quality as a fraction in [-1, 1].
 
-    layers: L of the model. quality: None unless the trial reached an evaluation. chance: quality of the
-    best constant answer, None where it is not known. runs: how many runs the row stands for; std: their
-    standard deviation (ddof 1), None where it is not known or runs = 1. seed: None where unknown.
-    comparison: a short text of everything that must agree before rows are pooled (weights, data, recipe);
-    rows with different texts are never averaged. Seconds, MiB and parameter counts as in EpochResult.
-    epochs_run counts evaluations done, epochs the planned ones; both may be None in imported tables.
-    examples: E of the evaluation split, None where it is not known; with it the test that the full model
-    learnt also weighs how few examples judged it.
+    layers: L of the model. quality: None unless the trial reached an evaluation. chance: quality
+    of the best constant answer, None where it is not known. runs: how many runs the row stands
+    for; std: their standard deviation (ddof 1), None where it is not known or runs = 1. seed: None
+    where unknown. comparison: a short text of everything that must agree before rows are pooled
+    (weights, data, recipe); rows with different texts are never averaged. Seconds, MiB and
+    parameter counts as in EpochResult. epochs_run counts evaluations done, epochs the planned
+    ones; both may be None in imported tables. examples: E of the evaluation split, None where it
+    is not known; with it the test that the full model learnt also weighs how few examples judged
+    it.
     """
 
     model: str

@@ -6,6 +6,7 @@ It must not know Ray, Optuna or MLflow, and holds nothing that changes while the
 from __future__ import annotations
 
 import enum
+import hashlib
 from dataclasses import dataclass, field
 
 from elsa_tune.specs.freeze import FreezeDepth
@@ -141,9 +142,14 @@ class SearchSpec:
         Rows are averaged only with rows of the same text (DESIGN: only like is pooled).
         """
         values = {
-            "weights": self.fingerprints.get("weights", "?")[:12],
-            "data": self.fingerprints.get("data", "?")[:12],
+            "weights": _short(self.fingerprints.get("weights", "?")),
+            "data": _short(self.fingerprints.get("data", "?")),
             "metric": self.task.metric.value,
             **self.recipe.comparable(),
         }
-        return " ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+        return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+
+
+def _short(fingerprint: str) -> str:
+    """Twelve digits that stand for a whole fingerprint, whatever its parts."""
+    return hashlib.sha256(fingerprint.encode()).hexdigest()[:12]

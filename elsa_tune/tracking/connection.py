@@ -41,7 +41,7 @@ class Connection:
         if database is not None:
             _check_sqlite(database)
             return
-        self._import_mlflow()
+        self.import_mlflow()
         problem = _within(timeout_s, lambda: self.client().search_experiments(max_results=1))
         if problem is not None:
             raise TrackingError(
@@ -78,7 +78,7 @@ class Connection:
         MLflow runs some 60 migrations with a write to disk after each of 300 statements; in memory
         that is 1.7 s, on a busy disk 10 s.
         """
-        self._import_mlflow()
+        self.import_mlflow()
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
@@ -93,13 +93,13 @@ class Connection:
     def client(self) -> MlflowClient:
         """MLflow's client for this store, the same at every call."""
         if self._client is None:
-            self._import_mlflow()
+            self.import_mlflow()
             from mlflow.tracking import MlflowClient
 
             self._client = MlflowClient(self.uri, registry_uri=self.uri)
         return self._client
 
-    def _import_mlflow(self) -> None:
+    def import_mlflow(self) -> None:
         """Import what takes seconds, so that no time limit counts it."""
         _set_environment()
         import mlflow.tracking

@@ -75,12 +75,18 @@ class StorePaths:
             return uri.rstrip("/")
         if scheme == "sqlite":
             place = uri.removeprefix(_SQLITE) if uri.startswith(_SQLITE) else ""
-            if place in ("", ":memory:") or "?" in place:
+            if place in ("", ":memory:"):
                 raise TrackingError(
                     f"tracking URI '{uri}' names no SQLite file; write sqlite:///FILE.db, "
                     "or sqlite:////ABSOLUTE/FILE.db"
                 )
-            return f"{_SQLITE}{self.working_directory.absolute() / place}"
+            file = self.working_directory.absolute() / place
+            if "?" in str(file) or "%" in str(file):
+                raise TrackingError(
+                    f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "
+                    "URI; work in another folder, or name another store with --tracking-uri"
+                )
+            return f"{_SQLITE}{file}"
         if scheme in ("", "file"):
             raise TrackingError(
                 f"tracking URI '{uri}' is a file store, which MLflow no longer opens; write "

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib.resources
-import json
 import pickle
 import warnings
 import zipfile
@@ -33,7 +31,13 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from elsa_tune.errors import ModelError
-from elsa_tune.specs.model import KNOWN_MODELS, ModelFacts, ModelSource, ModelSpec
+from elsa_tune.specs.model import (
+    KNOWN_MODELS,
+    ModelFacts,
+    ModelSource,
+    ModelSpec,
+    shipped_configuration,
+)
 from elsa_tune.training import model_files
 from elsa_tune.training.model_files import model_folder, pinned, weights_fingerprint
 from elsa_tune.training.parts import ModelParts, divide, final_linear
@@ -174,9 +178,7 @@ def _shipped(location: str) -> PretrainedConfig | None:
     """The configuration of one of the paper's four models, by hub id."""
     for known in KNOWN_MODELS.values():
         if known.source is ModelSource.HUB and known.location == location:
-            file = importlib.resources.files("elsa_tune.specs") / "configs" / f"{known.name}.json"
-            fields = json.loads(file.read_text("utf-8"))
-            return AutoConfig.for_model(**fields)
+            return AutoConfig.for_model(**shipped_configuration(known.name))
     return None
 
 

@@ -67,15 +67,21 @@ def _load(task: TaskSpec, config: str) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """`datasets` reads HF_HUB_OFFLINE once, at import; this is the switch that it then looks at."""
-    from datasets import config
+    """`datasets` reads HF_HUB_OFFLINE once, at import; this is the switch that it then looks at.
 
-    before = config.HF_HUB_OFFLINE
+    It warns that it takes what is cached; that is what we want of it.
+    """
+    from datasets import config
+    from datasets.utils import logging
+
+    before, verbosity = config.HF_HUB_OFFLINE, logging.get_verbosity()
     config.HF_HUB_OFFLINE = True
+    logging.set_verbosity_error()
     try:
         yield
     finally:
         config.HF_HUB_OFFLINE = before
+        logging.set_verbosity(verbosity)
 
 
 def _check_reachable(task: TaskSpec) -> None:

@@ -92,17 +92,19 @@ def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
     if device.type == "cuda":
         # Read by cuBLAS at its first use; without it matrix products may differ between runs.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before, warn_only = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # Fills every new tensor to catch readers of garbage: a debugging aid that costs each step.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         try:
             yield
         finally:
             torch.use_deterministic_algorithms(before, warn_only=warn_only)
+            torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -30,7 +30,6 @@ class PeakMemory:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        release()
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:

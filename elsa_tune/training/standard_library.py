@@ -46,7 +46,6 @@ crypt imghdr mailcap msilib nntplib pipes sndhdr sunau telnetlib uu xdrlib
 """
 LEFT_OUT = frozenset(_LEFT_OUT.split())
 SHORTEST, LONGEST = 4, 24  # words of a sentence
-FEWEST_IN_A_FILE = 4  # a file with fewer has no choice of wrong sentences
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
 def name_words(name: str) -> str:
     """`_getHTTPResponse` and `get_http_response` -> "get http response"."""
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    name = re.sub(r"([A-Z])([A-Z][a-z])", r"\1 \2", name)
+    name = re.sub(r"([A-Z])([A-Z][a-z])", r"\1 \2", name.replace("IPv", "Ipv"))
     return " ".join(name.replace("_", " ").lower().split())
 
 
@@ -192,19 +191,16 @@ def _is_ordinary(sentence: str) -> bool:
 
 
 def _split(documented: Iterable[Documented]) -> tuple[list[Documented], list[Documented]]:
-    """(train, dev): whole files to one or the other, so that nothing of a file is seen in "
-    "training."""
+    """(train, dev): whole files to one or the other, so that nothing of a file leaks."""
     by_file: dict[str, list[Documented]] = {}
     for item in documented:
         by_file.setdefault(item.file, []).append(item)
-    # The order of the files' hashes: as good as random, and the same where the library differs a
-    # little.
+    # The order of the files' hashes: as good as random, and nearly the same for another Python.
     order = sorted(by_file, key=lambda file: hashlib.sha256(file.encode()).digest())
     train: list[Documented] = []
     dev: list[Documented] = []
     for file in order:
-        if len({item.name for item in by_file[file]}) >= FEWEST_IN_A_FILE:
-            (dev if len(dev) < DEV_ROWS else train).extend(by_file[file])
+        (dev if len(dev) < DEV_ROWS else train).extend(by_file[file])
     return train, dev
 
 
@@ -212,18 +208,22 @@ def _pairs(
     where: str, items: Sequence[Documented], generator: np.random.RandomState, shuffled: bool
 ) -> Split:
     """One row for each name; a random half keep their own sentence."""
-    by_file: dict[str, list[Documented]] = {}
-    for item in items:
-        by_file.setdefault(item.file, []).append(item)
     labels = generator.permutation(np.arange(len(items), dtype=np.int64) % 2)
-    sentences = []
-    for item, own in zip(items, labels, strict=True):
-        others = [other.sentence for other in by_file[item.file] if other.name != item.name]
-        # The cut at the split's size may leave one name of a file alone: then any other file's will
-        # do.
-        others = others or [other.sentence for other in items if other.name != item.name]
-        sentences.append(item.sentence if own else others[generator.randint(len(others))])
+    sentences = [
+        item.sentence if own else _other(item, items, generator).sentence
+        for item, own in zip(items, labels, strict=True)
+    ]
     if shuffled:
         labels = generator.permutation(labels)
     texts = ([item.name for item in items], sentences)
     return Split(f"Python's standard library ({where})", texts, labels)
+
+
+def _other(
+    item: Documented, items: Sequence[Documented], generator: np.random.RandomState
+) -> Documented:
+    """One from another file, of another name."""
+    while True:
+        other = items[generator.randint(len(items))]
+        if other.file != item.file and other.name != item.name:
+            return other

@@ -96,7 +96,8 @@ class TaskData:
         another kind, OSError for one that cannot be opened: in both cases build it again.
         """
         try:
-            # Every member of the archive has its own checksum, verified as it is read. Opened here: np.load leaves a file it cannot read open.
+            # Every member of the archive has its own checksum, verified as it is read. Opened here:
+            # np.load leaves a file it cannot read open.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             facts = json.loads(arrays["facts"].tobytes())

@@ -23,7 +23,7 @@ MACHINE = re.compile(
             r"(?<![\w.~-])/wor" + r"k/",
             r"/tmp/ve" + r"nv",
             r"/opt/py" + r"pi",
-            r"(?<![\w.])/ro" + r"ot/|(?<![\w.])/ho" + r"me/\w",
+            r"(?<![\w.])/ro" + r"ot/",
             r"py" + r"pi\.(?:org|python)|pythonhos" + r"ted\.org|registry\.npm" + r"js",
             r"--(?:extra-)?index" + r"-url|--trusted" + r"-host",
         )

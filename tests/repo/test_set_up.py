@@ -11,13 +11,17 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from elsa_tune.specs.shipped import search_space_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,7 +77,7 @@ case "$1 $2" in
   "-c "*) exit {old} ;;
   "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0" "$3/bin/elsa-tune" ;;
 esac
-echo "$(basename "$0") $*" >> calls.txt
+echo "$(basename "$0") $*" $MLFLOW_TRACKING_URI >> calls.txt
 """
 
 
@@ -97,12 +101,18 @@ def write_python(path: Path, *, is_old: bool) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
+def environment() -> dict[str, str]:
+    """Ours without what an outer `make test` adds to it."""
+    return {
+        key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))
+    }
+
+
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     return subprocess.run(
         ["make", *arguments],
         cwd=folder,
-        env=environment | {"MLFLOW_TRACKING_URI": "http://example.org"},
+        env=environment() | {"MLFLOW_TRACKING_URI": "http://example.org"},
         capture_output=True,
         text=True,
         timeout=30,
@@ -195,6 +205,7 @@ def test_ci_runs_make_test_and_nothing_else(checkout: Path, tmp_path: Path) -> N
     done = subprocess.run(
         ["bash", str(checkout / ".ci/run")],
         cwd=tmp_path,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -203,3 +214,24 @@ def test_ci_runs_make_test_and_nothing_else(checkout: Path, tmp_path: Path) -> N
     )
     assert done.stdout == f"CI=true in {checkout}\n"
     assert done.returncode == 2  # make's own status for a recipe that failed
+
+
+def test_the_wheel_carries_what_the_package_reads(tmp_path: Path) -> None:
+    """Code, type marker, the models' configurations and the search spaces; no tests, no records."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    needed = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "elsa_tune").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    needed |= {f"elsa_tune/search_spaces/{path.name}" for path in search_space_folder().glob("*")}
+    assert "elsa_tune/py.typed" in needed
+    assert {name for name in names if not re.match(r"elsa_tune-[\d.]+\.dist-info/", name)} == needed

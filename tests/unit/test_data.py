@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec, resolve_model
@@ -27,7 +27,7 @@ from tests.unit.tiny_models import make_tiny
 
 # stratified_order of six zeros and six ones, seed 0.
 PINNED = [7, 0, 1, 6, 3, 10, 5, 8, 11, 2, 9, 4]
-WORDS = "the cat sat on a mat and then it was gone for good".split()
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "was", "gone", "for", "good"]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_subsets_are_nested_and_keep_the_files_order(pairs: TaskSpec) -> None:
     chosen = [
         read_splits(pairs, Recipe(train_size=size))["train"].texts[1] for size in (6, 12, 24, 40)
     ]
-    for smaller, larger in zip(chosen, chosen[1:], strict=False):
+    for smaller, larger in itertools.pairwise(chosen):
         assert set(smaller) < set(larger)
         assert [text for text in larger if text in set(smaller)] == smaller
     other = read_splits(pairs, Recipe(train_size=12, subset_seed=1))["train"].texts[1]
@@ -184,16 +184,16 @@ def test_padded_batches_are_the_tokenizers_own(
 def test_pairs_are_truncated_from_the_longer_text(
     models: dict[str, ModelSpec], pairs: TaskSpec
 ) -> None:
-    data = prepare(models["bert"], pairs, Recipe(max_length=12))
-    assert data.train.lengths.max() == 12
-    # Row 12 has 13 words before its second text, whose four words must all survive.
-    start, end = data.train.offsets[12], data.train.offsets[13]
-    assert data.train.token_type_ids is not None
-    second = int(data.train.token_type_ids[start:end].sum())
-    whole = prepare(models["bert"], pairs, Recipe(max_length=64)).train
-    assert whole.token_type_ids is not None
-    untruncated = int(whole.token_type_ids[whole.offsets[12] : whole.offsets[13]].sum())
-    assert second == min(untruncated, 6)
+    def halves(max_length: int) -> tuple[int, int]:
+        """Tokens of row 12 (13 words, then 4) in its first and second text."""
+        rows = prepare(models["bert"], pairs, Recipe(max_length=max_length)).train
+        assert rows.token_type_ids is not None
+        types = rows.token_type_ids[rows.offsets[12] : rows.offsets[13]]
+        return int((types == 0).sum()), int(types.sum())
+
+    first, second = halves(128)
+    assert first > second + 4
+    assert halves(first + second - 3) == (first - 3, second)
 
 
 def test_a_long_batch_does_not_change_what_a_text_becomes(
@@ -218,9 +218,7 @@ def test_one_text(models: dict[str, ModelSpec], pairs: TaskSpec) -> None:
 
 
 def test_a_regression(models: dict[str, ModelSpec], pairs: TaskSpec) -> None:
-    task = dataclasses.replace(
-        pairs, kind=TaskKind.REGRESSION, classes=(), metric=Metric.SPEARMAN
-    )
+    task = dataclasses.replace(pairs, kind=TaskKind.REGRESSION, classes=(), metric=Metric.SPEARMAN)
     data = prepare(models["bert"], task, Recipe(train_size=20))
     assert data.train.labels.dtype == np.float32
     assert data.chance == 0.0
@@ -376,7 +374,8 @@ def test_reading_needs_none_of_the_heavy_packages(root: Path, pairs: TaskSpec) -
         "from elsa_tune.training.data import read_splits\n"
         "import json\n"
         "print(len(read_splits(task_from_dict(json.loads(sys.argv[1])), Recipe())['train']))\n"
-        "heavy = 'datasets pyarrow pandas scipy yaml pydantic ray optuna mlflow rich typer'.split()\n"
+        "heavy = 'datasets pyarrow pandas scipy yaml pydantic ray optuna mlflow rich "
+        "typer'.split()\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     answer = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from elsa_tune.analysis.answer_json import (
     curves_csv,
 )
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.results_csv import COLUMNS
 from elsa_tune.analysis.target import check_target, reaches
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result import ResultRow
@@ -316,3 +318,9 @@ def test_csv_has_one_line_an_answer_and_one_a_depth() -> None:
     assert tuple(depths[0]) == CURVE_COLUMNS
     assert [depth["frozen_layers"] for depth in depths] == ["0", "3", "4", "5", "6"]
     assert depths[0]["quality"] == "0.9" and depths[0]["learning_rate"] == "3e-05"
+
+
+def test_every_code_and_field_is_documented(root: Path) -> None:
+    page = (root / "docs" / "answer.md").read_text(encoding="utf-8")
+    names = {reason.value for reason in Reason} | ANSWER_KEYS | POINT_KEYS | CURVE_KEYS | {*COLUMNS}
+    assert sorted(name for name in names if f"`{name}`" not in page) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -25,11 +26,24 @@ from elsa_tune.training.texts import Split, TaskTexts
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskTexts]:
-    """Parsed once for the module: seconds."""
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache that holds the sentences: the library is parsed once for all tests, which takes "
+    "seconds."""
+    cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ELSA_TUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield read_standard_library()
+        patch.setenv("ELSA_TUNE_CACHE", str(cache))
+        read_standard_library()
+    yield cache
+
+
+@pytest.fixture(autouse=True)
+def parsed_once(parsed: Path, quiet_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELSA_TUNE_CACHE", str(parsed))
+
+
+@pytest.fixture
+def texts() -> TaskTexts:
+    return read_standard_library()
 
 
 def evaluation_of(texts: TaskTexts) -> Split:
@@ -48,14 +62,13 @@ def test_no_sentence_is_in_both_splits(texts: TaskTexts) -> None:
     assert not train & dev
 
 
-def test_own_pairs_are_true_and_other_pairs_are_not(texts: TaskTexts) -> None:
-    """Against the sources once more: label 1 exactly where some definition of that name says so."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    sources = {str(f.relative_to(root)): f.read_bytes() for f in standard_library._files(root)}
-    true = {(item.name, item.sentence) for item in collect(sources)}
-    split = evaluation_of(texts)
-    for name, sentence, label in zip(*split.texts, split.labels, strict=True):
-        assert ((name, sentence) in true) == bool(label), (name, sentence)
+def test_own_pairs_are_true_and_other_pairs_are_not(texts: TaskTexts, parsed: Path) -> None:
+    """Label 1 exactly where some definition of that name says so."""
+    (cached,) = (parsed / "standard_library").iterdir()
+    true = {(name, sentence) for _, name, sentence in json.loads(cached.read_bytes())}
+    for split in (texts.train, evaluation_of(texts)):
+        for name, sentence, label in zip(*split.texts, split.labels, strict=True):
+            assert ((name, sentence) in true) == bool(label), (name, sentence)
 
 
 def test_neither_text_alone_gives_the_label_away(texts: TaskTexts) -> None:
@@ -66,20 +79,20 @@ def test_neither_text_alone_gives_the_label_away(texts: TaskTexts) -> None:
 
 
 def test_the_same_rows_again_and_without_parsing(
-    texts: TaskTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: TaskTexts, parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The autouse fixture gives this test an empty cache: the first call parses, the second must not.
-    again = read_standard_library()
-    assert again.train.texts == texts.train.texts
-    assert again.train.labels.tolist() == texts.train.labels.tolist()
-
     def parse(sources: dict[str, bytes]) -> list[Documented]:
         raise AssertionError("parsed again")
 
     monkeypatch.setattr(standard_library, "collect", parse)
-    assert read_standard_library().train.texts == texts.train.texts
-    (cached,) = (tmp_path / "cache" / "standard_library").iterdir()
-    cached.write_bytes(cached.read_bytes()[:1000])  # truncated: built again
+    again = read_standard_library()
+    assert again.train.texts == texts.train.texts
+    assert again.train.labels.tolist() == texts.train.labels.tolist()
+    # A truncated entry is built again.
+    (cached,) = (parsed / "standard_library").iterdir()
+    (tmp_path / "standard_library").mkdir()
+    (tmp_path / "standard_library" / cached.name).write_bytes(cached.read_bytes()[:1000])
+    monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path))
     with pytest.raises(AssertionError, match="parsed again"):
         read_standard_library()
 
@@ -91,7 +104,7 @@ def test_nothing_is_imported(texts: TaskTexts) -> None:
 
 
 def test_the_control_has_the_same_texts_and_labels_that_mean_nothing(
-    texts: TaskTexts, monkeypatch: pytest.MonkeyPatch
+    texts: TaskTexts,
 ) -> None:
     shuffled = read_standard_library(shuffled_labels=True)
     for one, other in (
@@ -106,7 +119,9 @@ def test_the_control_has_the_same_texts_and_labels_that_mean_nothing(
 def test_a_python_without_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "os.py").write_text('def one():\n    """Do one thing and say so."""\n')
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    with pytest.raises(DataError, match=r"needs 3,600 documented functions.*has 1\. Install Python"):
+    with pytest.raises(
+        DataError, match=r"needs 3,600 documented functions.*has 1\. Install Python"
+    ):
         read_standard_library()
 
 

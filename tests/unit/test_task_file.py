@@ -1,4 +1,5 @@
-"""The user's own task: every field of the YAML file, every format, and what is said when one is wrong."""
+"""The user's own task: every field of the YAML file, every format, and what is said when one is "
+"wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from elsa_tune.specs.task_file import read_task_file
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.training.texts import read_texts
 
-CSV = "subject,body,urgent\nHelp,\"My, screen\nis dark\",yes\nHello,null,no\nBye,nan,no\n"
+CSV = 'subject,body,urgent\nHelp,"My, screen\nis dark",yes\nHello,null,no\nBye,nan,no\n'
 Write = Callable[..., Path]
 
 

@@ -1,4 +1,5 @@
-"""What --task may name, and what `elsa-tune tasks` prints; no data set is read except small local ones."""
+"""What --task may name, and what `elsa-tune tasks` prints; no data set is read except small local "
+"ones."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ app = typer.Typer()
 app.command()(tasks)
 run = CliRunner()
 
-RTE_ROWS = "index\tsentence1\tsentence2\tlabel\n0\tA cat.\tAn animal.\tentailment\n1\tA\tB\tnot_entailment\n"
+RTE_ROWS = (
+    "index\tsentence1\tsentence2\tlabel\n0\tA cat.\tAn animal.\tentailment\n"
+    "1\tA\tB\tnot_entailment\n"
+)
 
 
 @pytest.fixture
@@ -159,9 +163,7 @@ def test_one_task_looked_at(rte_folder: Path) -> None:
     assert shown["splits"]["evaluation"]["rows"] == 2
     assert shown["splits"]["train"]["labels"] == {"entailment": 1, "not_entailment": 1}
     assert shown["chance"] == 0.5  # measured on this split, not the published one
-    assert shown["notes"] == [
-        "1 of 3 rows of dev.tsv skipped: missing sentence2, label (line 4)"
-    ]
+    assert shown["notes"] == ["1 of 3 rows of dev.tsv skipped: missing sentence2, label (line 4)"]
     table = run.invoke(app, arguments, catch_exceptions=False).stdout
     assert "[entailment] A cat. | An animal." in table
     assert "note: 1 of 3 rows of dev.tsv skipped" in table

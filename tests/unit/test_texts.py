@@ -1,4 +1,5 @@
-"""Reading: GLUE's official files with all their quirks, the user's files, and every kind of bad input."""
+"""Reading: GLUE's official files with all their quirks, the user's files, and every kind of bad "
+"input."""
 
 from __future__ import annotations
 
@@ -15,35 +16,60 @@ from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.training.metrics import chance
 from elsa_tune.training.texts import TaskTexts, read_texts
 
+
+def tsv(*lines: str, end: str = "\n", last_end: bool = True) -> str:
+    """Lines whose fields are written with bars between them."""
+    text = end.join(lines).replace("|", "\t")
+    return text + end if last_end else text
+
+
+MRPC_HEADER = "Quality|#1 ID|#2 ID|#1 String|#2 String"
+QQP_HEADER = "id|qid1|qid2|question1|question2|is_duplicate"
+TWO_SENTENCES = "index|sentence1|sentence2|label"
+QNLI = tsv("index|question|sentence|label", "0|Who?|He.|entailment", "1|Why?|So.|not_entailment")
+WNLI = tsv(TWO_SENTENCES, "0|a|b|1", "1|c|d|0")
+RTE_LINES = (TWO_SENTENCES, "0|a|b|entailment", "1|c|d|not_entailment")
+MNLI_HEADER = "index|promptID|sentence1|sentence2|label1|gold_label"
+STSB_HEADER = "index|genre|sentence1|sentence2|score"
+
 GLUE_FILES = {
     # Header-less, and the last line without its end.
-    "CoLA/train.tsv": "gj04\t1\t\tIt ran.\ngj04\t0\t*\tRan it the.\ngj04\t1\t\tnull",
-    "CoLA/dev.tsv": "gj04\t1\t\tIt ran.\ngj04\t0\t*\tRan it the.",
-    "SST-2/train.tsv": "sentence\tlabel\nnan \t1\n\"quoted , and open \t0\n",
-    "SST-2/dev.tsv": "sentence\tlabel\ngood \t1\nbad \t0\n",
+    "CoLA/train.tsv": tsv("g|1||It ran.", "g|0|*|Ran it the.", "g|1||null", last_end=False),
+    "CoLA/dev.tsv": tsv("g|1||It ran.", "g|0|*|Ran it the.", last_end=False),
+    "SST-2/train.tsv": tsv("sentence|label", "nan |1", '"quoted , and open |0'),
+    "SST-2/dev.tsv": tsv("sentence|label", "good |1", "bad |0"),
     # A byte order mark in dev alone; a quote that nothing closes.
-    "MRPC/train.tsv": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\t\" He said\tNA\n0\t1\t2\ta\tb\n",
-    "MRPC/dev.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tx\ty\n0\t1\t2\ta\tb\n",
-    "STS-B/train.tsv": "index\tgenre\tsentence1\tsentence2\tscore\n0\tn\ta\tb\t5.000\n1\tn\tc\td\t0.25\n",
-    "STS-B/dev.tsv": "index\tgenre\tsentence1\tsentence2\tscore\n0\tn\ta\tb\t1\n1\tn\tc\td\t4.5\n",
+    "MRPC/train.tsv": tsv(MRPC_HEADER, '1|7|8|" He said|NA', "0|1|2|a|b"),
+    "MRPC/dev.tsv": "\ufeff" + tsv(MRPC_HEADER, "1|7|8|x|y", "0|1|2|a|b"),
+    "STS-B/train.tsv": tsv(STSB_HEADER, "0|n|a|b|5.000", "1|n|c|d|0.25"),
+    "STS-B/dev.tsv": tsv(STSB_HEADER, "0|n|a|b|1", "1|n|c|d|4.5"),
     # The real file has rows that a line break in a question tore apart.
-    "QQP/train.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-    "1\t2\t3\tWhy?\tHow?\t0\n2\t4\t5\tTorn\n3\t6\t7\tSame?\tSame?\t1\n4\t8\t9\tGap?\t\t0\n",
-    "QQP/dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tA?\tB?\t0\n2\t2\t3\tA?\tA?\t1\n",
-    "MNLI/train.tsv": "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label\n"
-    "0\t1\ta\tb\tneutral\tneutral\n1\t1\tc\td\tentailment\tentailment\n2\t1\te\tf\tneutral\t-\n"
-    "3\t1\tg\th\tcontradiction\tcontradiction\n",
-    "MNLI/dev_matched.tsv": "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
-    "0\ta\tb\tneutral\tneutral\tneutral\n1\tc\td\tentailment\tneutral\tentailment\n",
-    "MNLI/dev_mismatched.tsv": "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"
-    "0\ta\tb\tneutral\tneutral\tcontradiction\n1\tc\td\tentailment\tneutral\tentailment\n"
-    "2\tc\td\tentailment\tneutral\tneutral\n",
-    "QNLI/train.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tentailment\n1\tWhy?\tSo.\tnot_entailment\n",
-    "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tHe.\tentailment\n1\tWhy?\tSo.\tnot_entailment\n",
-    "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
-    "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\r\n0\ta\tb\tentailment\r\n1\tc\td\tnot_entailment\r\n",
-    "WNLI/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n",
-    "WNLI/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n1\tc\td\t0\n",
+    "QQP/train.tsv": tsv(
+        QQP_HEADER, "1|2|3|Why?|How?|0", "2|4|5|Torn", "3|6|7|Same?|Same?|1", "4|8|9|Gap?||0"
+    ),
+    "QQP/dev.tsv": tsv(QQP_HEADER, "1|2|3|A?|B?|0", "2|2|3|A?|A?|1"),
+    "MNLI/train.tsv": tsv(
+        MNLI_HEADER,
+        "0|1|a|b|neutral|neutral",
+        "1|1|c|d|entailment|entailment",
+        "2|1|e|f|neutral|-",
+        "3|1|g|h|contradiction|contradiction",
+    ),
+    "MNLI/dev_matched.tsv": tsv(
+        MNLI_HEADER, "0|1|a|b|neutral|neutral", "1|1|c|d|neutral|entailment"
+    ),
+    "MNLI/dev_mismatched.tsv": tsv(
+        MNLI_HEADER,
+        "0|1|a|b|neutral|contradiction",
+        "1|1|c|d|entailment|entailment",
+        "2|1|c|d|entailment|neutral",
+    ),
+    "QNLI/train.tsv": QNLI,
+    "QNLI/dev.tsv": QNLI,
+    "RTE/train.tsv": tsv(*RTE_LINES),
+    "RTE/dev.tsv": tsv(*RTE_LINES, end="\r\n"),
+    "WNLI/train.tsv": WNLI,
+    "WNLI/dev.tsv": WNLI,
 }
 
 
@@ -69,7 +95,7 @@ def test_all_nine_are_read(glue: Path, name: str) -> None:
     assert len(texts.train.texts) == len(task.text_columns)
     assert len(texts.train) >= 2 and len(texts.evaluation) == 2
     if task.kind is TaskKind.CLASSIFICATION:
-        assert 0 <= texts.train.labels.min() and texts.train.labels.max() < task.outputs
+        assert texts.train.labels.min() >= 0 and texts.train.labels.max() < task.outputs
 
 
 def test_texts_stay_the_texts_they_are(glue: Path) -> None:
@@ -159,7 +185,8 @@ def test_the_real_files_whole_and_their_chance(shared: Path, name: str) -> None:
 def test_the_real_files_as_datasets_reads_them(
     shared: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader against `datasets`' own, told of the same quirks: the same texts, to the character."""
+    """The reader against `datasets`' own, told of the same quirks: the same texts, to the "
+    "character."""
     from datasets import disable_progress_bars, load_dataset
 
     disable_progress_bars()
@@ -301,14 +328,16 @@ def own(path: Path, format: str, **changes: object) -> TaskSpec:
         ("jsonl", '["a", 1]\n', r"line 1 holds a list; each line must be a JSON object"),
         ("jsonl", '{"text": ["a"], "label": 1}\n', r"line 1 holds a list in column 'text'"),
         ("jsonl", '{"text": "a", "text": "b", "label": 1}\n', r"line 1 has the key 'text' twice"),
-        ("jsonl", '{"txt": "a", "label": 1}\n', r"no column 'text'; its columns are 'txt', 'label'"),
+        (
+            "jsonl",
+            '{"txt": "a", "label": 1}\n',
+            r"no column 'text'; its columns are 'txt', 'label'",
+        ),
         ("jsonl", "\n", r"is empty"),
         ("parquet", "PAR1 but no more", r"cannot be read as Parquet"),
     ],
 )
-def test_files_that_cannot_be_read(
-    tmp_path: Path, format: str, content: str, message: str
-) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path, format: str, content: str, message: str) -> None:
     path = tmp_path / f"rows.{format}"
     path.write_text(content)
     with pytest.raises(DataError, match=message):

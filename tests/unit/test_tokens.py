@@ -136,7 +136,9 @@ def test_a_file_of_another_kind_is_a_value_error(tmp_path: Path) -> None:
         TaskData.load(path)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "data.npz"
     data_of(rows_of(ROWS, [0, 1, 2])).save(path)
 
@@ -154,7 +156,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_pickled_it_is_as_small_as_its_arrays() -> None:
     data = data_of(rows_of(ROWS * 1000, [0, 1, 2] * 1000), companions={})
     arrays = 2 * sum(
-        array.nbytes
-        for array in (data.train.input_ids, data.train.offsets, data.train.labels)
+        array.nbytes for array in (data.train.input_ids, data.train.offsets, data.train.labels)
     )
     assert len(pickle.dumps(data)) < arrays + 2 * 12_000  # token types, and little else

@@ -1,0 +1,121 @@
+"""MLflow stores for the tests: a SQLite store in a moment, and a real server on a loopback port."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import StorePaths
+
+# MLflow 3.17 under SQLAlchemy 2.1: MLflow's affair, hidden from users by Python's own filters.
+MLFLOW_WARNINGS = ("ignore:The ``noload`` loader strategy:DeprecationWarning",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            for warning in MLFLOW_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow database; making its schema takes seconds, so it is made once and copied."""
+    file = tmp_path_factory.mktemp("template") / "mlflow.db"
+    Connection(f"sqlite:///{file}").initialise()
+    return file
+
+
+@pytest.fixture
+def places(tmp_path: Path, database_template: Path) -> StorePaths:
+    """A working directory with an empty default store."""
+    places = StorePaths(tmp_path / "work")
+    places.root.mkdir(parents=True)
+    shutil.copyfile(database_template, places.database)
+    return places
+
+
+@pytest.fixture
+def store(places: StorePaths) -> MlflowStore:
+    """The writer of that store."""
+    return MlflowStore(places.default_tracking_uri, places.artifact_root)
+
+
+class Server:
+    """`mlflow server` on a loopback port, with a SQLite store behind it."""
+
+    def __init__(self, folder: Path, database: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self.database = folder, database
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+        command += ["--backend-store-uri", f"sqlite:///{self.database}", "--port", str(self.port)]
+        command += ["--artifacts-destination", str(self._folder / "artifacts")]
+        environment = {
+            **os.environ,
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        }
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        wait_for_http(f"{self.uri}/health", self._process)
+
+    def kill(self) -> None:
+        """As a power failure would: nothing is finished, nothing said."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, database_template: Path) -> Iterator[Server]:
+    """A server that has not been started yet; one for the tests of a module."""
+    folder = tmp_path_factory.mktemp("server")
+    database = folder / "mlflow.db"
+    shutil.copyfile(database_template, database)
+    server = Server(folder, database)
+    yield server
+    server.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for_http(address: str, process: subprocess.Popen[bytes], seconds: float = 150) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"it ended with status {process.returncode}"
+        try:
+            with opener.open(address, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"nothing answers on {address}")

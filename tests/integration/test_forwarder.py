@@ -1,0 +1,408 @@
+"""From the journal to MLflow: everything arrives, once and in order, whatever happens in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.records import (
+    Decision,
+    Record,
+    Report,
+    SearchEnded,
+    SearchStatus,
+)
+from elsa_tune.tracking.results import read_journal_rows, read_rows
+from elsa_tune.tracking.runs import read_runs
+from tests.integration.conftest import Server
+from tests.recorded_search import (
+    record,
+    report,
+    search_started,
+    trial_ended,
+    trial_started,
+    whole_search,
+    whole_trial,
+)
+
+A, B, C = (f"measure-N{depth}-s{depth}" for depth in range(3))
+
+
+def until(condition: Callable[[], bool], seconds: float = 45) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def check_equal(paths: SearchPaths, uri: str) -> None:
+    """Journal and store agree, trial by trial and point by point, and nothing is there twice."""
+    assert read_rows(uri, search=paths.name) == read_journal_rows(paths.journal)
+    runs = {run.trial: run for run in read_runs(uri, search=paths.name) if run.trial}
+    assert len(runs) == sum(1 for run in read_runs(uri, search=paths.name) if run.trial)
+    written: dict[str, list[tuple[int, int, float]]] = {}
+    for entry in read_journal(paths.journal):
+        if isinstance(entry, Report):
+            point = (entry.step, entry.milliseconds, entry.metrics["quality"])
+            written.setdefault(entry.trial, []).append(point)
+    client = MlflowClient(uri)
+    for trial, points in written.items():
+        history = client.get_metric_history(runs[trial].run_id, "quality")
+        assert sorted((p.step, p.timestamp, p.value) for p in history) == sorted(points)
+
+
+class FaultyClient:
+    """MLflow's client, with a fault that strikes before or after a call does its work."""
+
+    def __init__(
+        self, client: MlflowClient, fault: Callable[[str, int], None], after: bool
+    ) -> None:
+        self._client, self._fault, self._after = client, fault, after
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls += 1
+            if not self._after:
+                self._fault(name, self.calls)
+            answer = method(*arguments, **named)
+            if self._after:
+                self._fault(name, self.calls)
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def break_client(
+    store: MlflowStore, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., FaultyClient]:
+    def break_it(fault: Callable[[str, int], None], after: bool = False) -> FaultyClient:
+        faulty = FaultyClient(MlflowClient(store.uri), fault, after)
+        monkeypatch.setattr(Connection, "client", lambda self: faulty)
+        monkeypatch.setattr("elsa_tune.tracking.forwarder._FIRST_PAUSE_S", 0.001)
+        return faulty
+
+    return break_it
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["lost requests", "lost answers"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MlflowException("(sqlite3.OperationalError) database is locked", 2),
+        MlflowException("API request failed with exception Max retries exceeded"),
+        OSError(28, "No space left on device"),
+    ],
+    ids=["locked", "unreachable", "full"],
+)
+def test_a_flaky_store_gets_everything_once(
+    places: StorePaths,
+    store: MlflowStore,
+    break_client: Callable[..., FaultyClient],
+    error: Exception,
+    after: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def every_third(_name: str, number: int) -> None:
+        if number % 3 == 2:
+            raise error
+
+    paths = SearchPaths(places.storage, "first")
+    faulty = break_client(every_third, after)
+    assert record(paths, whole_search("first", 3), store) == 0
+    assert faulty.calls > 15
+    monkeypatch.undo()
+    check_equal(paths, store.uri)
+    assert {run.run_status for run in read_runs(store.uri)} == {"FINISHED"}
+
+
+def test_offering_never_waits_for_a_slow_store(
+    places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
+) -> None:
+    released = threading.Event()
+    break_client(lambda name, number: released.wait(30) and None)
+    paths = SearchPaths(places.storage, "first")
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        stamped = [journal.append(entry) for entry in whole_search("first", 20)]
+        start = time.monotonic()
+        for entry in stamped:
+            forwarder.offer(entry)
+        assert time.monotonic() - start < 0.5
+        assert forwarder.lag == len(stamped)
+        start = time.monotonic()
+        assert forwarder.close(0.3) == len(stamped)
+        assert time.monotonic() - start < 2
+    released.set()
+    forwarder._thread.join(30)
+
+
+def test_what_is_offered_twice_is_taken_once(places: StorePaths, store: MlflowStore) -> None:
+    paths = SearchPaths(places.storage, "first")
+    with Journal(paths.journal) as journal:
+        first = journal.append(search_started())
+        forwarder = Forwarder(paths.journal, store, paths.forwarded)
+        forwarder.offer(first)  # it was in the journal already
+        second = journal.append(trial_started(A))
+        forwarder.offer(second)
+        forwarder.offer(second)
+        assert forwarder.lag == 2
+        forwarder.start()
+        assert forwarder.close(30) == 0
+        assert forwarder.last_error is None
+
+
+def test_a_refused_record_does_not_hold_up_the_others(
+    places: StorePaths,
+    store: MlflowStore,
+    break_client: Callable[..., FaultyClient],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    real = MlflowClient.log_batch
+
+    def picky(self: MlflowClient, run_id: str, *arguments: Any, **named: Any) -> Any:
+        if any(tag.key == "decision.bad" for tag in named.get("tags") or ()):
+            raise MlflowException("Invalid value for parameter", 1000)
+        return real(self, run_id, *arguments, **named)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", picky)
+    paths = SearchPaths(places.storage, "first")
+    bad = Decision(what="bad", value=1)
+    records = [search_started(), *whole_trial(A, 0.8), bad, *whole_trial(B, 0.7), bad]
+    with Journal(paths.journal) as journal:
+        for entry in records:
+            journal.append(entry)
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        assert forwarder.close(30) == 0
+    assert forwarder.skipped == 2
+    assert "Invalid value" in caplog.text and '"what":"bad"' in caplog.text
+    check_equal(paths, store.uri)
+
+
+def test_predictions_that_cannot_be_kept_do_not_hold_up_the_others(
+    places: StorePaths, store: MlflowStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Where the artifacts should go stands a file; and one trial's predictions are not there at all.
+    places.artifact_root.write_text("in the way")
+    paths = SearchPaths(places.storage, "first")
+    paths.predictions.mkdir(parents=True)
+    (paths.predictions / "a.npz").write_bytes(b"x")
+    records: list[Record] = [search_started()]
+    for trial, file in ((A, "a.npz"), (B, "b.npz")):
+        ended = trial_ended(trial, TrialStatus.COMPLETED, 0.5)
+        ended = dataclasses.replace(ended, artifact=f"predictions/{file}")
+        records += [trial_started(trial), report(trial, 3, 0.5), ended]
+    with Journal(paths.journal) as journal:
+        for entry in records:
+            journal.append(entry)
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        assert forwarder.close(30) == 0
+    assert (forwarder.lost_artifacts, forwarder.skipped) == (2, 0)
+    assert "did not reach MLflow" in caplog.text
+    assert {row.status for row in read_rows(store.uri)} == {TrialStatus.COMPLETED}
+
+
+def test_another_store_gets_everything_from_the_beginning(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    records = list(whole_search("first", 2))
+    record(paths, records[:5], store)
+    other = places.root / "other.db"
+    other.write_bytes(_empty(places))
+    record(paths, records[5:], MlflowStore(f"sqlite:///{other}", places.artifact_root))
+    check_equal(paths, f"sqlite:///{other}")
+    assert len(read_rows(store.uri)) == 1
+
+
+def _empty(places: StorePaths) -> bytes:
+    template = places.root / "empty.db"
+    MlflowStore(f"sqlite:///{template}").initialise()
+    return template.read_bytes()
+
+
+def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: MlflowStore) -> None:
+    paths = SearchPaths(places.storage, "first")
+    records = list(whole_search("first", 2))
+    record(paths, records[:5], store)
+    # Somebody removes the runs for good, as `mlflow gc` does, while the search goes on.
+    for run in read_runs(store.uri):
+        MlflowClient(store.uri)._tracking_client.store._hard_delete_run(run.run_id)
+    assert read_rows(store.uri) == []
+    assert record(paths, records[5:], MlflowStore(store.uri, places.artifact_root)) == 0
+    check_equal(paths, store.uri)
+
+
+# ---- drivers that die --------------------------------------------------------------------------
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from tests.recorded_search import search_started, whole_trial
+places = StorePaths(Path(sys.argv[1]))
+name, trials = sys.argv[2], int(sys.argv[3])
+store = MlflowStore(places.default_tracking_uri, places.artifact_root)
+store.initialise()
+paths = SearchPaths(places.storage, name)
+print("ready", flush=True)
+sys.stdin.readline()
+with Journal(paths.journal) as journal:
+    forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+    def write(record):
+        forwarder.offer(journal.append(record))
+    write(search_started(name))
+    for number in range(trials):
+        for record in whole_trial(f"measure-N{number % 7}-s{number}", 0.5, name):
+            write(record)
+            if number > 2:
+                print(forwarder.lag, flush=True)
+    sys.exit(forwarder.close(120))
+"""
+
+
+def start_driver(places: StorePaths, root: Path, name: str, trials: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", DRIVER, str(places.working_directory), name, str(trials)]
+    driver = subprocess.Popen(
+        command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    return driver
+
+
+def go(driver: subprocess.Popen[str]) -> None:
+    assert driver.stdin is not None and driver.stdout is not None
+    assert driver.stdout.readline() == "ready\n"
+    driver.stdin.write("\n")
+    driver.stdin.flush()
+
+
+@pytest.mark.timeout(180)
+def test_after_a_killed_driver_the_next_one_completes_the_record(
+    places: StorePaths, store: MlflowStore, root: Path
+) -> None:
+    driver = start_driver(places, root, "first", 10_000)
+    go(driver)
+    assert driver.stdout is not None
+    for _ in range(40):
+        driver.stdout.readline()
+    paths = SearchPaths(places.storage, "first")
+    until(paths.forwarded.exists)
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    journalled = read_journal(paths.journal)
+    until_time = json.loads(paths.forwarded.read_text())["until"]
+    missed = [entry for entry in journalled if entry.time > until_time]
+    assert missed, "the driver was killed with records on their way"
+    open_before = {row.seed for row in read_journal_rows(paths.journal) if not row.status.is_final}
+    # The next driver: what was missed arrives, nothing is left RUNNING, and the work goes on.
+    unfinished = [row for row in read_rows(store.uri) if not row.status.is_final]
+    assert all(row.status is TrialStatus.INTERRUPTED for row in unfinished)
+    again = sorted(open_before) or [0]
+    key = f"measure-N{again[0] % 7}-s{again[0]}"  # type: ignore[operator]
+    records: list[Record] = [search_started("first", attempt=2), trial_started(key, 2)]
+    records += [report(key, 1, 0.25, attempt=2), SearchEnded(status=SearchStatus.INTERRUPTED)]
+    assert record(paths, records, store) == 0
+    check_equal(paths, store.uri)
+    runs = read_runs(store.uri)
+    assert {run.run_status for run in runs} <= {"FINISHED", "KILLED"}
+    restarted = next(run for run in runs if run.trial == key)
+    assert restarted.tags["attempt"] == "2" and restarted.metrics["quality"] == 0.25
+
+
+@pytest.mark.timeout(180)
+def test_two_searches_at_once_on_one_store_both_get_everything(
+    places: StorePaths, root: Path
+) -> None:
+    names = ("first", "second")
+    drivers = [start_driver(places, root, name, 8) for name in names]
+    for driver in drivers:
+        go(driver)
+    for driver in drivers:
+        driver.communicate()
+    assert [driver.returncode for driver in drivers] == [0, 0]
+    uri = places.default_tracking_uri
+    for name in names:
+        check_equal(SearchPaths(places.storage, name), uri)
+    assert len(read_rows(uri)) == 16
+    assert len(MlflowClient(uri).search_experiments()) == 2  # MLflow's Default, and elsa-tune/rte
+
+
+# ---- a server ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("quick_requests")
+def test_a_server_that_is_down_killed_and_back(server: Server, tmp_path: Path) -> None:
+    paths = SearchPaths(tmp_path / "searches", "first")
+    paths.predictions.mkdir(parents=True)
+    (paths.predictions / "a.npz").write_bytes(b"predictions")
+    trials = [f"measure-N{number % 7}-s{number}" for number in range(6)]
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths.journal, MlflowStore(server.uri), paths.forwarded).start()
+
+        def write(entry: Record) -> None:
+            forwarder.offer(journal.append(entry))
+
+        # It is down at the start.
+        write(search_started())
+        for entry in whole_trial(trials[0], 0.5):
+            write(entry)
+        until(lambda: forwarder.last_error is not None)
+        assert forwarder.lag == 6
+        server.start()
+        until(lambda: forwarder.lag == 0, 60)
+        assert forwarder.last_error is None
+        # It is killed in the middle, and the search goes on.
+        for entry in whole_trial(trials[1], 0.5):
+            write(entry)
+        write(trial_started(trials[2]))
+        server.kill()
+        for trial in trials[3:]:
+            for entry in whole_trial(trial, 0.5):
+                write(entry)
+        until(lambda: forwarder.last_error is not None)
+        server.start()
+        ended = trial_ended(trials[2], TrialStatus.COMPLETED, 0.5)
+        write(report(trials[2], 3, 0.5))
+        write(dataclasses.replace(ended, artifact="predictions/a.npz"))
+        write(SearchEnded(status=SearchStatus.COMPLETED))
+        assert forwarder.close(90) == 0
+    check_equal(paths, server.uri)
+    assert {run.run_status for run in read_runs(server.uri)} == {"FINISHED"}
+    # Through the server and straight from its database the record is the same.
+    assert read_rows(server.uri) == read_rows(f"sqlite:///{server.database}")
+    run = next(run for run in read_runs(server.uri) if run.trial == trials[2])
+    artifacts = MlflowClient(server.uri).list_artifacts(run.run_id, "predictions")
+    assert [artifact.path for artifact in artifacts] == ["predictions/a.npz"]

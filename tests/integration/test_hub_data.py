@@ -1,0 +1,290 @@
+"""GLUE through the hub's code path: `datasets` against a loopback stand-in, then offline, then "
+"nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+REPOSITORY = "nyu-mll/glue"
+
+CARD = """---
+configs:
+- config_name: rte
+  data_files:
+  - {split: train, path: rte/train-*}
+  - {split: validation, path: rte/validation-*}
+  - {split: test, path: rte/test-*}
+- config_name: mnli
+  data_files:
+  - {split: train, path: mnli/train-*}
+  - {split: validation_matched, path: mnli/validation_matched-*}
+  - {split: validation_mismatched, path: mnli/validation_mismatched-*}
+- config_name: cola
+  data_files:
+  - {split: train, path: cola/train-*}
+  - {split: validation, path: cola/validation-*}
+---
+"""
+
+
+def parquet(folder: Path, name: str, rows: list[dict[str, object]]) -> None:
+    path = folder / f"{name}-00000-of-00001.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def fill(folder: Path) -> Path:
+    """The repository's files, in small: labels are ids, the test split's are -1."""
+    (folder / "README.md").parent.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(CARD)
+
+    def rte(n: int, label: int) -> dict[str, object]:
+        return {"sentence1": f"null {n}", "sentence2": "NA", "label": label, "idx": n}
+
+    parquet(folder, "rte/train", [rte(n, n % 2) for n in range(6)])
+    parquet(folder, "rte/validation", [rte(n, n % 2) for n in range(4)])
+    parquet(folder, "rte/test", [rte(n, -1) for n in range(4)])
+    for split, count in (("train", 6), ("validation_matched", 3), ("validation_mismatched", 5)):
+        rows = [
+            {"premise": f"p {n}", "hypothesis": "h" if n else None, "label": n % 3, "idx": n}
+            for n in range(count)
+        ]
+        parquet(folder, f"mnli/{split}", rows)
+    for split, label in (("train", 1), ("validation", -1)):
+        rows = [
+            {"sentence": f"s {n}", "label": label * (n % 2 or label), "idx": n} for n in range(4)
+        ]
+        parquet(folder, f"cola/{split}", rows)
+    return folder
+
+
+@dataclass
+class StandIn:
+    """A hub on a loopback port that knows one data set."""
+
+    files: dict[str, bytes]
+    asked: list[str] = field(default_factory=list)
+    server: ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        assert self.server is not None
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self) -> StandIn:
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self) -> None:
+                self.answer(with_body=False)
+
+            def do_GET(self) -> None:
+                self.answer(with_body=True)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.answer(with_body=True)
+
+            def answer(self, with_body: bool) -> None:
+                stand_in.asked.append(f"{self.command} {self.path}")
+                status, headers, body = stand_in.reply(unquote(urlsplit(self.path).path))
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if with_body:
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.server is not None
+        self.server.shutdown()
+        self.server.server_close()
+
+    def reply(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        resolve = f"/datasets/{REPOSITORY}/resolve/"
+        api = f"/api/datasets/{REPOSITORY}"
+        if path == "/":
+            return 200, {}, b""
+        if path.startswith(resolve):
+            name = path.removeprefix(resolve).split("/", 1)[1]
+            if name in self.files:
+                tag = hashlib.sha256(self.files[name]).hexdigest()
+                return 200, {"X-Repo-Commit": SHA, "ETag": f'"{tag}"'}, self.files[name]
+        elif path in (api, f"{api}/revision/main", f"{api}/revision/{SHA}"):
+            siblings = [{"rfilename": name} for name in self.files]
+            return self.json({"id": REPOSITORY, "sha": SHA, "siblings": siblings, "tags": []})
+        elif path.startswith(f"{api}/tree/"):
+            return self.json(self.tree(path.removeprefix(f"{api}/tree/").partition("/")[2]))
+        elif path.startswith(f"{api}/paths-info/"):
+            return self.json([])
+        return 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": SHA}, b"{}"
+
+    @staticmethod
+    def json(value: object) -> tuple[int, dict[str, str], bytes]:
+        return 200, {"Content-Type": "application/json"}, json.dumps(value).encode()
+
+    def tree(self, folder: str) -> list[dict[str, object]]:
+        """A folder's own files and folders; the client walks down by itself."""
+        entries: dict[str, dict[str, object]] = {}
+        start = f"{folder}/" if folder else ""
+        for name, content in self.files.items():
+            if not name.startswith(start):
+                continue
+            first, deeper, _ = name.removeprefix(start).partition("/")
+            digest = hashlib.sha1(content).hexdigest()
+            if deeper:
+                entry = {"type": "directory", "path": start + first, "size": 0, "oid": digest}
+            else:
+                entry = {"type": "file", "path": name, "size": len(content), "oid": digest}
+            entries[first] = entry
+        return list(entries.values())
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Iterator[StandIn]:
+    folder = fill(tmp_path / "repository")
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    with StandIn(files) as server:
+        yield server
+
+
+READ = """
+import json, sys
+from elsa_tune.errors import ElsaTuneError
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.training.texts import read_texts
+try:
+    texts = read_texts(resolve_task(sys.argv[1]))
+except ElsaTuneError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+splits = {"train": texts.train, "evaluation": texts.evaluation, **texts.companions}
+print(json.dumps({
+    name: [list(map(list, zip(*split.texts))), split.labels.tolist(), list(split.notes)]
+    for name, split in splits.items()
+}))
+"""
+
+
+def read(task: str, root: Path, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the hub's address is read once, when its client is imported."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HF_", "HUGGINGFACE")) and "proxy" not in name.lower()
+    }
+    return subprocess.run(
+        [sys.executable, "-c", READ, task],
+        cwd=root,
+        env={**inherited, "HF_HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_from_the_hub_then_from_its_cache_without_network(
+    root: Path, tmp_path: Path, stand_in: StandIn
+) -> None:
+    home = tmp_path / "hf"
+    online = read("rte", root, home, HF_ENDPOINT=stand_in.url)
+    assert online.returncode == 0, online.stderr
+    splits = json.loads(online.stdout)
+    texts, labels, notes = splits["evaluation"]
+    assert texts == [[f"null {n}", "NA"] for n in range(4)]
+    assert (labels, notes) == ([0, 1, 0, 1], [])
+    assert splits["train"][1] == [0, 1] * 3
+    # Again: the cache answers, the hub is not asked at all.
+    asked = len(stand_in.asked)
+    assert asked > 0
+    again = read("rte", root, home, HF_ENDPOINT=stand_in.url)
+    assert json.loads(again.stdout) == splits
+    assert again.stderr == ""
+    assert len(stand_in.asked) == asked
+    offline = read("rte", root, home, HF_HUB_OFFLINE="1")
+    assert json.loads(offline.stdout) == splits
+
+
+def test_mnli_from_the_hub(root: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    answer = read("mnli", root, tmp_path / "hf", HF_ENDPOINT=stand_in.url)
+    assert answer.returncode == 0, answer.stderr
+    splits = json.loads(answer.stdout)
+    assert splits["mnli_mismatched"][1] == [1, 2, 0, 1]
+    assert splits["mnli_mismatched"][2] == [
+        "1 of 5 rows of validation_mismatched skipped: missing hypothesis (line 1)"
+    ]
+
+
+def test_unlabelled_rows_of_the_hub_are_refused(
+    root: Path, tmp_path: Path, stand_in: StandIn
+) -> None:
+    answer = read("cola", root, tmp_path / "hf", HF_ENDPOINT=stand_in.url)
+    assert answer.returncode == 1
+    assert "DataError" in answer.stderr
+    assert "label -1 marks the unlabelled rows of a test split" in answer.stderr
+
+
+def test_a_configuration_the_hub_has_not(root: Path, tmp_path: Path, stand_in: StandIn) -> None:
+    answer = read("wnli", root, tmp_path / "hf", HF_ENDPOINT=stand_in.url)
+    assert answer.stderr.startswith("DataError: task 'wnli': nyu-mll/glue could not be loaded")
+    assert "--data-dir" in answer.stderr
+
+
+@pytest.mark.parametrize("how", ["refused", "silent", "offline"])
+def test_no_hub_and_no_cache_fails_in_seconds_with_the_ways_out(
+    root: Path, tmp_path: Path, how: str
+) -> None:
+    with socket.socket() as silent:  # accepts and never says a word
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1] if how == "silent" else unused_port()
+        environment = {"HF_ENDPOINT": f"http://127.0.0.1:{port}"}
+        if how == "offline":
+            environment["HF_HUB_OFFLINE"] = "1"
+        started = time.monotonic()
+        answer = read("rte", root, tmp_path / "hf", **environment)
+        seconds = time.monotonic() - started
+    assert answer.returncode == 1
+    (sentence,) = answer.stderr.strip().splitlines()
+    assert sentence.startswith("DataError: task 'rte' is not in the local cache of `datasets`")
+    reason = {"refused": "Connection refused", "silent": "timed out", "offline": "HF_HUB_OFFLINE"}
+    assert reason[how] in sentence
+    for way_out in ("--data-dir", "--task stdlib", "once with network"):
+        assert way_out in sentence
+    assert seconds < 30  # a few to import `datasets`, five to ask; the client alone takes minutes

@@ -1,0 +1,502 @@
+"""What a search looks like in MLflow, and that the same comes back as rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlflow.entities import ViewType
+from mlflow.tracking import MlflowClient
+
+from elsa_tune.errors import ResultsError, StorageError, TrackingError
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.mlflow_store import MlflowStore, Point
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.records import (
+    Decision,
+    Record,
+    Report,
+    SearchEnded,
+    SearchStatus,
+    TrialEnded,
+)
+from elsa_tune.tracking.results import read_journal_rows, read_rows
+from elsa_tune.tracking.runs import _from_client, read_runs
+from elsa_tune.tracking.searches import delete_search, list_searches
+from tests.recorded_search import (
+    record,
+    report,
+    search_started,
+    trial_ended,
+    trial_started,
+    whole_search,
+    whole_trial,
+)
+
+A, B, C, D, E = (f"measure-N{depth}-s{depth}" for depth in range(5))
+
+
+def client_of(places: StorePaths) -> MlflowClient:
+    return MlflowClient(places.default_tracking_uri)
+
+
+def runs_in(places: StorePaths, task: str = "rte") -> dict[str, object]:
+    """MLflow's own view: run name -> run."""
+    client = client_of(places)
+    experiment = client.get_experiment_by_name(f"elsa-tune/{task}")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    assert len({run.info.run_name for run in runs}) == len(runs)
+    return {run.info.run_name: run for run in runs}
+
+
+def every_status() -> list[Record]:
+    """A search with a trial for every way to end, one of them restarted."""
+    return [
+        search_started(),
+        *whole_trial(A, 0.8),
+        trial_started(B),
+        report(B, 1, 0.5),
+        trial_ended(B, TrialStatus.STOPPED_EARLY, 0.5),
+        trial_started(C),
+        TrialEnded(trial=C, status=TrialStatus.DIVERGED, message="the loss is not finite"),
+        trial_started(D),
+        report(D, 1, 0.6),
+        report(D, 2, 0.7),
+        SearchEnded(status=SearchStatus.INTERRUPTED, message="Ctrl-C"),
+        search_started(attempt=2),
+        trial_started(D, attempt=2, batch_size=8),
+        report(D, 1, 0.4, attempt=2),
+        trial_started(E),
+        TrialEnded(trial=E, status=TrialStatus.FAILED, message="no memory"),
+        Decision(what="learning rate: N=3", value={"rate": 3e-05}),
+        SearchEnded(status=SearchStatus.TIME_UP, message="2 h"),
+    ]
+
+
+def test_runs_params_metrics_and_tags(places: StorePaths, store: MlflowStore) -> None:
+    paths = SearchPaths(places.storage, "first")
+    paths.predictions.mkdir(parents=True)
+    np.savez_compressed(paths.predictions / f"{A}.npz", predictions=np.arange(5))
+    records = [
+        dataclasses.replace(entry, artifact=f"predictions/{A}.npz")
+        if isinstance(entry, TrialEnded) and entry.trial == A
+        else entry
+        for entry in every_status()
+    ]
+    assert record(paths, records, store) == 0
+    runs = runs_in(places)
+    assert set(runs) == {"first", A, B, C, D, E}
+    parent = runs["first"]
+    assert parent.info.status == "FINISHED"
+    assert parent.data.tags["status"] == "time_up" and parent.data.tags["attempt"] == "2"
+    assert parent.data.tags["decision.learning rate: N_3"] == '{"rate": 3e-05}'
+    assert parent.data.params["model"] == "minilm"
+    statuses = {name: (run.info.status, run.data.tags["status"]) for name, run in runs.items()}
+    assert statuses == {
+        "first": ("FINISHED", "time_up"),
+        A: ("FINISHED", "completed"),
+        B: ("FINISHED", "stopped_early"),
+        C: ("FAILED", "diverged"),
+        D: ("KILLED", "interrupted"),
+        E: ("FAILED", "failed"),
+    }
+    child = runs[A]
+    assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert child.data.tags["node"] == "node-1"
+    assert child.data.tags["notes"] == "micro-batches of 8"
+    assert child.data.params["embeddings_frozen"] == "false"
+    assert child.data.params["train_size"] == "none"
+    assert child.data.params["learning_rate"] == "3e-05"
+    assert child.data.metrics["quality"] == child.data.metrics["trial_quality"] == 0.8
+    history = client_of(places).get_metric_history(child.info.run_id, "quality")
+    assert [point.step for point in history] == [100, 200, 300]
+    assert child.info.end_time > child.info.start_time
+    assert runs[C].data.tags["message"] == "the loss is not finite"
+    # A param cannot change in MLflow: the second attempt's stands in a tag.
+    assert runs[D].data.params["batch_size"] == "16"
+    assert runs[D].data.tags["param.batch_size"] == "8" and runs[D].data.tags["attempt"] == "2"
+    # The file is where the artifact root is, and whole.
+    found = list(places.artifact_root.rglob("*.npz"))
+    assert [file.name for file in found] == [f"{A}.npz"]
+    assert np.load(found[0])["predictions"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("end", ["ended", "driver lives", "driver died"])
+def test_journal_and_store_give_the_same_rows(
+    places: StorePaths, store: MlflowStore, end: str
+) -> None:
+    records = every_status()[: None if end == "ended" else -3]
+    paths = SearchPaths(places.storage, "first")
+    uri = places.default_tracking_uri
+    record(paths, records, store)
+    if end == "driver lives":
+        with Journal(paths.journal):
+            rows, journal_rows = read_rows(uri), read_journal_rows(paths.journal)
+    else:
+        rows, journal_rows = read_rows(uri), read_journal_rows(paths.journal)
+    assert rows == journal_rows
+    by_seed = {row.seed: row for row in rows}
+    assert [row.seed for row in rows][:4] == [0, 1, 2, 3]
+    expected = TrialStatus.RUNNING if end == "driver lives" else TrialStatus.INTERRUPTED
+    assert by_seed[3].status is expected
+    # The second attempt's only evaluation, though the first one got further.
+    assert (by_seed[3].quality, by_seed[3].epochs_run) == (0.4, 1)
+    full = by_seed[0]
+    assert (full.quality, full.epochs, full.epochs_run) == (0.8, 3, 3)
+    assert (full.layers, full.depth.label, full.train_size) == (6, "0", None)
+    assert (full.chance, full.train_seconds) == (146 / 277, 12.25)
+    assert full.trainable_parameters == 22713216 and full.learning_rate == 3e-05
+    assert full.comparison == "weights 53aa51, batch 16" and full.search == "first"
+    assert by_seed[2].quality is None and by_seed[2].status is TrialStatus.DIVERGED
+
+
+def test_reading_sqlite_directly_is_reading_through_mlflow(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    record(SearchPaths(places.storage, "first"), every_status(), store)
+    record(SearchPaths(places.storage, "second"), list(whole_search("second", 2)), store)
+    uri = places.default_tracking_uri
+    for tasks, search in ((None, None), (["rte"], "first"), (["cola"], None), (None, "none")):
+        names = None if tasks is None else [f"elsa-tune/{task}" for task in tasks]
+        through = sorted(_from_client(uri, names, search), key=lambda run: run.run_id)
+        direct = sorted(read_runs(uri, tasks, search), key=lambda run: run.run_id)
+        assert direct == through
+        assert len(direct) == {None: 9, "first": 6, "none": 0}[search] * (tasks != ["cola"])
+
+
+def test_rows_by_model_task_and_search(places: StorePaths, store: MlflowStore) -> None:
+    record(SearchPaths(places.storage, "first"), list(whole_search("first", 2)), store)
+    record(SearchPaths(places.storage, "second"), list(whole_search("second", 3)), store)
+    uri = places.default_tracking_uri
+    assert len(read_rows(uri)) == 5
+    assert {row.search for row in read_rows(uri, search="second")} == {"second"}
+    assert len(read_rows(uri, model="minilm", tasks=["rte", "cola"], search="first")) == 2
+    assert read_rows(uri, model="bert_base") == read_rows(uri, tasks=["cola"]) == []
+    assert read_rows(uri, search="it's") == []
+
+
+def test_200_trials_are_read_in_a_moment_without_importing_mlflow(
+    places: StorePaths, store: MlflowStore, root: Path
+) -> None:
+    client = client_of(places)
+    store.begin_search(search_started(), {})
+    # Filled by hand: what is timed is the reading.
+    with sqlite3.connect(places.database) as connection:
+        parent = runs_in(places)["first"].info
+        for number in range(200):
+            run_id = f"{number:032x}"
+            connection.execute(
+                "INSERT INTO runs (run_uuid, name, status, start_time, lifecycle_stage, "
+                "experiment_id, source_type, user_id) "
+                "VALUES (?, ?, 'FINISHED', ?, 'active', ?, 'LOCAL', 'me')",
+                (run_id, f"t{number}", number, parent.experiment_id),
+            )
+            entry = trial_started(f"measure-N{number % 7}-s{number}")
+            params = {"embeddings_frozen": "true" if number % 7 else "false", "train_size": "none"}
+            params = {name: str(value) for name, value in entry.params.items()} | params
+            tags = {"elsa_tune.trial": entry.trial, "status": "completed", "attempt": "1"}
+            tags |= {"elsa_tune.search": "first", "elsa_tune.search_id": search_started().search_id}
+            metrics = {f"metric{index}": 0.5 for index in range(10)} | {"quality": 0.75}
+            connection.executemany(
+                "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)",
+                [(run_id, *pair) for pair in params.items()],
+            )
+            connection.executemany(
+                "INSERT INTO tags (run_uuid, key, value) VALUES (?, ?, ?)",
+                [(run_id, *pair) for pair in tags.items()],
+            )
+            connection.executemany(
+                "INSERT INTO latest_metrics (run_uuid, key, value, timestamp, step, is_nan) "
+                "VALUES (?, ?, ?, 0, 0, 0)",
+                [(run_id, *pair) for pair in metrics.items()],
+            )
+    connection.close()
+    assert len(client.search_runs([parent.experiment_id])) == 201
+    program = (
+        "import sys, time\n"
+        "from elsa_tune.tracking.results import read_rows\n"
+        "start = time.process_time()\n"
+        f"rows = read_rows({places.default_tracking_uri!r})\n"
+        "print(len(rows), time.process_time() - start, 'mlflow' in sys.modules)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert out[0] == "200" and out[2] == "False"
+    assert float(out[1]) < 1.0
+
+
+def test_replaying_a_whole_journal_changes_nothing(places: StorePaths, store: MlflowStore) -> None:
+    paths = SearchPaths(places.storage, "first")
+    record(paths, every_status(), store)
+    before = dump(places.database)
+    paths.forwarded.unlink()
+    assert record(paths, [], MlflowStore(store.uri, store.artifact_root)) == 0
+    assert dump(places.database) == before
+
+
+def dump(database: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of the tables that the record fills."""
+    with sqlite3.connect(database) as connection:
+        tables = {
+            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
+            for table in ("runs", "params", "metrics", "latest_metrics", "tags", "experiments")
+        }
+    connection.close()
+    return tables
+
+
+def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> None:
+    search = dataclasses.replace(search_started(), time=1.0)
+    trial = trial_started(A, **{f"p{number}": number for number in range(230)})
+    store.begin_search(search, {})
+    store.begin_trial(search, dataclasses.replace(trial, time=2.0))
+    points = [
+        Point(f"m{index}", float(step), 3000 + step, step)
+        for step in range(50)
+        for index in range(50)
+    ]
+    store.log(search, A, points, {f"t{number}": "x" * 9000 for number in range(130)})
+    run = runs_in(places)[A]
+    assert run.data.params["p229"] == "229"
+    assert run.data.metrics["m49"] == 49.0
+    assert len(run.data.tags["t129"]) == 8000
+
+
+def test_a_trial_never_gets_two_runs(places: StorePaths, store: MlflowStore) -> None:
+    search = dataclasses.replace(search_started(), time=1.0)
+    store.begin_search(search, {})
+    trial = dataclasses.replace(trial_started(A), time=2.0)
+    store.begin_trial(search, trial)
+    # Another driver, which remembers nothing.
+    other = MlflowStore(store.uri, store.artifact_root)
+    other.begin_search(search, {})
+    other.begin_trial(search, trial)
+    assert set(runs_in(places)) == {"first", A}
+
+
+class LostAnswers(MlflowClient):
+    """The server makes the run, but its answer is lost on the way."""
+
+    def create_run(self, *arguments: object, **named: object) -> object:
+        super().create_run(*arguments, **named)
+        raise ConnectionError("the answer was lost")
+
+
+def test_a_run_whose_creation_was_not_answered_is_found(
+    places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = dataclasses.replace(search_started(), time=1.0)
+    store.begin_search(search, {})
+    lossy = LostAnswers(store.uri)
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "client", lambda self: lossy)
+        with pytest.raises(ConnectionError):
+            store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
+    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
+    runs = runs_in(places)
+    assert set(runs) == {"first", A}
+    assert runs[A].data.params["seed"] == "0"
+
+
+def test_a_second_run_that_a_slow_server_made_is_removed_at_the_end(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    search = dataclasses.replace(search_started(), time=1.0)
+    store.begin_search(search, {})
+    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0))
+    kept = runs_in(places)[A]
+    tags = {name: kept.data.tags[name] for name in kept.data.tags if name.startswith("elsa_tune")}
+    client_of(places).create_run(kept.info.experiment_id, tags=tags, run_name=A)
+    store.end_search(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
+    assert runs_in(places)[A].info.run_id == kept.info.run_id
+
+
+def test_a_deleted_experiment_comes_back(places: StorePaths, store: MlflowStore) -> None:
+    record(SearchPaths(places.storage, "first"), list(whole_search("first", 1)), store)
+    client = client_of(places)
+    experiment = client.get_experiment_by_name("elsa-tune/rte")
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    assert read_rows(store.uri) == []
+    fresh = MlflowStore(store.uri, store.artifact_root)
+    record(SearchPaths(places.storage, "second"), list(whole_search("second", 1)), fresh)
+    assert {row.search for row in read_rows(store.uri)} == {"first", "second"}
+
+
+def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: Path) -> None:
+    places = StorePaths(tmp_path / "a b'c#ü")
+    places.root.mkdir(parents=True)
+    shutil.copyfile(database_template, places.database)
+    store = MlflowStore(places.default_tracking_uri, places.artifact_root)
+    store.check()
+    store.initialise()
+    paths = SearchPaths(places.storage, "first")
+    paths.predictions.mkdir(parents=True)
+    (paths.predictions / "a.npz").write_bytes(b"x")
+    ended = dataclasses.replace(
+        trial_ended(A, TrialStatus.COMPLETED, 0.8), artifact="predictions/a.npz"
+    )
+    assert record(paths, [search_started(), trial_started(A), ended], store) == 0
+    assert len(read_rows(store.uri)) == 1
+    assert [file.name for file in places.artifact_root.rglob("*.npz")] == ["a.npz"]
+
+
+def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: MlflowStore) -> None:
+    search = dataclasses.replace(search_started(), time=1.0)
+    store.begin_search(search, {})
+    broken = dataclasses.replace(trial_started(A), time=2.0, params={"model": "minilm"})
+    store.begin_trial(search, broken)
+    with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*frozen_layers"):
+        read_rows(store.uri)
+
+
+# ---- is it there ---------------------------------------------------------------------------------
+
+
+def test_a_store_that_was_never_made_is_not_made_by_a_question(tmp_path: Path) -> None:
+    with pytest.raises(TrackingError, match=r"nothing is recorded in .*elsa-tune search"):
+        read_rows(StorePaths(tmp_path).default_tracking_uri)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_uri_that_nothing_answers_fails_in_seconds() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        Connection(closed).import_mlflow()
+        start = time.monotonic()
+        with pytest.raises(TrackingError, match=r"does not answer .*start it, check the address"):
+            MlflowStore(closed).check()
+        # This one takes the connection and says nothing.
+        silent.listen()
+        with pytest.raises(TrackingError, match="nothing came within 1 s"):
+            MlflowStore(closed).check(timeout_s=1)
+        with pytest.raises(TrackingError, match="does not answer"):
+            read_rows(f"http://me:secret@127.0.0.1:{free_and_closed()}")
+        assert time.monotonic() - start < 15
+
+
+def free_and_closed() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    places = StorePaths(tmp_path)
+    places.root.mkdir()
+    places.database.write_text("this is a text of more than sixteen letters")
+    with pytest.raises(TrackingError, match="not an SQLite file"):
+        MlflowStore(places.default_tracking_uri).check()
+    blocked = StorePaths(tmp_path / "mlruns" / "mlflow.db")
+    with pytest.raises(TrackingError, match="cannot be written"):
+        MlflowStore(blocked.default_tracking_uri).check()
+
+
+def test_a_database_of_another_schema_is_named(places: StorePaths, store: MlflowStore) -> None:
+    with sqlite3.connect(places.database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0'")
+    connection.close()
+    with pytest.raises(TrackingError, match=r"cannot open the MLflow store .*mlflow.db"):
+        store.initialise()
+
+
+INITIALISE = """
+import os, signal, sys, time
+from elsa_tune.tracking.connection import Connection
+connection = Connection("sqlite:///" + sys.argv[1])
+connection.import_mlflow()
+children = []
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        connection.initialise()
+        os._exit(0)
+    children.append(child)
+killed, *others = children
+time.sleep(0.3)
+os.kill(killed, signal.SIGKILL)
+print([os.waitpid(child, 0)[1] for child in others])
+"""
+
+
+@pytest.mark.timeout(180)
+def test_processes_make_one_schema_and_a_killed_one_leaves_no_half(
+    tmp_path: Path, root: Path
+) -> None:
+    database = tmp_path / "mlruns" / "mlflow.db"
+    command = [sys.executable, "-c", INITIALISE, str(database)]
+    out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    assert out == "[0, 0]\n"
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM experiments").fetchone() == (1,)
+    connection.close()
+
+
+# ---- searches ------------------------------------------------------------------------------------
+
+
+def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
+    uri = places.default_tracking_uri
+    record(SearchPaths(places.storage, "first"), list(whole_search("first", 4)), store)
+    paths = SearchPaths(places.storage, "second")
+    record(
+        paths, [search_started("second"), *whole_trial(A, 0.5, "second"), trial_started(B)], store
+    )
+    found, warnings = list_searches(places.storage, uri)
+    assert warnings == []
+    assert [(one.name, one.status.value, one.done, one.planned) for one in found] == [
+        ("second", "killed", 1, 4),
+        ("first", "completed", 4, 4),
+    ]
+    assert found[1].answer[0]["operating_point"] == {"fine_tuned_layers": 3}
+    # From elsewhere the store tells the same.
+    elsewhere, _ = list_searches(places.storage / "nothing", uri)
+    assert [dataclasses.replace(one, folder=None) for one in found] == [
+        dataclasses.replace(one, started=same.started)
+        for one, same in zip(elsewhere, found, strict=True)
+    ]
+    assert all(one.folder is None for one in elsewhere)
+    with (
+        Journal(paths.journal),
+        pytest.raises(StorageError, match=r"is running .*cannot be deleted"),
+    ):
+        delete_search(places.storage, "second", uri)
+    assert delete_search(places.storage, "second", uri) == 3
+    assert not paths.folder.exists()
+    assert [one.name for one in list_searches(places.storage, uri)[0]] == ["first"]
+    assert {row.search for row in read_rows(uri)} == {"first"}
+    deleted = client_of(places).search_runs(["1"], run_view_type=ViewType.DELETED_ONLY)
+    assert len(deleted) == 3
+    # The name is free again, and its new runs are new.
+    record(paths, list(whole_search("second", 1)), MlflowStore(uri, places.artifact_root))
+    assert len(read_rows(uri, search="second")) == 1
+
+
+def test_deleting_with_a_silent_store_deletes_nothing(places: StorePaths) -> None:
+    paths = SearchPaths(places.storage, "first")
+    record(paths, list(whole_search("first", 1)))
+    with pytest.raises(TrackingError, match="does not answer"):
+        delete_search(places.storage, "first", f"http://127.0.0.1:{free_and_closed()}")
+    assert paths.exists
+
+
+def test_a_report_of_nothing_finite_is_left_out(places: StorePaths, store: MlflowStore) -> None:
+    broken = Report(trial=A, evaluation=1, step=5, metrics={"quality": float("nan"), "x": 1.0})
+    paths = SearchPaths(places.storage, "first")
+    assert record(paths, [search_started(), trial_started(A), broken], store) == 0
+    assert runs_in(places)[A].data.metrics == {"x": 1.0, "evaluation": 1.0}
+    assert read_rows(store.uri) == read_journal_rows(paths.journal)

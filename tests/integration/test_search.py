@@ -1,0 +1,174 @@
+"""A whole search as a user runs it: real Ray, Optuna and MLflow, a tiny model, every record checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elsa_tune.tracking import results
+from tests.searching import Bench, make_bench, of_kind
+
+pytestmark = pytest.mark.timeout(300)
+
+SETTINGS = (
+    *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
+    *("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "2"),
+    *("--cpus-per-trial", "1"),
+)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return make_bench(tmp_path_factory.mktemp("search bench"))
+
+
+@pytest.fixture(scope="module")
+def finished(bench: Bench) -> subprocess.CompletedProcess[str]:
+    return bench.run(*bench.search("first", *SETTINGS), timeout=280)
+
+
+def test_it_ends_well_and_says_where_everything_is(
+    bench: Bench, finished: subprocess.CompletedProcess[str]
+) -> None:
+    assert finished.returncode == 0, finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert "full model" in finished.stdout
+    assert str(bench.journal("first")) in finished.stderr
+    assert "elsa-tune operating-point --search first" in finished.stderr
+
+
+@pytest.mark.usefixtures("finished")
+def test_the_plan_was_carried_out(bench: Bench) -> None:
+    ended = of_kind(bench.records("first"), "trial_ended")
+    exploring = [record for record in ended if record["trial"].startswith("explore")]
+    measuring = [record for record in ended if record["trial"].startswith("measure")]
+    assert len(exploring) == 8 and len(measuring) == 8
+    assert all(record["status"] in ("completed", "stopped_early") for record in exploring)
+    assert all(record["status"] == "completed" for record in measuring)
+    for depth in ("0", "embeddings", "1", "2"):
+        tries = [record for record in exploring if f"-N{depth}-" in record["trial"]]
+        assert len(tries) == 2
+        # Rungs are per depth: whatever the depth, its best trial ran to its end.
+        assert any(record["status"] == "completed" for record in tries)
+
+
+@pytest.mark.usefixtures("finished")
+def test_measuring_repeats_each_depths_best_rate_with_fresh_seeds(bench: Bench) -> None:
+    records = bench.records("first")
+    rates = {r["what"]: r["value"] for r in of_kind(records, "decision")}["learning_rates"]
+    started = of_kind(records, "trial_started")
+    assert {r["params"]["seed"] for r in started if r["params"]["phase"] == "explore"} == {0}
+    for record in started:
+        params = record["params"]
+        if params["phase"] == "measure":
+            label = str(params["frozen_layers"])
+            if params["embeddings_frozen"] and label == "0":
+                label = "embeddings"
+            assert params["learning_rate"] == rates[label]
+            assert params["seed"] in (1, 2)
+
+
+@pytest.mark.usefixtures("finished")
+def test_mlflow_has_one_parent_all_children_and_none_running(bench: Bench) -> None:
+    runs = bench.query("select run_uuid, status from runs where lifecycle_stage = 'active'")
+    assert len(runs) == 17
+    assert {status for _, status in runs} <= {"FINISHED", "KILLED"}
+    parents = bench.query("select distinct value from tags where key = 'mlflow.parentRunId'")
+    assert len(parents) == 1
+    experiments = bench.query("select name from experiments where name like 'elsa-tune/%'")
+    assert experiments == [("elsa-tune/mood",)]
+    statuses = dict(
+        bench.query("select value, count(*) from tags where key = 'status' group by value")
+    )
+    assert sum(statuses.values()) == 17 and "running" not in statuses
+
+
+@pytest.mark.usefixtures("finished")
+def test_the_journal_and_mlflow_give_the_same_rows(bench: Bench) -> None:
+    uri = f"sqlite:///{bench.folder}/mlruns/mlflow.db"
+    from_store = results.read_rows(uri, search="first")
+    from_journal = results.read_journal_rows(bench.journal("first"))
+    key = lambda row: (row.phase, row.depth, row.learning_rate, row.seed)  # noqa: E731 - one use
+    assert sorted(from_store, key=key) == sorted(from_journal, key=key)
+    assert len(from_store) == 16
+
+
+@pytest.mark.usefixtures("finished")
+def test_predictions_of_completed_trials_are_kept(bench: Bench) -> None:
+    ended = of_kind(bench.records("first"), "trial_ended")
+    completed = [record for record in ended if record["status"] == "completed"]
+    dev = (bench.folder / "dev.csv").read_text().splitlines()[1:]
+    labels = np.array([line.endswith("good") for line in dev])
+    for record in completed:
+        file = bench.journal("first").parent / record["artifact"]
+        predictions = np.load(file)["predictions"]
+        assert np.mean(predictions == labels) == pytest.approx(record["metrics"]["quality"])
+    artifacts = list((bench.folder / "mlruns" / "artifacts").rglob("*.npz"))
+    assert len(artifacts) == len(completed)
+
+
+@pytest.mark.usefixtures("finished")
+def test_the_answer_can_be_asked_for_again(bench: Bench) -> None:
+    asked = bench.run("operating-point", "--search", "first", "--format", "json")
+    assert asked.returncode == 0, asked.stderr
+    (answer,) = json.loads(asked.stdout)
+    assert answer["full"]["seeds"] == 2 and answer["layers"] == 2
+    assert {point["frozen_layers"] for point in answer["curve"]} >= {0, 1, 2}
+    assert answer["operating_point"] is not None
+    assert all(point["explored"] == 2 for point in answer["curve"])
+
+
+@pytest.mark.usefixtures("finished")
+def test_its_name_is_taken_and_resume_has_nothing_to_do(bench: Bench) -> None:
+    again = bench.run(*bench.search("first", *SETTINGS))
+    assert again.returncode == 2
+    assert "elsa-tune resume first" in again.stderr and "--name" in again.stderr
+    before = bench.journal("first").read_bytes()
+    resumed = bench.run("resume", "first")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "complete" in resumed.stderr
+    assert bench.journal("first").read_bytes() == before
+
+
+def test_a_dry_run_prints_the_plan_and_touches_nothing(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    plan = bench.run(*bench.search("never", *SETTINGS, "--dry-run"))
+    assert plan.returncode == 0, plan.stderr
+    assert "8 trials" in plan.stdout and "288 at most" in plan.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--trials", "0"), ["--trials is 0", "1 or more"]),
+        (("--trials", "2"), ["--trials is 2", "3 depths", "at least 3"]),
+        (("--seeds", "0"), ["--seeds is 0"]),
+        (("--train-size", "5000"), ["train_size is 5,000", "96"]),
+        (("--set", "depths=[0, 7]"), ["frozen_layers is 7", "2 layers"]),
+        (("--set", "learning_rate=0"), ["learning_rate", "above 0"]),
+        (("--set", "max_length=4000"), ["max_length is 4000", "positions"]),
+        (("--max-time", "soon"), ["--max-time soon", "30m"]),
+        (("--metric", "bleu"), ["bleu", "accuracy"]),
+        (("--tracking-uri", "http://127.0.0.1:9"), ["127.0.0.1:9", "does not answer"]),
+        (("--storage-path", "/proc/none"), ["/proc/none", "--storage-path"]),
+        (("--address", "127.0.0.1:9"), ["127.0.0.1:9", "ray start --head"]),
+        (("--cpus-per-trial", "4096"), ["4096 CPUs per trial", "lower --cpus-per-trial"]),
+    ],
+)
+def test_bad_input_is_refused_before_any_work_starts(
+    tmp_path: Path, options: tuple[str, ...], words: list[str]
+) -> None:
+    bench = make_bench(tmp_path)
+    refused = bench.run(*bench.search("bad", *options))
+    assert refused.returncode == 2, refused.stderr
+    message = refused.stderr.strip().splitlines()[-1]
+    for word in words:
+        assert word in message
+    assert "Traceback" not in refused.stderr and refused.stdout == ""
+    assert not bench.journal("bad").exists()

@@ -1,0 +1,106 @@
+"""What tests of whole searches share: a tiny model, a task of their own, and the command line as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.unit.tiny_models import make_tiny
+
+ROOT = Path(__file__).resolve().parent.parent
+GOOD, BAD = ("good", "great", "best", "fun"), ("bad", "dull", "worst", "never")
+FILLERS = ("the", "film", "was", "and", "very", "story", "plot", "acting", "it", "is")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A working directory with a model (`model/`) and a task (`task.yaml`) in it."""
+
+    folder: Path
+
+    @property
+    def journal(self) -> Callable[[str], Path]:
+        return lambda name: self.folder / "mlruns" / "searches" / name / "journal.jsonl"
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """Every whole line of a search's journal."""
+        try:
+            lines = self.journal(name).read_text().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the SQLite store."""
+        with sqlite3.connect(self.folder / "mlruns" / "mlflow.db", timeout=30) as store:
+            return store.execute(sql).fetchall()
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """The command line in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "elsa_tune", *arguments],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+        """The same, to its end."""
+        process = self.start(*arguments)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def search(self, name: str, *more: str) -> list[str]:
+        """Arguments of a small search under a name."""
+        return ["search", "--model", "model", "--task", "task.yaml", "--name", name, *more]
+
+
+def make_bench(folder: Path, train: int = 96, evaluation: int = 64) -> Bench:
+    """A two-layer BERT with random weights and a sentiment task that a bag of words solves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    make_tiny("bert", folder / "model", layers=2)
+    draw = random.Random(0)
+    for name, count in (("train", train), ("dev", evaluation)):
+        rows = [_row(draw, number % 2) for number in range(count)]
+        (folder / f"{name}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    (folder / "task.yaml").write_text(
+        "name: mood\nfiles: {train: train.csv, evaluation: dev.csv}\ntext: [text]\n"
+        "label: label\nclasses: [bad, good]\nmetric: accuracy\n"
+    )
+    return Bench(folder)
+
+
+def _row(draw: random.Random, label: int) -> str:
+    words = [draw.choice(FILLERS) for _ in range(4)] + [draw.choice(GOOD if label else BAD)] * 3
+    draw.shuffle(words)
+    return " ".join(words) + "," + ("good" if label else "bad")
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 90) -> None:
+    """Return as soon as something is so; fail when it is not in time."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The records of one kind."""
+    return [record for record in records if record["kind"] == kind]

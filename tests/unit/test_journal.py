@@ -1,0 +1,233 @@
+"""The journal: what was written is read, whatever happened to the writer in between."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.errors import StorageError
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.lock import is_held
+from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.records import (
+    Decision,
+    Record,
+    Report,
+    SearchEnded,
+    SearchStatus,
+    TrialEnded,
+    decode,
+    encode,
+)
+from tests.recorded_search import report, search_started, trial_started, whole_search
+
+EVERY_KIND = [
+    search_started(),
+    trial_started("measure-N3-s1", rate=None, flag=True, text="ä\u2028\n"),
+    report("measure-N3-s1", 2, 0.5),
+    TrialEnded(
+        trial="measure-N3-s1",
+        status=TrialStatus.STOPPED_EARLY,
+        metrics={"train_seconds": 1.5},
+        message="ASHA",
+        artifact="predictions/measure-N3-s1.npz",
+    ),
+    Decision(what="plan", value={"explore": [1, 2.5, None, True], "of": {"x": "y"}}),
+    SearchEnded(status=SearchStatus.TIME_UP, message="2 h"),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "search" / "journal.jsonl"
+
+
+@pytest.mark.parametrize("record", EVERY_KIND, ids=lambda record: record.kind)
+def test_every_kind_is_one_line_and_reads_back(record: Record) -> None:
+    line = encode(record)
+    assert "\n" not in line
+    assert decode(line) == record
+    assert json.loads(line)["kind"] == record.kind
+
+
+def test_a_number_that_is_not_finite_is_null_in_the_file() -> None:
+    line = encode(Report(trial="t", evaluation=1, step=1, metrics={"train_loss": math.inf}))
+    assert json.loads(line)["metrics"] == {"train_loss": None}
+    read = decode(line)
+    assert isinstance(read, Report) and math.isnan(read.metrics["train_loss"])
+
+
+def test_a_field_of_a_later_version_is_passed_over_and_an_unknown_kind_is_not(path: Path) -> None:
+    line = encode(EVERY_KIND[5])
+    assert decode(line[:-1] + ',"colour":"red"}') == EVERY_KIND[5]
+    path.parent.mkdir()
+    path.write_text(line + '\n{"kind":"telepathy","time":1}\n')
+    with pytest.raises(StorageError, match=r"line 2 .*telepathy.*newer elsa-tune"):
+        read_journal(path)
+
+
+def test_records_come_back_in_order_over_several_writers(path: Path) -> None:
+    assert read_journal(path) == []
+    written: list[Record] = []
+    for _ in range(2):
+        with Journal(path) as journal:
+            written += [journal.append(record) for record in whole_search(trials=2)]
+    assert read_journal(path) == written
+    times = [record.time for record in written]
+    assert all(later - earlier > 0.0009 for earlier, later in itertools.pairwise(times))
+    assert abs(times[-1] - time.time()) < 60
+
+
+def test_times_grow_also_when_the_clock_goes_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    with Journal(path) as journal:
+        first = journal.append(Decision(what="a", value=1))
+        second = journal.append(Decision(what="b", value=2))
+    monkeypatch.setattr(time, "time", lambda: 10.0)
+    with Journal(path) as journal:
+        third = journal.append(Decision(what="c", value=3))
+    assert [first.time, second.time, third.time] == [1000.0, 1000.001, 1000.002]
+    assert third.milliseconds == 1000002
+
+
+def test_a_line_cut_anywhere_is_passed_over_and_then_removed(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(Decision(what="whole", value="ä"))
+        journal.append(Decision(what="torn", value="ö"))
+    content = path.read_bytes()
+    whole = content.index(b"\n") + 1
+    for length in range(whole, len(content)):
+        path.write_bytes(content[:length])
+        assert [record.what for record in read_journal(path)] == ["whole"]  # type: ignore[attr-defined]
+    with Journal(path) as journal:
+        journal.append(Decision(what="after", value=0))
+    assert [record.what for record in read_journal(path)] == ["whole", "after"]  # type: ignore[attr-defined]
+
+
+def test_zeros_that_a_power_failure_left_at_the_end_are_passed_over(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(Decision(what="whole", value=1))
+    with path.open("ab") as file:
+        file.write(b"\0" * 100 + b"\n")
+    assert len(read_journal(path)) == 1
+
+
+def test_a_damaged_line_in_the_middle_is_named(path: Path) -> None:
+    with Journal(path) as journal:
+        for number in range(3):
+            journal.append(Decision(what="d", value=number))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1][:10] + "\n" + lines[2])
+    with pytest.raises(StorageError, match=r"line 2 cannot be read.*copy"):
+        read_journal(path)
+    with pytest.raises(StorageError, match="line 2"):
+        Journal(path)
+    assert not is_held(lock_of(path))
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.records import Decision
+journal = Journal(Path(sys.argv[1]))
+number = 0
+while True:
+    journal.append(Decision(what="number", value=[number, "x" * 5000]))
+    number += 1
+    print(number, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(path: Path, root: Path) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True, cwd=root
+    )
+    assert writer.stdout is not None
+    while int(writer.stdout.readline()) < 20:
+        pass
+    with pytest.raises(StorageError, match=f"is running: process {writer.pid} on .* end it"):
+        Journal(path)
+    assert is_held(lock_of(path))
+    read_journal(path)  # a reader may look at any moment
+    writer.send_signal(signal.SIGKILL)
+    acknowledged = int((writer.stdout.read().split() or ["20"])[-1])
+    writer.wait()
+    writer.stdout.close()
+    # The system frees a dead driver's lock; all but the record that it was writing is there.
+    assert not is_held(lock_of(path))
+    with Journal(path) as journal:
+        journal.append(Decision(what="number", value=["after"]))
+    values = [record.value[0] for record in read_journal(path)]  # type: ignore[attr-defined]
+    assert values.pop() == "after"
+    assert values == list(range(len(values)))
+    assert len(values) >= acknowledged
+
+
+def test_one_process_cannot_write_twice_either(path: Path) -> None:
+    with Journal(path), pytest.raises(StorageError, match=f"process {os.getpid()}"):
+        Journal(path)
+    Journal(path).close()
+
+
+def test_a_full_disk_is_an_error_and_the_records_follow_when_there_is_room(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(Decision(what="first", value="x" * 300))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # The size limit of a file fails like a full disk: in the middle of a line.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, hard))
+        try:
+            for what in ("second", "third"):
+                with pytest.raises(StorageError, match=r"cannot write .*journal\.jsonl"):
+                    journal.append(Decision(what=what, value="y" * 300))
+            assert journal.unwritten == 2
+            assert len(read_journal(path)) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        journal.append(Decision(what="fourth", value=4))
+        assert journal.unwritten == 0
+    names = [record.what for record in read_journal(path)]  # type: ignore[attr-defined]
+    assert names == ["first", "second", "third", "fourth"]
+
+
+def test_a_stamped_record_keeps_its_time(path: Path) -> None:
+    with Journal(path) as journal:
+        stamped = journal.stamp(Decision(what="a", value=1))
+        later = journal.stamp(Decision(what="b", value=2))
+        assert journal.append(stamped) == stamped
+        assert journal.append(later) == later
+    assert read_journal(path) == [stamped, later]
+
+
+def test_a_closed_journal_takes_nothing(path: Path) -> None:
+    journal = Journal(path)
+    journal.close()
+    journal.close()
+    with pytest.raises(StorageError, match="closed"):
+        journal.append(Decision(what="a", value=1))
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="--storage-path"):
+        Journal(tmp_path / "file" / "journal.jsonl")
+
+
+def test_any_folder_name_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "a b'c\"d\ne%20#ü" / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.append(Decision(what="a", value=1))
+    assert len(read_journal(path)) == 1

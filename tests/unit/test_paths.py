@@ -1,0 +1,116 @@
+"""Places: which are good, and what is said of those that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
+from elsa_tune.tracking.paths import (
+    SearchPaths,
+    StorePaths,
+    find_search,
+    search_names,
+    shown_uri,
+    sqlite_file,
+)
+from tests.recorded_search import journal_of, search_started
+
+HERE = StorePaths(Path("/home/me/work"))
+
+
+def test_the_default_store_is_absolute() -> None:
+    assert HERE.tracking_uri() == "sqlite:////home/me/work/mlruns/mlflow.db"
+    assert HERE.artifact_root == Path("/home/me/work/mlruns/artifacts")
+    assert HERE.storage == Path("/home/me/work/mlruns/searches")
+    assert StorePaths(Path("work")).tracking_uri().startswith("sqlite:////")
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("sqlite:///runs/a.db", "sqlite:////home/me/work/runs/a.db"),
+        ("sqlite:////data/a b.db", "sqlite:////data/a b.db"),
+        ("http://server:5000/", "http://server:5000"),
+        ("https://me:secret@server/mlflow", "https://me:secret@server/mlflow"),
+        ("postgresql+psycopg://me@db/mlflow", "postgresql+psycopg://me@db/mlflow"),
+        ("databricks", "databricks"),
+    ],
+)
+def test_a_given_uri(given: str, used: str) -> None:
+    assert HERE.tracking_uri(given) == used
+
+
+def test_the_variable_counts_when_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:5000")
+    assert HERE.tracking_uri() == "http://server:5000"
+    assert HERE.tracking_uri("sqlite:///a.db") == "sqlite:////home/me/work/a.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    assert HERE.tracking_uri() == HERE.default_tracking_uri
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("./mlruns", r"file store.*sqlite:///\./mlruns/mlflow\.db"),
+        ("/data/mlruns", r"file store.*sqlite:////data/mlruns/mlflow\.db"),
+        ("file:///data/mlruns", r"file store.*sqlite:////data/mlruns/mlflow\.db"),
+        ("mlflow.db", r"file store.*sqlite:///mlflow\.db"),
+        ("sqlite://", r"sqlite:///FILE\.db"),
+        ("sqlite:///:memory:", r"sqlite:///FILE\.db"),
+        ("sqlite:///a.db?mode=ro", r"a\.db\?mode=ro cannot hold .*another folder"),
+        ("sqlite:////data/100%/a.db", r"100%/a\.db cannot hold"),
+        ("ftp://me:secret@server", r"'ftp://me:\*\*\*@server' is of no known kind"),
+    ],
+)
+def test_a_uri_that_is_no_store(given: str, message: str) -> None:
+    with pytest.raises(TrackingError, match=message):
+        HERE.tracking_uri(given)
+
+
+def test_where_files_go() -> None:
+    assert HERE.artifact_root_for("sqlite:////data/a.db") == Path("/data/artifacts")
+    assert HERE.artifact_root_for("http://server:5000") is None
+    assert HERE.artifact_root_for("postgresql://db/mlflow") == HERE.artifact_root
+    assert sqlite_file("http://server:5000") is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a b", ".hidden", "ü", "x" * 101])
+def test_a_name_that_cannot_be_a_folder(name: str) -> None:
+    with pytest.raises(StorageError, match="cannot be used; write letters"):
+        SearchPaths(Path("/s"), name)
+
+
+def test_all_files_lie_in_the_folder() -> None:
+    paths = SearchPaths(Path("/s"), "Rte-minilm_1.0")
+    files = (paths.journal, paths.specification, paths.lock, paths.forwarded, paths.ray)
+    assert {file.parent for file in (*files, paths.predictions)} == {Path("/s/Rte-minilm_1.0")}
+    assert len(set(files)) == len(files)
+
+
+def test_check_writable(tmp_path: Path) -> None:
+    paths = SearchPaths(tmp_path / "new", "a")
+    paths.check_writable()
+    assert list(paths.folder.iterdir()) == [] and not paths.exists
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"cannot write in .*--storage-path"):
+        SearchPaths(tmp_path / "file", "a").check_writable()
+
+
+def test_finding_a_search(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="no search is recorded in"):
+        find_search(tmp_path / "nothing", "rte")
+    journal_of(tmp_path, "rte-minilm", [search_started()])
+    (tmp_path / "other").mkdir()
+    (tmp_path / ".deleted-x").mkdir()
+    assert search_names(tmp_path) == ["rte-minilm"]
+    assert find_search(tmp_path, "rte-minilm").name == "rte-minilm"
+    with pytest.raises(UnknownNameError, match="did you mean 'rte-minilm'"):
+        find_search(tmp_path, "rte-minilmm")
+
+
+def test_a_password_is_not_shown() -> None:
+    assert shown_uri("https://me:secret@server:5000/x") == "https://me:***@server:5000/x"
+    assert shown_uri("http://server:5000") == "http://server:5000"
+    assert shown_uri("sqlite:////a@b:c/m.db") == "sqlite:////a@b:c/m.db"

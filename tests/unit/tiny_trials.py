@@ -1,0 +1,83 @@
+"""Tiny trials on made-up tokens: real models with random weights, seconds to train, something to learn."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
+from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
+from elsa_tune.training.tokens import TaskData, TokenRows
+from tests.unit.tiny_models import make_tiny
+
+TASK = TaskSpec(
+    name="made_up",
+    kind=TaskKind.CLASSIFICATION,
+    text_columns=("text",),
+    label_column="label",
+    classes=("no", "yes"),
+    metric=Metric.ACCURACY,
+    companions=(Metric.F1,),
+    source=EmbeddedSource(),
+)
+REGRESSION = dataclasses.replace(
+    TASK, kind=TaskKind.REGRESSION, classes=(), metric=Metric.SPEARMAN, companions=()
+)
+# Tokens 0..4 are the special ones of the tiny tokenizers.
+FIRST_WORD, LAST_WORD = 10, 60
+
+
+def make_rows(count: int, seed: int, regression: bool = False) -> TokenRows:
+    """Rows of 4..12 tokens whose first word alone gives the label: one of two, or one of five values."""
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(4, 13, count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    ids = draw.integers(FIRST_WORD + 5, LAST_WORD, offsets[-1]).astype(np.int32)
+    level = draw.integers(0, 5 if regression else 2, count)
+    ids[offsets[:-1]] = FIRST_WORD + level
+    labels: Any = (level / 4).astype(np.float32) if regression else level.astype(np.int64)
+    return TokenRows(input_ids=ids, offsets=offsets, token_type_ids=None, labels=labels)
+
+
+def make_data(train: int = 40, evaluation: int = 30, regression: bool = False) -> TaskData:
+    """Tokenised data of the made-up task."""
+    return TaskData(
+        train=make_rows(train, 1, regression),
+        evaluation=make_rows(evaluation, 2, regression),
+        companions={},
+        pad_token_id=0,
+        padding_side="right",
+        pad_token_type_id=0,
+        fingerprint="made-up",
+        chance=0.0 if regression else 0.5,
+        train_size=train,
+        notes=(),
+    )
+
+
+def tiny_bert(folder: Path, layers: int = 4) -> ModelSpec:
+    """A BERT of four layers with random weights, in a folder."""
+    return resolve_model(str(make_tiny("bert", folder, layers)))
+
+
+def make_trial(model: ModelSpec, frozen_layers: int | str = 0, **changes: Any) -> TrialSpec:
+    """A short fp32 trial; fields of the trial or of its recipe can be replaced."""
+    recipe_names = {field.name for field in dataclasses.fields(Recipe)}
+    recipe = {name: value for name, value in changes.items() if name in recipe_names}
+    rest = {name: value for name, value in changes.items() if name not in recipe_names}
+    depth = FreezeDepth.of(frozen_layers) if frozen_layers != 0 else FULL_MODEL
+    fields: dict[str, Any] = {
+        "model": model,
+        "task": TASK,
+        "recipe": Recipe(**{"epochs": 2, "precision": Precision.FP32, **recipe}),
+        "depth": depth,
+        "learning_rate": 3e-3,
+        "seed": 1,
+        **rest,
+    }
+    return TrialSpec(**fields)
