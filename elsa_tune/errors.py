@@ -2,19 +2,19 @@
 
 ::
 
-    ElsaTuneError                     1  the base; only subclasses are raised
-    ├── UsageError                    2  bad usage or bad input, found before any work starts
-    │   ├── UnknownNameError          2  a model, task, field or search that is not known (nearest
-    name suggested) │   ├── ModelError                2  weights or configuration missing, or an
-    architecture we cannot freeze │   ├── DataError                 2  a file, split, column or
-    label that is not what the task says │   ├── SpaceError                2  a search space or
-    setting with an impossible value │   ├── ResultsError              2  a results table that
-    cannot be read, or results that must not be pooled │   ├── StorageError              2  a place
-    that cannot be written, or a name that is taken │   └── TrackingError             2  an MLflow
-    store that does not answer ├── RunError                      1  the work itself failed
-    │   └── DivergedError             1  a trial whose loss or metric stopped being finite
-    ├── NoAnswerError                 3  none of what was asked has an answer in these results
-    └── InterruptedSearchError      130  Ctrl-C or SIGTERM; everything is saved
+    ElsaTuneError                   1  the base; only subclasses are raised
+    ├── UsageError                  2  bad usage or bad input, found before any work starts
+    │   ├── UnknownNameError        2  a model, task, field or search that is not known
+    │   ├── ModelError              2  weights or configuration missing, or layers we cannot freeze
+    │   ├── DataError               2  a file, split, column or label that is not what the task says
+    │   ├── SpaceError              2  a search space or setting with an impossible value
+    │   ├── ResultsError            2  results that cannot be read, or must not be pooled
+    │   ├── StorageError            2  a place that cannot be written, or a name that is taken
+    │   └── TrackingError           2  an MLflow store that does not answer
+    ├── RunError                    1  the work itself failed
+    │   └── DivergedError           1  a trial whose loss or metric stopped being finite
+    ├── NoAnswerError               3  none of what was asked has an answer in these results
+    └── InterruptedSearchError    130  Ctrl-C or SIGTERM; everything is saved
 
 A message is one or two sentences: what was asked, what came, what to do.
 This module knows nothing of the rest of the package.
@@ -42,9 +42,7 @@ class UnknownNameError(UsageError):
     """A name that is not known."""
 
     @classmethod
-    def among(
-        cls, what: str, name: str, known: Iterable[str], hint: str = ""
-    ) -> UnknownNameError:
+    def among(cls, what: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
         """Build the sentence "unknown WHAT 'NAME'; did you mean ...?" from the known names."""
         names = sorted(known)
         close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)

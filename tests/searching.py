@@ -1,4 +1,6 @@
-"""What tests of whole searches share: a tiny model, a task of their own, and the command line as a process."""
+"""What tests of whole searches share: a tiny model, a task of their own, and the command line as a
+process.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
-from elsa_tune.errors import InterruptedSearchError, NoAnswerError, StorageError
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, StorageError
 
 if TYPE_CHECKING:
     from elsa_tune.cli.inputs import Inputs
@@ -181,6 +181,10 @@ def _conclude(finished: Finished) -> None:
     _say(f"MLflow:  {finished.spec.tracking_uri} (`elsa-tune ui` shows it)")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(f"interrupted; go on by `elsa-tune resume {name}`")
+    if finished.status is SearchStatus.FAILED:
+        raise RunError(
+            f"search '{name}' is not whole; `elsa-tune resume {name}` tries the rest again"
+        )
     if finished.status is SearchStatus.TIME_UP:
         _say(f"next: `elsa-tune resume {name}` carries out the rest of the plan")
     elif finished.answers:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from elsa_tune import __version__
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.search import Resources
 
@@ -23,6 +24,7 @@ DEFAULT_PORT = 6379
 _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal and MLflow are the record
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `search.run` stops a search itself, for SIGTERM too
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # a failed trial is recorded with its reason
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -81,6 +83,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             "Ray is already running in this process; a search starts and stops its own"
         )
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
@@ -104,11 +107,37 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     try:
         total = ray.cluster_resources()
         alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        if address is not None:
+            _check_nodes([node["NodeID"] for node in alive])
         yield Capacity(
             cpus=total.get("CPU", 0.0), gpus=total.get("GPU", 0.0), nodes=max(1, len(alive))
         )
     finally:
         ray.shutdown()
+
+
+def _check_nodes(nodes: list[str]) -> None:
+    """Ask every node that can train for its elsa-tune: a trial could not even start without it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def found() -> str:
+        # Pickled by value, so that it runs where elsa_tune cannot be imported.
+        try:
+            import elsa_tune
+        except ImportError as error:
+            return f"none ({error})"
+        return str(elsa_tune.__version__)
+
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        probe = ray.remote(found).options(num_cpus=0, scheduling_strategy=there)
+        version = ray.get(probe.remote())
+        if version != __version__:
+            raise UsageError(
+                f"node {node[:8]} of the cluster has elsa-tune {version}, this machine has "
+                f"{__version__}; install the same version there, in the Python that runs Ray"
+            )
 
 
 def _knock(address: str) -> None:

@@ -142,10 +142,13 @@ def start(request: Request, say: Say) -> Finished:
             f"a search named '{request.name}' exists in {request.storage}; go on with it by "
             f"`elsa-tune resume {request.name}`, or choose another --name"
         )
+    from elsa_tune.training.encoder import pinned
+
     draft = _spec(request, Resources(cpus=1, gpus=0))
     paths.check_writable()
     try:
         store = _open_store(draft.tracking_uri)
+        draft = dataclasses.replace(draft, model=pinned(draft.model))
         data, fingerprints = _inputs(draft)
         draft = dataclasses.replace(
             draft,
@@ -218,21 +221,24 @@ def _session(
         record.write(_started(spec, attempt))
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
-        try:
-            board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
-            with board, interruption.caught(board.say):
-                outcome = SearchRun(spec, data, record, board, interruption).run()
-            status, message = outcome.status, outcome.message
-        except KeyboardInterrupt:
-            status, message = SearchStatus.INTERRUPTED, "stopped at once"
-        except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            answers = _answers(record.state())
-            record.write(Decision(what=ANSWER, value=[answer_object(answer) for answer in answers]))
-            record.write(SearchEnded(status=status, message=message))
-            unsent = forwarder.close(FLUSH_SECONDS)
+        with interruption.caught(say):
+            try:
+                board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
+                with board:
+                    outcome = SearchRun(spec, data, record, board, interruption).run()
+                status, message = outcome.status, outcome.message
+            except KeyboardInterrupt:
+                status = SearchStatus.INTERRUPTED
+            except BaseException as error:
+                message = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                interruption.closing = True
+                answers = _answers(record.state())
+                found = [answer_object(answer) for answer in answers]
+                record.write(Decision(what=ANSWER, value=found))
+                record.write(SearchEnded(status=status, message=message))
+                unsent = forwarder.close(FLUSH_SECONDS)
     return Finished(
         spec=spec,
         paths=paths,

@@ -45,11 +45,13 @@ class SearchRecord:
         self._records = list(earlier)
         self._warn = warn
         self._warned: set[str] = set()
+        self._state: SearchState | None = None
 
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is said once and survived."""
         stamped = self._journal.stamp(record)
         self._records.append(stamped)
+        self._state = None
         try:
             self._journal.append(stamped)
         except ElsaTuneError as error:
@@ -58,7 +60,9 @@ class SearchRecord:
 
     def state(self) -> SearchState:
         """Everything so far, earlier sessions included."""
-        return SearchState.replay(self._records)
+        if self._state is None:
+            self._state = SearchState.replay(self._records)
+        return self._state
 
     def rows(self) -> list[ResultRow]:
         """The results so far, as `analysis` takes them."""
@@ -105,7 +109,7 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
 
 
 def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
-    """What MLflow shows of a trial as its parameters (DESIGN section 4)."""
+    """What MLflow shows of a trial as its parameters."""
     recipe = {
         name: getattr(value, "value", value)
         for name, value in dataclasses.asdict(trial.recipe).items()

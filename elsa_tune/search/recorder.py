@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import ray
+from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
@@ -73,7 +74,9 @@ class Recorder(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """A trial was given its resources and begins, at its first step."""
-        spec = self._spec(trial)
+        self._begin(self._spec(trial))
+
+    def _begin(self, spec: TrialSpec) -> None:
         attempt = self._attempts.get(spec.key, 0) + 1
         self._attempts[spec.key] = attempt
         self._running[spec.key] = []
@@ -139,11 +142,10 @@ class Recorder(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """The trial ended with an error: it diverged, or the machine or the code failed."""
-        error = trial.get_pickled_error()
-        cause = getattr(error, "cause", None) or error
-        diverged = isinstance(cause, DivergedError) or isinstance(error, DivergedError)
+        error = _error_of(trial)
+        diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
-        self._end(self._spec(trial), status, message=_last_line(cause))
+        self._end(self._spec(trial), status, message=_last_line(error))
 
     def end_the_rest(self) -> None:
         """Trials that Ray let go without a word were interrupted."""
@@ -154,6 +156,8 @@ class Recorder(Callback):
         return trial_of(self._record.spec, trial.config)
 
     def _end(self, spec: TrialSpec, status: TrialStatus, message: str = "") -> None:
+        if spec.key not in self._running:
+            self._begin(spec)  # it failed before Ray could start it
         reports = self._running.pop(spec.key, [])
         self._write_end(spec.key, status, message, reports)
 
@@ -188,7 +192,20 @@ class Recorder(Callback):
         return None if predictions is None else self._record.keep_predictions(key, predictions)
 
 
-def _last_line(error: BaseException | None) -> str:
+def _error_of(trial: Trial) -> BaseException:
+    """What ended the trial.
+
+    `Trial.get_pickled_error` looks where Ray has not copied the file to yet.
+    """
+    if trial.pickled_error_file is None:
+        return RuntimeError("it ended without saying why")
+    with open(trial.pickled_error_file, "rb") as file:
+        error: BaseException = cloudpickle.load(file)
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
+
+
+def _last_line(error: BaseException) -> str:
     """An error in one line; a remote traceback ends with what matters."""
-    lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
-    return lines[-1][:500] if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1][:500] if lines else 'no message'}"

@@ -247,6 +247,12 @@ class SearchRun:
                     else ""
                 ),
             )
+        if left or unmeasured:
+            return Outcome(
+                status=SearchStatus.FAILED,
+                message=f"{len(failed)} trials failed, and {len(left)} measuring trials are missing"
+                + (f"; no learning rate for depths {', '.join(unmeasured)}" if unmeasured else ""),
+            )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return Outcome(status=SearchStatus.COMPLETED, message=message)
 

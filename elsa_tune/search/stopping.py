@@ -19,29 +19,39 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Whether Ctrl-C or SIGTERM (Slurm and Kubernetes send it) has asked the search to end."""
+    """Whether somebody has asked the search to end, and how soon.
+
+    Ctrl-C lets Ray end its trials; a second one ends at once. So does SIGTERM (Slurm, Kubernetes
+    and systemd send it): Ray's own processes are often sent it too, and nothing that needs them can
+    be waited for. While a search is being closed further signals change nothing: it ends in
+    seconds.
+    """
 
     def __init__(self) -> None:
         self.requested = False
+        self.closing = False
 
     @contextlib.contextmanager
     def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
-        """While inside, the first signal is noted and announced; a second one raises
+        """While inside, signals are handled as above; what ends at once raises
         KeyboardInterrupt.
         """
 
-        def note(number: int, frame: FrameType | None) -> None:
-            if self.requested:
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.closing:
+                return
+            if self.requested or number == signal.SIGTERM:
+                self.requested = True
                 raise KeyboardInterrupt
             self.requested = True
-            announce("stopping: saving what is done (once more to stop at once)")
+            announce("stopping: saving what is done (Ctrl-C once more stops at once)")
 
         if threading.current_thread() is not threading.main_thread():
-            # Python takes signals in the main thread only; whoever called from another one sees to
+            # Python takes signals in the main thread only; whoever called from another sees to
             # them.
             yield
             return
-        before = {number: signal.signal(number, note) for number in _SIGNALS}
+        before = {number: signal.signal(number, handle) for number in _SIGNALS}
         try:
             yield
         finally:

@@ -139,7 +139,7 @@ class SearchSpec:
     def comparison(self) -> str:
         """Everything that must agree before results are pooled, as one short line.
 
-        Rows are averaged only with rows of the same text (DESIGN: only like is pooled).
+        Rows are averaged only with rows of the same text (only like is pooled).
         """
         values = {
             "weights": _short(self.fingerprints.get("weights", "?")),

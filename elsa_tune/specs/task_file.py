@@ -84,6 +84,12 @@ def read_task_file(path: Path) -> TaskSpec:
     path = path.expanduser()
     described = _validated(path, _parsed(path))
     _check_name(path, described.name)
+    columns = [*described.text, described.label]
+    if len(set(columns)) < len(columns):
+        raise DataError(
+            f"task file {path}: fields 'text' and 'label' name the columns {', '.join(columns)}; "
+            "each must be another column"
+        )
     source = _source(path, described)
     kind = TaskKind.REGRESSION if described.regression else TaskKind.CLASSIFICATION
     classes = _classes(path, described, source)

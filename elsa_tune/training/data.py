@@ -250,10 +250,12 @@ def tokenizer_identity(tokenizer: Any) -> str:
     }
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        rules: dict[str, Any] = {"vocabulary": sorted(tokenizer.get_vocab().items())}
+        rules = json.dumps(sorted(tokenizer.get_vocab().items()))
     else:
-        rules = json.loads(backend.to_str())
-        # Set by every call: what the last caller wanted, not what the tokenizer is.
-        rules.pop("truncation", None)
-        rules.pop("padding", None)
-    return hashlib.sha256(json.dumps([special, rules], sort_keys=True).encode()).hexdigest()
+        # What the last caller wanted, not what the tokenizer is; every call sets them anew.
+        backend.no_truncation()
+        backend.no_padding()
+        rules = backend.to_str()
+    digest = hashlib.sha256(json.dumps(special, sort_keys=True).encode())
+    digest.update(rules.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

@@ -149,9 +149,7 @@ def final_linear(model: PreTrainedModel) -> str:
         and not name.startswith(outside_base)
     ]
     if not found:
-        raise ModelError(
-            f"{_kind(model)} has no linear classification layer at its end; {_REMEDY}"
-        )
+        raise ModelError(f"{_kind(model)} has no linear classification layer at its end; {_REMEDY}")
     return found[-1]
 
 

@@ -1,4 +1,6 @@
-"""A whole search as a user runs it: real Ray, Optuna and MLflow, a tiny model, every record checked."""
+"""A whole search as a user runs it: real Ray, Optuna and MLflow, a tiny model, every record
+checked.
+"""
 
 from __future__ import annotations
 

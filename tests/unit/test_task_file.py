@@ -145,6 +145,8 @@ def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
         ({"lable": "urgent"}, r"unknown field 'lable': did you mean 'label'"),
         ({"text": ["a", "b", "c"]}, r"field 'text' is .*at most 2"),
         ({"text": []}, "field 'text' is"),
+        ({"text": ["body", "body"]}, "each must be another column"),
+        ({"text": "urgent"}, "columns urgent, urgent; each must be another column"),
         ({"name": "my task"}, r"field 'name' is 'my task'"),
         ({"name": "rte"}, "built-in name"),
         ({"name": "all"}, "built-in name"),

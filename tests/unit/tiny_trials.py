@@ -1,4 +1,6 @@
-"""Tiny trials on made-up tokens: real models with random weights, seconds to train, something to learn."""
+"""Tiny trials on made-up tokens: real models with random weights, seconds to train, something to
+learn.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ FIRST_WORD, LAST_WORD = 10, 60
 
 
 def make_rows(count: int, seed: int, regression: bool = False) -> TokenRows:
-    """Rows of 4..12 tokens whose first word alone gives the label: one of two, or one of five values."""
+    """Rows of 4..12 tokens whose first word alone gives the label: one of two, or one of five
+    values.
+    """
     draw = np.random.default_rng(seed)
     lengths = draw.integers(4, 13, count)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,0 +1,47 @@
+"""A running Ray cluster of two nodes (processes on this machine): both train, and the driver
+records both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from tests.searching import make_bench, of_kind
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    # Ray leaves the pipes of its processes to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def test_a_search_on_two_nodes_uses_both(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path, train=320)
+    # The head has no CPU for trials, as is usual on a cluster.
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
+    try:
+        cluster.add_node(num_cpus=1)
+        cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        done = bench.run(
+            *bench.search("two", "--address", cluster.address, "--cpus-per-trial", "1"),
+            *("--set", "depths=[0, 1, 2]", "--set", "learning_rate=0.003"),
+            *("--set", "epochs=4", "--seeds", "3"),
+            timeout=240,
+        )
+    finally:
+        cluster.shutdown()
+    assert done.returncode in (0, 3), done.stderr
+    records = bench.records("two")
+    completed = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]
+    assert len(completed) == 9
+    nodes = {r["tags"]["node"] for r in of_kind(records, "report")}
+    assert len(nodes) == 2
+    recorded = bench.query("select distinct value from tags where key = 'node'")
+    assert {value for (value,) in recorded} == nodes

@@ -1,0 +1,119 @@
+"""In a real Ray run the deeper of two depths, though always worse, keeps its best trial to the
+end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.errors import DivergedError
+from elsa_tune.search.board import Board
+from elsa_tune.search.cluster import ray_session
+from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.run import SearchRun
+from elsa_tune.search.stopping import Interruption
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import Asha, RateRange, SearchSpec
+from elsa_tune.specs.trial import EpochResult, Phase, Recipe, TrialSpec, TrialStatus
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.records import SearchStarted
+from elsa_tune.training.tokens import TaskData
+from tests.unit.search_examples import make_spec
+from tests.unit.tiny_trials import make_data
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    # Ray leaves the pipes of its processes to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+EVALUATIONS = 4
+DEEP = FreezeDepth(6, True)
+
+
+def pretend(trial: TrialSpec, data: TaskData, *, device: str) -> Iterator[EpochResult]:
+    """A trial whose quality is known: deeper is always worse, and so is a rate away from 3e-5."""
+    if trial.depth == DEEP and trial.learning_rate == 1e-5:
+        raise DivergedError(f"{trial.key}: the training loss became nan by step 1")
+    for evaluation in range(1, EVALUATIONS + 1):
+        start = 0.9 if trial.depth.is_full_model else 0.6
+        quality = start - 1000 * abs(trial.learning_rate - 3e-5) + 0.01 * evaluation
+        yield EpochResult(
+            evaluation=evaluation,
+            evaluations=EVALUATIONS,
+            epoch=evaluation,
+            step=evaluation,
+            steps=EVALUATIONS,
+            quality=quality,
+            metrics={"accuracy": quality},
+            train_loss=0.5,
+            eval_loss=0.5,
+            train_seconds=1.0,
+            examples_per_second=1.0,
+            peak_memory_mb=1.0,
+            trainable_parameters=1,
+            micro_batch_size=16,
+            precision="fp32",
+            chance=0.5,
+        )
+
+
+def run(spec: SearchSpec, folder: Path) -> SearchRecord:
+    """What `launch` does around a search, with a made-up trial in it."""
+    paths = SearchPaths(folder, spec.name)
+    paths.check_writable()
+    store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        record = SearchRecord(spec, paths, journal, forwarder, [], print)
+        started = SearchStarted(name=spec.name, search_id="1", attempt=1, model="m", task="t")
+        record.write(started)
+        with Board(spec, record.known_trials, lambda: None) as board:
+            SearchRun(spec, make_data(), record, board, Interruption(), pretend).run()
+        forwarder.close(60)
+    return record
+
+
+def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_path: Path) -> None:
+    depths = (FULL_MODEL, DEEP)
+    spec = make_spec(
+        depths=depths,
+        explored=depths,
+        rates=RateRange(low=1e-5, high=5e-5, step=1e-5),
+        tries=5,
+        seeds=1,
+        asha=Asha(grace=1, reduction_factor=2),
+        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+    )
+    with ray_session(None) as capacity:
+        spec = dataclasses.replace(spec, resources=capacity.resources(1, 0))
+        record = run(spec, tmp_path)
+    known = record.known_trials()
+    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+    for depth in depths:
+        at_depth = [one for one in exploring if one.trial.depth == depth]
+        assert len(at_depth) == 5
+        best = [one for one in at_depth if one.trial.learning_rate == 3e-5]
+        assert [one.status for one in best] == [TrialStatus.COMPLETED]
+        assert len(best[0].qualities) == EVALUATIONS
+    # Early stopping did happen: otherwise this would prove nothing.
+    stopped = [one for one in exploring if one.status is TrialStatus.STOPPED_EARLY]
+    assert stopped and all(len(one.qualities) < EVALUATIONS for one in stopped)
+
+    diverged = [one for one in known if one.status is TrialStatus.DIVERGED]
+    assert [one.trial.key for one in diverged] == ["explore-N6-lr1e-05-s0"]
+    message = record.state().trials["explore-N6-lr1e-05-s0"].message
+    assert "the training loss became nan" in message
+    measured = [one for one in known if one.trial.phase is Phase.MEASURE]
+    assert {(one.trial.depth, one.trial.learning_rate) for one in measured} == {
+        (FULL_MODEL, 3e-5),
+        (DEEP, 3e-5),
+    }

@@ -1,0 +1,52 @@
+"""`elsa-tune ui`: a real MLflow server on the recorded store, ended by a signal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from tests.integration.conftest import free_port, wait_for_http
+from tests.recorded_search import record, whole_search
+
+
+@pytest.mark.timeout(240)
+def test_it_serves_the_store_and_leaves_nothing_behind(
+    places: StorePaths, store: MlflowStore, root: Path
+) -> None:
+    record(SearchPaths(places.storage, "first"), whole_search("first", 1), store)
+    port = free_port()
+    program = (
+        f"import sys; sys.path.insert(0, {str(root)!r}); from elsa_tune.cli.app import main; main()"
+    )
+    with (places.root / "log").open("w+") as log:
+        interface = subprocess.Popen(
+            [sys.executable, "-c", program, "ui", "--port", str(port)],
+            cwd=places.working_directory,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        address = f"http://127.0.0.1:{port}"
+        wait_for_http(f"{address}/health", interface)  # type: ignore[arg-type]
+        page = f"{address}/api/2.0/mlflow/experiments/get-by-name?experiment_name=elsa-tune/rte"
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            assert places.artifact_root.as_uri() in answer.read().decode()
+        started = psutil.Process(interface.pid).children(recursive=True)
+        assert started
+        interface.send_signal(signal.SIGINT)
+        out, _ = interface.communicate(timeout=60)
+        assert interface.returncode == 0
+        assert out == ""
+        log.seek(0)
+        words = log.read()
+        assert f"is starting on {address}" in words
+    _, alive = psutil.wait_procs(started, timeout=30)
+    assert not alive

@@ -1,0 +1,159 @@
+"""`elsa-tune searches` and `elsa-tune ui` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.cli.app import main
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.records import Decision, SearchEnded, SearchStatus
+from tests.recorded_search import (
+    journal_of,
+    search_started,
+    trial_ended,
+    trial_started,
+    whole_search,
+    whole_trial,
+)
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default storage of a fresh working directory."""
+    monkeypatch.chdir(tmp_path)
+    return StorePaths(tmp_path).storage
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["elsa-tune", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_nothing_recorded(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "searches") == 0
+    out, err = capsys.readouterr()
+    assert out == "" and "no search is recorded" in err and "elsa-tune search" in err
+    assert run(monkeypatch, "searches", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert not storage.parent.exists()  # a question leaves nothing behind
+
+
+def test_the_list(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal_of(storage, "done", list(whole_search("done", 4)))
+    unlearnt = {"layers": 6, "operating_point": None, "reason": "full_model_did_not_learn"}
+    stopped = [search_started("stopped", task="cola"), *whole_trial("measure-N0-s0", 0.5)]
+    stopped += [trial_started("measure-N3-s1"), Decision(what="answer", value=[unlearnt])]
+    stopped += [SearchEnded(status=SearchStatus.INTERRUPTED)]
+    journal_of(storage, "stopped", stopped)
+    early = trial_ended("measure-N3-s1", TrialStatus.STOPPED_EARLY)
+    journal_of(storage, "dead", [search_started("dead"), trial_started("measure-N3-s1"), early])
+    with Journal(SearchPaths(storage, "live").journal) as live:
+        live.append(search_started("live"))
+        assert run(monkeypatch, "searches", "--format", "json") == 0
+        found = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+        assert list(found) == ["live", "dead", "stopped", "done"]  # the latest first
+        states = {name: entry["status"] for name, entry in found.items()}
+        assert states == {
+            "done": "completed",
+            "stopped": "interrupted",
+            "dead": "killed",
+            "live": "running",
+        }
+        done = {name: entry["trials_done"] for name, entry in found.items()}
+        assert done == {"done": 4, "stopped": 1, "dead": 1, "live": 0}
+        assert found["done"]["trials_planned"] == 4
+        assert found["stopped"]["answer"] == [unlearnt] and found["stopped"]["task"] == "cola"
+        assert found["dead"]["answer"] is None
+        assert run(monkeypatch, "searches") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["search", "model", "task", "state", "trials", "started", "answer"]
+    assert lines[4][:4] == ["done", "minilm", "rte", "completed"] and "4 / 4" in out
+    assert "3 of 6 layers fine-tuned" in out
+    assert "none: full model did not learn" in out
+
+
+def test_an_unreadable_journal_is_a_warning_and_the_rest_is_listed(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal_of(storage, "good", list(whole_search("good", 1)))
+    bad = journal_of(storage, "bad", list(whole_search("bad", 1)))
+    bad.journal.write_text("{}\n" + bad.journal.read_text())
+    assert run(monkeypatch, "searches", "--format", "json") == 0
+    out, err = capsys.readouterr()
+    assert [entry["name"] for entry in json.loads(out)] == ["good"]
+    assert "line 1 cannot be read" in err
+    # Deleting is the way out of it.
+    assert run(monkeypatch, "searches", "--delete", "bad") == 0
+    assert not bad.folder.exists()
+
+
+def test_another_storage_path(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal_of(Path("else where"), "done", list(whole_search("done", 1)))
+    arguments = ["searches", "--storage-path", "else where", "--format", "json"]
+    assert run(monkeypatch, *arguments) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["folder"] == str(Path.cwd() / "else where" / "done")
+
+
+def test_deleting(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = journal_of(storage, "rte-minilm", list(whole_search("rte-minilm", 1)))
+    assert run(monkeypatch, "searches", "--delete", "rte-minilmm") == 2
+    assert "did you mean 'rte-minilm'" in capsys.readouterr().err
+    with Journal(paths.journal):
+        assert run(monkeypatch, "searches", "--delete", "rte-minilm") == 2
+    assert "is running (process" in capsys.readouterr().err
+    assert paths.exists
+    assert run(monkeypatch, "searches", "--delete", "rte-minilm") == 0
+    out, err = capsys.readouterr()
+    assert out == "" and "deleted search 'rte-minilm'" in err
+    assert not paths.folder.exists() and list(storage.iterdir()) == []
+    assert run(monkeypatch, "searches", "--delete", "../x") == 2
+
+
+@pytest.mark.parametrize("command", ["searches", "ui"])
+def test_a_file_store_is_refused_with_the_remedy(
+    storage: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    assert run(monkeypatch, command, "--tracking-uri", "./mlruns") == 2
+    assert "sqlite:///./mlruns/mlflow.db" in capsys.readouterr().err
+
+
+def test_the_interface_of_a_server_is_its_address(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "ui", "--tracking-uri", "http://me:secret@server:5000/") == 0
+    out, err = capsys.readouterr()
+    assert out == "" and "http://me:***@server:5000" in err and "secret" not in err
+
+
+def test_a_port_in_use_is_named(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert run(monkeypatch, "ui", "--port", port) == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
