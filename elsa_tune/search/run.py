@@ -82,6 +82,7 @@ class SearchRun:
         self._interruption = interruption
         self._started = time.monotonic()
         self._tuners = 0
+        self._ran_out = False  # some phase was cut short by its time
         mailbox = Mailbox.remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
@@ -89,19 +90,19 @@ class SearchRun:
 
     def run(self) -> Outcome:
         """Do what is left of the plan; every way out leaves each trial with a status."""
-        rates = self._decided_rates()
-        if rates is None:
-            self._explore()
+        decided = self._decided_rates()
+        if not decided.keys() >= set(self._spec.depths):
+            self._explore(decided)
             if self._interruption.requested:
-                return self._outcome()
-            rates = self._decide_rates()
-        self._measure(rates)
-        return self._outcome(rates)
+                return self._outcome(decided)
+            decided = self._decide_rates(decided)
+        self._measure(decided)
+        return self._outcome(decided)
 
     # ---- exploring
     # ---------------------------------------------------------------------------------------
 
-    def _explore(self) -> None:
+    def _explore(self, decided: dict[FreezeDepth, float]) -> None:
         spec = self._spec
         if not spec.explored:
             return
@@ -110,7 +111,7 @@ class SearchRun:
         deadline = None if spec.max_time is None else self._started + share * spec.max_time
         for _ in range(ROUNDS):
             known = self._record.known_trials()
-            slots = exploring_slots(spec, known)
+            slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
             if not slots or self._is_over(deadline):
                 return
             self._board.phase(f"exploring: {len(slots)} trials over {len(spec.explored)} depths")
@@ -149,17 +150,13 @@ class SearchRun:
     # ---- the learning rates
     # ------------------------------------------------------------------------------
 
-    def _decided_rates(self) -> dict[FreezeDepth, float] | None:
-        """Those of an earlier session: once measuring has begun, a depth's rate stays what it
-        is.
-        """
-        decided = self._record.state().decisions.get(RATES)
-        if decided is None:
-            return None
+    def _decided_rates(self) -> dict[FreezeDepth, float]:
+        """Those of an earlier session: once measuring has begun, a depth's rate stays what it is."""
+        decided = self._record.state().decisions.get(RATES, {})
         return {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
 
-    def _decide_rates(self) -> dict[FreezeDepth, float]:
-        rates = best_rates(self._spec, self._record.known_trials())
+    def _decide_rates(self, decided: dict[FreezeDepth, float]) -> dict[FreezeDepth, float]:
+        rates = {**best_rates(self._spec, self._record.known_trials()), **decided}
         if rates:
             value = {depth.label: rate for depth, rate in rates.items()}
             self._record.write(Decision(what=RATES, value=value))
@@ -216,9 +213,12 @@ class SearchRun:
                 tuner.fit()
         finally:
             recorder.end_the_rest()
+            self._is_over(deadline)
 
     def _is_over(self, deadline: float | None) -> bool:
-        return SearchStopper(self._interruption, deadline).stop_all()
+        stopper = SearchStopper(self._interruption, deadline)
+        self._ran_out = self._ran_out or stopper.time_is_up
+        return stopper.stop_all()
 
     def _refuse_if_nothing_works(self) -> None:
         """End a search whose every trial fails: the second round would fail like the first."""
@@ -227,31 +227,26 @@ class SearchRun:
         if failed and len(failed) == len(states):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
-    def _outcome(self, rates: dict[FreezeDepth, float] | None = None) -> Outcome:
+    def _outcome(self, rates: dict[FreezeDepth, float]) -> Outcome:
         if self._interruption.requested:
             return Outcome(status=SearchStatus.INTERRUPTED)
         spec, known = self._spec, self._record.known_trials()
-        left = measuring_trials(spec, rates or {}, known)
+        left = measuring_trials(spec, rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
-        timed_out = spec.max_time is not None and (
-            time.monotonic() - self._started >= spec.max_time
-        )
-        unmeasured = [depth.label for depth in spec.depths if depth not in (rates or {})]
-        if timed_out and (left or unmeasured):
+        unmeasured = [depth.label for depth in spec.depths if depth not in rates]
+        missing = []
+        if left:
+            missing.append(f"{len(left)} measuring trials to go")
+        if unmeasured:
+            missing.append(f"no learning rate for frozen layers {', '.join(unmeasured)}")
+        if missing and self._ran_out:
             return Outcome(
-                status=SearchStatus.TIME_UP,
-                message=f"time was up with {len(left)} measuring trials to go"
-                + (
-                    f" and no learning rate for depths {', '.join(unmeasured)}"
-                    if unmeasured
-                    else ""
-                ),
+                status=SearchStatus.TIME_UP, message=f"time was up with {' and '.join(missing)}"
             )
-        if left or unmeasured:
+        if missing:
             return Outcome(
                 status=SearchStatus.FAILED,
-                message=f"{len(failed)} trials failed, and {len(left)} measuring trials are missing"
-                + (f"; no learning rate for depths {', '.join(unmeasured)}" if unmeasured else ""),
+                message=f"{len(failed)} trials failed, with {' and '.join(missing)}",
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return Outcome(status=SearchStatus.COMPLETED, message=message)

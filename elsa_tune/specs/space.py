@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError
-from elsa_tune.specs.freeze import EMBEDDINGS, FULL_MODEL, FreezeDepth, default_depths
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.shipped import search_space_folder
 from elsa_tune.specs.task import Metric

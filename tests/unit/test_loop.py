@@ -277,4 +277,5 @@ def test_the_order_of_examples_does_not_depend_on_the_depth(
     run(make_trial(model, 4))
     first, second = seen.values()
     assert first == second
-    assert sorted(sum(first[:3], [])) == list(range(40))
+    first_epoch = [index for batch in first[:3] for index in batch]
+    assert sorted(first_epoch) == list(range(40))
