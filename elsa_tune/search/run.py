@@ -151,7 +151,7 @@ class SearchRun:
     # ------------------------------------------------------------------------------
 
     def _decided_rates(self) -> dict[FreezeDepth, float]:
-        """Those of an earlier session: once measuring has begun, a depth's rate stays what it is."""
+        """Those of an earlier session: once measuring has begun, a depth keeps its rate."""
         decided = self._record.state().decisions.get(RATES, {})
         return {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
 

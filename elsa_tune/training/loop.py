@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel, get_linear_schedule_with_warmup
@@ -26,10 +27,18 @@ from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
 from elsa_tune.training.data import prepare
 from elsa_tune.training.encoder import load_classifier
+from elsa_tune.training.groups import length_groups
 from elsa_tune.training.memory import PeakMemory, release
 from elsa_tune.training.metrics import check_quality, score
 from elsa_tune.training.parts import freeze, prefix_modules
 from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+
+IndexArray = NDArray[np.int64]
+
+# What one more length group costs on a CPU, in tokens of forward and backward; with trained embeddings
+# each group also adds a gradient of the whole embedding matrix. Measured: bench/results/length_groups.json.
+GROUP_COST = 16
+DENSE_GROUP_COST = 64
 
 
 def train(
@@ -192,7 +201,7 @@ class _Run:
             with _own_randomness(self.device):
                 yield result
 
-    def _batches(self) -> Iterator[np.ndarray]:
+    def _batches(self) -> Iterator[IndexArray]:
         """Indices of the training examples, one batch after another, a fresh order each epoch."""
         size = self.trial.recipe.batch_size
         while True:
@@ -206,7 +215,7 @@ class _Run:
             for module in self.frozen_prefix:
                 module.eval()
 
-    def _step(self, batch: np.ndarray) -> Tensor:
+    def _step(self, batch: IndexArray) -> Tensor:
         """One optimiser step on a whole batch; returns the sum of its losses (a scalar on the
         device).
         """
@@ -217,15 +226,14 @@ class _Run:
         self.optimizer.zero_grad(set_to_none=True)
         return loss_sum
 
-    def _gradients(self, batch: np.ndarray) -> Tensor:
+    def _gradients(self, batch: IndexArray) -> Tensor:
         """Accumulate the gradient of the batch's mean loss, in as many micro-batches as memory asks
         for.
         """
         while True:
             try:
                 total = torch.zeros((), device=self.device)
-                for start in range(0, len(batch), self.micro_batch):
-                    part = batch[start : start + self.micro_batch]
+                for part in self._parts(batch):
                     logits, labels = self._forward(self.data.train, part)
                     loss = self._loss(logits, labels)
                     # A sum over the part by the size of the whole: parts add up to the batch's
@@ -241,6 +249,17 @@ class _Run:
             self.optimizer.zero_grad(set_to_none=True)
             release()
 
+    def _parts(self, batch: IndexArray) -> list[IndexArray]:
+        """The batch in micro-batches of at most `micro_batch` examples."""
+        if self.device.type == "cuda":
+            # A GPU is bound by launches at this size: padding costs it less than another pass.
+            size = self.micro_batch
+            return [batch[start : start + size] for start in range(0, len(batch), size)]
+        lengths = self.data.train.lengths[batch].tolist()
+        cost = DENSE_GROUP_COST if self.trial.depth.is_full_model else GROUP_COST
+        groups = length_groups(lengths, self.micro_batch, cost)
+        return [batch[group] for group in groups]
+
     def _halve(self, size: int, what: str) -> int:
         if size == 1:
             raise RunError(
@@ -255,7 +274,7 @@ class _Run:
         )
         return half
 
-    def _forward(self, rows: TokenRows, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _forward(self, rows: TokenRows, indices: IndexArray) -> tuple[Tensor, Tensor]:
         """Logits [B, C] in fp32 and labels [B]."""
         batch = pad_batch(rows, indices, self.data)
         inputs = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}

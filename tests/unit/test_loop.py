@@ -215,6 +215,19 @@ def test_little_memory_halves_micro_batches_and_keeps_the_effective_batch(
         assert b.eval_loss == pytest.approx(a.eval_loss, rel=1e-5)
 
 
+def test_length_groups_change_nothing_but_rounding(
+    model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = without_dropout(model, tmp_path / "calm")
+    grouped = run(make_trial(calm, epochs=17))  # 51 steps
+    monkeypatch.setattr(loop._Run, "_parts", lambda self, batch: [batch])
+    whole = run(make_trial(calm, epochs=17))
+    for a, b in zip(whole, grouped, strict=True):
+        assert b.train_loss == pytest.approx(a.train_loss, rel=1e-5)
+        assert b.eval_loss == pytest.approx(a.eval_loss, rel=1e-5)
+    assert whole[-1].predictions == grouped[-1].predictions
+
+
 def test_no_memory_for_one_example_is_said_plainly(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
