@@ -17,8 +17,8 @@ def length_groups(
 ) -> list[NDArray[np.int64]]:
     """Positions [0, B) in groups whose padded size is least in all, shortest examples first.
 
-    largest: examples in a group at most, >= 1. cost_of_a_group: what one more group costs beside its
-    tokens (its own small steps, another pass over the gradients), in tokens. Exact, by dynamic
+    largest: examples in a group at most, >= 1. cost_of_a_group: what one more group costs beside
+    its tokens (its own small steps, another pass over the gradients), in tokens. Exact, by dynamic
     programming over the batch in order of length: O(B x largest). Ties keep the batch's order.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")

@@ -35,8 +35,9 @@ from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
 
 IndexArray = NDArray[np.int64]
 
-# What one more length group costs on a CPU, in tokens of forward and backward; with trained embeddings
-# each group also adds a gradient of the whole embedding matrix. Measured: bench/results/length_groups.json.
+# What one more length group costs on a CPU, in tokens of forward and backward; with trained
+# embeddings each group also adds a gradient of the whole embedding matrix. Measured:
+# bench/results/length_groups.json.
 GROUP_COST = 16
 DENSE_GROUP_COST = 64
 

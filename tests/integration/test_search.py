@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elsa_tune.cli.app import app
+from elsa_tune.errors import UsageError
 from elsa_tune.tracking import results
 from tests.searching import Bench, make_bench, of_kind
 
@@ -160,17 +162,51 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(tmp_path: Path) -> None:
         (("--tracking-uri", "http://127.0.0.1:9"), ["127.0.0.1:9", "does not answer"]),
         (("--storage-path", "/proc/none"), ["/proc/none", "--storage-path"]),
         (("--address", "127.0.0.1:9"), ["127.0.0.1:9", "ray start --head"]),
-        (("--cpus-per-trial", "4096"), ["4096 CPUs per trial", "lower --cpus-per-trial"]),
     ],
 )
 def test_bad_input_is_refused_before_any_work_starts(
-    tmp_path: Path, options: tuple[str, ...], words: list[str]
+    tmp_path: Path,
+    options: tuple[str, ...],
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     bench = make_bench(tmp_path)
-    refused = bench.run(*bench.search("bad", *options))
-    assert refused.returncode == 2, refused.stderr
-    message = refused.stderr.strip().splitlines()[-1]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        app(bench.search("bad", *options), standalone_mode=False)
+    message = str(refused.value)
+    assert "\n" not in message
     for word in words:
         assert word in message
+    assert refused.value.exit_status == 2
+    assert capsys.readouterr().out == ""
+    assert not bench.journal("bad").exists()
+
+
+def test_more_than_the_machine_has_is_refused_in_one_line(tmp_path: Path) -> None:
+    """As a process: Ray has to be asked, and the status and the one line are what a script sees."""
+    bench = make_bench(tmp_path)
+    refused = bench.run(*bench.search("bad", "--cpus-per-trial", "4096"))
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.strip().splitlines()[-1].startswith("elsa-tune: 4096 CPUs per trial")
     assert "Traceback" not in refused.stderr and refused.stdout == ""
     assert not bench.journal("bad").exists()
+
+
+def test_shuffled_labels_teach_nothing_and_the_command_says_so(tmp_path: Path) -> None:
+    """MiniLM's real weights on the embedded task with shuffled labels: no operating point, exit
+    3.
+    """
+    bench = Bench(tmp_path)
+    done = bench.run(
+        *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
+        *("--space", "demo", "--train-size", "160", "--set", "epochs=1", "--set", "depths=[0, 5]"),
+        *("--set", "learning_rate=5e-5", "--set", "max_length=24"),
+        timeout=250,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "The full model did not learn" in done.stdout
+    assert "did not learn" in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
