@@ -10,8 +10,6 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 BIN := .venv/bin
 DATA ?= ../shared/glue
-TASKS ?= sst2 rte cola mrpc
-SPACE ?= search_spaces/quick.yaml
 
 # What runs here records in mlruns/ here, whatever server the shell speaks to.
 unexport MLFLOW_TRACKING_URI
@@ -21,7 +19,7 @@ help: ## list the targets
 
 demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two cores), print the answer
 	@name=demo-$$(date +%Y%m%d-%H%M%S) && \
-	$(BIN)/elsa-tune search --model minilm --task stdlib --space search_spaces/demo.yaml --name $$name && \
+	$(BIN)/elsa-tune search --model minilm --task stdlib --space search_spaces/demo.yaml --name $$name >/dev/null && \
 	$(BIN)/elsa-tune operating-point --search $$name
 
 test: lint ## install, check style, types and floors, run every test
@@ -36,17 +34,11 @@ lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 unit: .venv/.dev ## the fast tests only
 	$(BIN)/python -m pytest tests/unit tests/repo -m "not slow"
 
-bench: .venv/.demo ## measure MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
+bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
 	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }
-	@set -e; for task in $(TASKS); do \
-		name=bench-$$task-$$(date +%Y%m%d-%H%M%S); \
-		$(BIN)/elsa-tune search --model minilm --task $$task --data-dir "$(DATA)" --train-size 1000 \
-			--space $(SPACE) --name $$name; \
-		$(BIN)/elsa-tune curve --search $$name --format csv > bench/results/$$task.csv.new; \
-		mv bench/results/$$task.csv.new bench/results/$$task.csv; \
-	done
-	@{ uname -srm; grep -m1 'model name' /proc/cpuinfo; echo "$$(nproc) cores"; $(BIN)/python --version; \
-		grep -E '^(torch|transformers|ray|optuna|mlflow)==' constraints.txt; } > bench/results/machine.txt
+	$(BIN)/python bench/footprint.py
+	$(BIN)/python bench/length_groups.py --data-dir "$(DATA)"
+	$(BIN)/python bench/glue_curves.py --data-dir "$(DATA)"
 
 constraints: .venv/.dev ## resolve constraints.txt anew, keeping every version it still names
 	@mkdir -p build

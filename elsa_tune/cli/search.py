@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
-from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, StorageError
+from elsa_tune.errors import (
+    InterruptedSearchError,
+    NoAnswerError,
+    RunError,
+    StorageError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from elsa_tune.cli.inputs import Inputs
@@ -67,6 +73,8 @@ def search(
     from elsa_tune.cli.inputs import read_duration, read_inputs
     from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
+    if task == "all":
+        raise UsageError("--task all: a search takes one task; start one search for each")
     overrides = list(settings or [])
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
@@ -114,13 +122,19 @@ def resume(
         str | None, typer.Option(help="Time for this session, e.g. 2h; default: as at the start.")
     ] = None,
     storage_path: StoragePath = None,
+    tracking_uri: TrackingUri = None,
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster; default: as at the start.")
+    ] = None,
 ) -> None:
     """Go on with a search after Ctrl-C, a crash or a kill; what is finished is kept."""
     from elsa_tune.cli.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
     seconds = None if max_time is None else read_duration(max_time)
-    storage = Path(storage_path).absolute() if storage_path else StorePaths(Path.cwd()).storage
+    places = StorePaths(Path.cwd())
+    storage = Path(storage_path).absolute() if storage_path else places.storage
+    uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
     paths = find_search(storage, name)
     if not paths.specification.exists():
         raise StorageError(
@@ -129,7 +143,7 @@ def resume(
 
     from elsa_tune.search.launch import resume as go_on
 
-    _conclude(go_on(paths, _say, seconds))
+    _conclude(go_on(paths, _say, max_time=seconds, tracking_uri=uri, address=address))
 
 
 def _default_name(inputs: Inputs) -> str:
@@ -160,35 +174,40 @@ def _print_plan(request: Request) -> None:
 
 
 def _conclude(finished: Finished) -> None:
-    """Print the answer (stdout), where the record is and what to type next (stderr); then the exit
+    """Print the answer (stdout), where the record is and what to type next (stderr); exit
     status.
     """
     from elsa_tune.cli.answer_tables import print_answers
+    from elsa_tune.tracking.paths import StorePaths, shown_uri
     from elsa_tune.tracking.records import SearchStatus
 
-    name = finished.spec.name
+    name, places = finished.spec.name, StorePaths(Path.cwd())
+    storage, uri = finished.paths.storage.absolute(), finished.tracking_uri
+    resume_it = f"elsa-tune resume {name}"
+    if storage != places.storage:
+        resume_it += f" --storage-path {storage}"
+    ask = f"elsa-tune operating-point --search {name} --format json"
+    if uri != places.tracking_uri():
+        ask += f" --tracking-uri {shown_uri(uri)}"
     if finished.message:
         _say(f"search '{name}': {finished.message}")
     if finished.answers:
         print_answers(finished.answers)
     if finished.unsent:
         _say(
-            f"{finished.unsent} records did not reach MLflow at {finished.spec.tracking_uri}; "
-            "they are in "
-            f"the journal, and `elsa-tune resume {name}` sends them"
+            f"{finished.unsent} records did not reach MLflow at {shown_uri(uri)}; they are in the "
+            f"journal, and `{resume_it}` sends them"
         )
     _say(f"journal: {finished.paths.journal}")
-    _say(f"MLflow:  {finished.spec.tracking_uri} (`elsa-tune ui` shows it)")
+    _say(f"MLflow:  {shown_uri(uri)} (`elsa-tune ui` shows it)")
     if finished.status is SearchStatus.INTERRUPTED:
-        raise InterruptedSearchError(f"interrupted; go on by `elsa-tune resume {name}`")
+        raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
     if finished.status is SearchStatus.FAILED:
-        raise RunError(
-            f"search '{name}' is not whole; `elsa-tune resume {name}` tries the rest again"
-        )
+        raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
-        _say(f"next: `elsa-tune resume {name}` carries out the rest of the plan")
+        _say(f"next: `{resume_it}` carries out the rest of the plan")
     elif finished.answers:
-        _say(f"next: `elsa-tune operating-point --search {name} --format json`")
+        _say(f"next: `{ask}`")
     if not any(answer.operating_point for answer in finished.answers):
         reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
         raise NoAnswerError(" ".join(reasons))

@@ -9,6 +9,14 @@ from typing import Annotated
 
 import typer
 
+# Fields of a space that say which trials a search runs, not how one trains.
+SEARCH_ONLY = frozenset(
+    {
+        *("depths", "learning_rate", "full_model_learning_rate", "tries", "sampler", "asha"),
+        *("seeds", "seed"),
+    }
+)
+
 
 def trial(
     model: Annotated[str, typer.Option(help="Short name, local folder or hub id.")],
@@ -47,6 +55,9 @@ def trial(
     rate = canonical_rate(learning_rate)
     depth = FreezeDepth.of(frozen_layers)
     overrides = list(settings or [])
+    for override in overrides:
+        if (field := override.partition("=")[0].split(".")[0]) in SEARCH_ONLY:
+            raise UsageError(f"--set {override}: {field} belongs to a search; a trial has options")
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
     inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elsa_tune import __version__
-from elsa_tune.errors import UsageError
+from elsa_tune.errors import RunError, UsageError
 from elsa_tune.specs.search import Resources
 
 CONNECT_SECONDS = 5.0
@@ -35,11 +35,13 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What the cluster has in all: CPUs, GPUs, nodes."""
+    """What the cluster has in all, and on its largest node."""
 
     cpus: float
     gpus: float
     nodes: int
+    largest_cpus: float
+    largest_gpus: float
 
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
         """One trial's share: what was asked for, else a GPU where there is one and half a node's
@@ -54,12 +56,18 @@ class Capacity:
             cpus = max(1.0, min(4.0, self.cpus * gpus // max(1.0, self.gpus)))
         else:
             cpus = max(1.0, self.cpus / self.nodes // 2)
-        for name, wanted, there in (("CPUs", cpus, self.cpus), ("GPUs", gpus, self.gpus)):
-            if wanted < 0 or wanted > there:
-                raise UsageError(
-                    f"{wanted:g} {name} per trial were asked for, but Ray has {there:g} in all; "
-                    f"lower --{name[:-1].lower()}s-per-trial"
-                )
+        # Written so that nan, which compares to nothing, is refused too.
+        if not 0 < cpus <= self.largest_cpus:
+            raise UsageError(
+                f"{cpus:g} CPUs per trial were asked for, but the largest node has "
+                f"{self.largest_cpus:g}; give --cpus-per-trial above 0 and up to that"
+            )
+        if not 0 <= gpus <= self.largest_gpus or (gpus > 1 and gpus % 1):
+            raise UsageError(
+                f"{gpus:g} GPUs per trial were asked for, but the largest node has "
+                f"{self.largest_gpus:g}; give --gpus-per-trial up to that, a share of one or "
+                "whole ones"
+            )
         return Resources(cpus=cpus, gpus=gpus)
 
     def concurrent(self, resources: Resources) -> int:
@@ -89,7 +97,9 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
             warnings.simplefilter("ignore")
             if address is None:
+                # Not RAY_ADDRESS, nor a cluster that happens to run here: --address asks for those.
                 ray.init(
+                    address="local",
                     num_cpus=os.cpu_count(),
                     include_dashboard=False,
                     log_to_driver=False,
@@ -98,7 +108,9 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             else:
                 _knock(address)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:
+        if address is None:
+            raise RunError(f"Ray does not start on this machine: {error}") from error
         raise UsageError(
             f"no Ray cluster answers at --address {address}: {error}; start one with `ray start "
             "--head`, "
@@ -110,7 +122,11 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
         if address is not None:
             _check_nodes([node["NodeID"] for node in alive])
         yield Capacity(
-            cpus=total.get("CPU", 0.0), gpus=total.get("GPU", 0.0), nodes=max(1, len(alive))
+            cpus=total.get("CPU", 0.0),
+            gpus=total.get("GPU", 0.0),
+            nodes=max(1, len(alive)),
+            largest_cpus=max((node["Resources"].get("CPU", 0.0) for node in alive), default=0.0),
+            largest_gpus=max((node["Resources"].get("GPU", 0.0) for node in alive), default=0.0),
         )
     finally:
         ray.shutdown()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import platform
 import subprocess
 import uuid
@@ -33,6 +34,7 @@ from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
@@ -99,10 +101,16 @@ class Finished:
     answers: tuple[Answer, ...]
     unsent: int = 0
 
+    @property
+    def tracking_uri(self) -> str:
+        """The store of this session."""
+        return self.spec.tracking_uri
+
 
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
     """What the search would cost at most; nothing is touched."""
     spec = _spec(request, Resources(cpus=1, gpus=0))
+    _check_evaluations(spec.recipe, train_examples)
     return estimate(
         dataclasses.replace(
             spec, train_examples=train_examples, evaluation_examples=evaluation_examples
@@ -138,10 +146,7 @@ def start(request: Request, say: Say) -> Finished:
     """
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
-        raise StorageError(
-            f"a search named '{request.name}' exists in {request.storage}; go on with it by "
-            f"`elsa-tune resume {request.name}`, or choose another --name"
-        )
+        raise _taken(paths)
     from elsa_tune.training.encoder import pinned
 
     draft = _spec(request, Resources(cpus=1, gpus=0))
@@ -150,6 +155,7 @@ def start(request: Request, say: Say) -> Finished:
         store = _open_store(draft.tracking_uri)
         draft = dataclasses.replace(draft, model=pinned(draft.model))
         data, fingerprints = _inputs(draft)
+        _check_evaluations(draft.recipe, len(data.train))
         draft = dataclasses.replace(
             draft,
             chance=data.chance,
@@ -176,24 +182,42 @@ def start(request: Request, say: Say) -> Finished:
         _remove_if_empty(paths.folder)
 
 
-def resume(paths: SearchPaths, say: Say, max_time: float | None = None) -> Finished:
+def resume(
+    paths: SearchPaths,
+    say: Say,
+    *,
+    max_time: float | None = None,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+) -> Finished:
     """Go on with a search after any interruption; a finished one is only answered.
 
-    max_time: seconds for this session, None takes what the search was started with.
+    max_time (seconds for this session), tracking_uri and address: None takes what the search was
+    started with. A new store is given everything from the journal's beginning.
     """
     spec = load_specification(paths)
     records = read_journal(paths.journal)
-    if SearchState.replay(records, alive=False).status is SearchStatus.COMPLETED:
-        state = SearchState.replay(records)
+    if is_held(paths.lock):
+        raise StorageError(
+            f"search '{paths.name}' is running: {holder(paths.lock)} writes {paths.journal}; "
+            "wait for it or end it"
+        )
+    state = SearchState.replay(records, alive=False)
+    if state.status is SearchStatus.COMPLETED:
         return Finished(
             spec=spec,
             paths=paths,
             status=SearchStatus.COMPLETED,
             message="it is complete: nothing is left to do",
-            answers=tuple(_answers(state)),
+            answers=tuple(_answers(state, say)),
+            unsent=_send_the_rest(spec, paths),
         )
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)
+    if tracking_uri is not None:
+        spec = dataclasses.replace(spec, tracking_uri=tracking_uri)
+    if address is not None:
+        spec = dataclasses.replace(spec, address=address)
     store = _open_store(spec.tracking_uri)
     data, fingerprints = _inputs(spec)
     _check_unchanged(spec, fingerprints)
@@ -202,6 +226,13 @@ def resume(paths: SearchPaths, say: Say, max_time: float | None = None) -> Finis
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         return _session(spec, paths, data, store, say)
+
+
+def _send_the_rest(spec: SearchSpec, paths: SearchPaths) -> int:
+    """Hand MLflow what a finished search could not; returns how many records it still lacks."""
+    with Journal(paths.journal):
+        forwarder = Forwarder(paths.journal, _store(spec.tracking_uri), paths.forwarded)
+        return forwarder.start().close(FLUSH_SECONDS) if forwarder.lag else 0
 
 
 def _session(
@@ -218,11 +249,11 @@ def _session(
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
         record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
         attempt = SearchState.replay(earlier).attempt + 1
-        record.write(_started(spec, attempt))
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
         with interruption.caught(say):
             try:
+                record.write(_started(spec, attempt))
                 board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
                 with board:
                     outcome = SearchRun(spec, data, record, board, interruption).run()
@@ -234,7 +265,7 @@ def _session(
                 raise
             finally:
                 interruption.closing = True
-                answers = _answers(record.state())
+                answers = _answers(record.state(), say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
                 record.write(SearchEnded(status=status, message=message))
@@ -249,8 +280,7 @@ def _session(
     )
 
 
-# ---- the specification
-# -----------------------------------------------------------------------------------
+# ---- the specification ----
 
 
 def _spec(request: Request, resources: Resources) -> SearchSpec:
@@ -315,10 +345,26 @@ def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
 
 
 def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
-    """Write it aside, then rename: a search never has half a specification."""
-    aside = paths.specification.with_suffix(".tmp")
+    """Write it aside, then give it its name: a search never has half a specification, nor
+    another's.
+
+    Raises StorageError when a search of this name began meanwhile.
+    """
+    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
     aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
-    aside.replace(paths.specification)
+    try:
+        os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
+    except FileExistsError:
+        raise _taken(paths) from None
+    finally:
+        aside.unlink()
+
+
+def _taken(paths: SearchPaths) -> StorageError:
+    return StorageError(
+        f"a search named '{paths.name}' exists in {paths.storage}; go on with it by "
+        f"`elsa-tune resume {paths.name}`, or choose another --name"
+    )
 
 
 def load_specification(paths: SearchPaths) -> SearchSpec:
@@ -346,13 +392,15 @@ def _settled(spec: SearchSpec) -> Recipe:
     return dataclasses.replace(spec.recipe, precision=Precision(precision))
 
 
-# ---- what a search stands on
-# -----------------------------------------------------------------------------
+# ---- what a search stands on ----
+
+
+def _store(tracking_uri: str) -> MlflowStore:
+    return MlflowStore(tracking_uri, StorePaths(Path.cwd()).artifact_root_for(tracking_uri))
 
 
 def _open_store(tracking_uri: str) -> MlflowStore:
-    places = StorePaths(Path.cwd())
-    store = MlflowStore(tracking_uri, places.artifact_root_for(tracking_uri))
+    store = _store(tracking_uri)
     store.check()
     store.initialise()
     return store
@@ -367,6 +415,13 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
 
     data = prepare(spec.model, spec.task, spec.recipe)
     return data, {"weights": weights_fingerprint(spec.model), "data": data.fingerprint}
+
+
+def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
+    """Raise SpaceError where an epoch has fewer steps than evaluations."""
+    from elsa_tune.training.loop import evaluation_steps
+
+    evaluation_steps(recipe, train_examples)
 
 
 def _check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
@@ -431,19 +486,27 @@ def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
     )
 
 
-# ---- the answer
-# ------------------------------------------------------------------------------------------
+# ---- the answer ----
 
 
-def _answers(state: SearchState) -> list[Answer]:
+def _answers(state: SearchState, say: Say) -> list[Answer]:
+    """The answer so far; results that cannot be answered are said, never a reason to lose the
+    record.
+    """
     from elsa_tune.tracking.results import rows_of
 
-    rows = rows_of(state)
-    return answer_rows(rows) if rows else []
+    try:
+        return answer_rows(rows_of(state))
+    except ElsaTuneError as error:
+        say(str(error))
+        return []
 
 
 def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
-    answers = answer_rows(rows())
+    try:
+        answers = answer_rows(rows())
+    except ElsaTuneError:
+        return None
     return answers[0].sentence if answers else None
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from elsa_tune.search.sampler import Slot, Tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import RateList, SearchSpec
-from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, Selection, TrialSpec, TrialStatus, trial_quality
 
 # What one trial leaves on disk: journal lines, its MLflow rows, Ray's folder, predictions.
 # Measured: see bench/results/footprint.json.
@@ -72,29 +72,39 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
     that were not explored take the full model's rate.
     """
     if not spec.explored:
-        assert isinstance(spec.rates, RateList)
-        return dict.fromkeys(spec.depths, spec.rates.values[0])
+        values = spec.rates.values
+        assert values is not None  # only a single rate leaves nothing to explore
+        return dict.fromkeys(spec.depths, values[0])
     chosen: dict[FreezeDepth, float] = {}
     for depth in spec.explored:
         at_depth = [
-            one
-            for one in known
-            if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth and one.qualities
+            one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
         ]
-        completed = [one for one in at_depth if one.status is TrialStatus.COMPLETED]
-        candidates = completed or [
-            one for one in at_depth if one.status is not TrialStatus.DIVERGED
-        ]
-        if not candidates:
+        diverged = [one for one in at_depth if one.status is TrialStatus.DIVERGED]
+        if diverged and len(diverged) == len(at_depth) >= spec.tries:
+            # Its measuring seeds will diverge too and count as chance, which is the truth about it.
+            chosen[depth] = min(one.trial.learning_rate for one in diverged)
             continue
-        age = min(len(one.qualities) for one in candidates)
-        best = max(candidates, key=lambda one: (one.qualities[age - 1], -one.trial.learning_rate))
-        chosen[depth] = best.trial.learning_rate
+        reported = [one for one in at_depth if one.qualities and one not in diverged]
+        completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
+        if candidates := completed or reported:
+            chosen[depth] = _best(candidates, spec.recipe.selection).trial.learning_rate
     if FULL_MODEL in chosen:
         for depth in spec.depths:
             if depth not in spec.explored:
                 chosen[depth] = chosen[FULL_MODEL]
     return chosen
+
+
+def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
+    age = min(len(one.qualities) for one in candidates)
+    return max(
+        candidates,
+        key=lambda one: (
+            trial_quality(selection, one.qualities[:age]),
+            -one.trial.learning_rate,
+        ),
+    )
 
 
 def measuring_trials(

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
+import ray
 from ray import tune
 from ray.tune.search.optuna import OptunaSearch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError
 from elsa_tune.search.board import Board
@@ -83,7 +85,9 @@ class SearchRun:
         self._started = time.monotonic()
         self._tuners = 0
         self._ran_out = False  # some phase was cut short by its time
-        mailbox = Mailbox.remote()  # type: ignore[attr-defined]
+        # Beside the driver: a node that is lost must not take other trials' predictions with it.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -91,7 +95,7 @@ class SearchRun:
     def run(self) -> Outcome:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         decided = self._decided_rates()
-        if not decided.keys() >= set(self._spec.depths):
+        if self._is_unexplored(decided):
             self._explore(decided)
             if self._interruption.requested:
                 return self._outcome(decided)
@@ -99,8 +103,13 @@ class SearchRun:
         self._measure(decided)
         return self._outcome(decided)
 
-    # ---- exploring
-    # ---------------------------------------------------------------------------------------
+    def _is_unexplored(self, decided: dict[FreezeDepth, float]) -> bool:
+        """Whether some depth that is not being measured yet still lacks tries or a rate."""
+        slots = exploring_slots(self._spec, self._record.known_trials())
+        undecided = set(self._spec.depths) - decided.keys()
+        return bool(undecided) or any(slot.depth not in decided for slot in slots)
+
+    # ---- exploring ----
 
     def _explore(self, decided: dict[FreezeDepth, float]) -> None:
         spec = self._spec
@@ -147,13 +156,17 @@ class SearchRun:
             deadline,
         )
 
-    # ---- the learning rates
-    # ------------------------------------------------------------------------------
+    # ---- the learning rates ----
 
     def _decided_rates(self) -> dict[FreezeDepth, float]:
-        """Those of an earlier session: once measuring has begun, a depth keeps its rate."""
+        """Those of an earlier session, for depths that it began to measure: they keep their
+        rate.
+        """
         decided = self._record.state().decisions.get(RATES, {})
-        return {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+        known = self._record.known_trials()
+        begun = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
+        rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+        return {depth: rate for depth, rate in rates.items() if depth in begun}
 
     def _decide_rates(self, decided: dict[FreezeDepth, float]) -> dict[FreezeDepth, float]:
         rates = {**best_rates(self._spec, self._record.known_trials()), **decided}
@@ -162,8 +175,7 @@ class SearchRun:
             self._record.write(Decision(what=RATES, value=value))
         return rates
 
-    # ---- measuring
-    # ---------------------------------------------------------------------------------------
+    # ---- measuring ----
 
     def _measure(self, rates: dict[FreezeDepth, float]) -> None:
         spec = self._spec
@@ -182,8 +194,7 @@ class SearchRun:
         points = [config_of(trial) for trial in trials]
         self._fit({POINT: tune.grid_search(points)}, tune.TuneConfig(reuse_actors=True), deadline)
 
-    # ---- Ray Tune
-    # ----------------------------------------------------------------------------------------
+    # ---- Ray Tune ----
 
     def _fit(self, space: dict[str, Any], how: tune.TuneConfig, deadline: float | None) -> None:
         spec = self._spec
@@ -234,7 +245,10 @@ class SearchRun:
         left = measuring_trials(spec, rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
         unmeasured = [depth.label for depth in spec.depths if depth not in rates]
+        untried = len(exploring_slots(spec, known)) if self._ran_out else 0
         missing = []
+        if untried:
+            missing.append(f"{untried} of {spec.exploring_trials} exploring trials to go")
         if left:
             missing.append(f"{len(left)} measuring trials to go")
         if unmeasured:

@@ -5,6 +5,7 @@ It must not know any model; the number of layers L is always given from outside.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from elsa_tune.errors import SpaceError
@@ -37,12 +38,14 @@ class FreezeDepth:
             text = frozen_layers.strip().lower()
             if text == EMBEDDINGS:
                 return cls(0, True)
-            if not text.lstrip("-").isdigit():
+            if not re.fullmatch(r"-?[0-9]+", text):
                 raise SpaceError(
                     f"frozen_layers is '{frozen_layers}'; it must be a whole number or "
                     f"'{EMBEDDINGS}'"
                 )
             frozen_layers = int(text)
+        if isinstance(frozen_layers, bool):
+            raise SpaceError(f"frozen_layers is {frozen_layers}; it must be a whole number")
         return cls(frozen_layers, frozen_layers > 0)
 
     def check(self, layers: int) -> FreezeDepth:

@@ -49,6 +49,8 @@ class RateRangeFields(_Strict):
     def _ordered(self) -> RateRangeFields:
         if self.low >= self.high:
             raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        if self.step is not None and self.step > self.high - self.low:
+            raise ValueError(f"step ({self.step:g}) must fit between low and high")
         return self
 
 
@@ -62,6 +64,8 @@ class AshaFields(_Strict):
 def _readable_rate(value: Any) -> Any:
     """Refuse what no branch of the union takes in one sentence instead of one per branch."""
     try:
+        if isinstance(value, bool):
+            raise ValueError("true and false are no rates")
         if isinstance(value, dict):
             return RateRangeFields.model_validate(value)
         if isinstance(value, list) and value:
@@ -103,14 +107,14 @@ class Space(_Strict):
     sampler: SamplerName = SamplerName.TPE
     asha: AshaFields | None = AshaFields(grace=1, reduction_factor=2.0)
     seeds: int = Field(3, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**31)
 
     epochs: int | None = Field(None, ge=1)
     batch_size: int = Field(16, ge=1)
     eval_batch_size: int = Field(64, ge=1)
     max_length: int = Field(128, ge=8)
     train_size: int | None = Field(None, ge=1)
-    subset_seed: int = Field(0, ge=0)
+    subset_seed: int = Field(0, ge=0, lt=2**31)
     warmup_ratio: float = Field(0.1, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0, lt=1)
     max_grad_norm: float = Field(1.0, gt=0)
@@ -139,6 +143,8 @@ class Space(_Strict):
     def _one_way_to_the_rate(self) -> Space:
         if self.learning_rate is None or self.full_model_learning_rate == FROM_FULL_MODEL:
             raise ValueError("learning_rate must be given, and full_model_learning_rate in rates")
+        if self.sampler is SamplerName.GRID and self.rates_are_continuous:
+            raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
         follows = self.learning_rate == FROM_FULL_MODEL
         if follows != (self.full_model_learning_rate is not None):
             raise ValueError(
@@ -156,6 +162,12 @@ class Space(_Strict):
         if self.depths == "all":
             return (FULL_MODEL, *(FreezeDepth(n, True) for n in range(1, layers + 1)))
         return tuple(sorted({_depth(depth, layers).check(layers) for depth in self.depths}))
+
+    @property
+    def rates_are_continuous(self) -> bool:
+        """The range that exploring trials choose from has no step."""
+        ranges = (self.learning_rate, self.full_model_learning_rate)
+        return any(isinstance(rate, RateRangeFields) and rate.step is None for rate in ranges)
 
     @property
     def follows_full_model(self) -> bool:

@@ -120,8 +120,7 @@ def test_interrupted_and_terminated_while_exploring_then_a_worker_is_killed(
     driver = bench.start("resume", "ended")
     before = len(of_kind(bench.records("ended"), "report"))
     wait_for(lambda: len(of_kind(bench.records("ended"), "report")) > before + 1, 120)
-    # Again the whole group, as systemd and Slurm do it: this one ends Ray's own processes too.
-    os.killpg(driver.pid, signal.SIGTERM)
+    driver.send_signal(signal.SIGTERM)
     status, said = finish(driver)
     assert status == 130, said
     interrupted = of_kind(bench.records("ended"), "trial_ended")

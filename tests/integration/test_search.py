@@ -162,6 +162,11 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(tmp_path: Path) -> None:
         (("--tracking-uri", "http://127.0.0.1:9"), ["127.0.0.1:9", "does not answer"]),
         (("--storage-path", "/proc/none"), ["/proc/none", "--storage-path"]),
         (("--address", "127.0.0.1:9"), ["127.0.0.1:9", "ray start --head"]),
+        (("--address", "no-such-host.invalid:6379"), ["no-such-host", "ray start --head"]),
+        (("--set", "evaluations_per_epoch=9"), ["evaluations_per_epoch is 9", "6 steps an epoch"]),
+        (("--set", "learning_rate.step=1e-4"), ["step (0.0001) must fit"]),
+        (("--set", "learning_rate=true"), ["learning_rate", "above 0"]),
+        (("--task", "all"), ["one task", "one search for each"]),
     ],
 )
 def test_bad_input_is_refused_before_any_work_starts(

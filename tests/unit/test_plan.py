@@ -21,7 +21,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialStatus
 from tests.unit.search_examples import DEPTHS, make_spec
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
@@ -90,6 +90,22 @@ def test_a_tie_goes_to_the_lower_rate_and_an_unfinished_depth_is_judged_at_equal
         known(spec, DEPTHS[1], 5e-5, (0.7,), TrialStatus.INTERRUPTED),
     ]
     assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5, DEPTHS[1]: 5e-5}
+
+
+def test_best_epoch_chooses_rates_by_the_best_epoch() -> None:
+    spec = make_spec(recipe=Recipe(epochs=3, selection=Selection.BEST_EPOCH))
+    so_far = [
+        known(spec, DEPTHS[0], 2e-5, (0.6, 0.7, 0.72)),
+        known(spec, DEPTHS[0], 5e-5, (0.6, 0.9, 0.70)),
+    ]
+    assert best_rates(spec, so_far) == {DEPTHS[0]: 5e-5}
+
+
+def test_a_depth_whose_every_try_diverged_is_measured_at_its_lowest_rate() -> None:
+    spec = make_spec()
+    diverged = [known(spec, DEPTHS[0], rate, (), TrialStatus.DIVERGED) for rate in (5e-5, 2e-5)]
+    assert best_rates(spec, diverged) == {DEPTHS[0]: 2e-5}
+    assert best_rates(spec, diverged[:1]) == {}  # there are tries to come
 
 
 def test_depths_that_are_not_explored_take_the_full_models_rate() -> None:

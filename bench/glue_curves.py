@@ -1,0 +1,57 @@
+"""MiniLM's freeze curves on four GLUE tasks, by the command line as a user runs it.
+
+    python bench/glue_curves.py --data-dir ../shared/glue            # runs the searches (an hour on
+    two cores) python bench/glue_curves.py --storage mlruns/searches --only-read  # writes what is
+    recorded there
+
+Writes bench/results/TASK.csv (every trial; `elsa-tune operating-point --from` reads it) and
+glue_curves.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import machine
+
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.results_csv import write_results
+from elsa_tune.tracking.results import read_journal_rows
+
+TRAIN_SIZES = {"sst2": 1000, "rte": 400, "cola": 1000, "mrpc": 400}
+
+
+def main() -> None:
+    """Run (or only read) the four searches and write their results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", default="../shared/glue")
+    parser.add_argument("--storage", type=Path, default=Path("mlruns/searches"))
+    parser.add_argument("--only-read", action="store_true")
+    options = parser.parse_args()
+    answers = []
+    for task, size in TRAIN_SIZES.items():
+        if not options.only_read:
+            command = [
+                *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm", "--task", task),
+                *("--data-dir", options.data_dir, "--train-size", str(size), "--name", task),
+                *("--space", "search_spaces/quick.yaml", "--storage-path", str(options.storage)),
+            ]
+            status = subprocess.run(command, check=False).returncode
+            if status not in (0, 3):  # 3: the full model did not learn, which is a result
+                sys.exit(status)
+        rows = read_journal_rows(options.storage / task / "journal.jsonl")
+        path = machine.RESULTS / f"{task}.csv"
+        path.write_text(write_results(rows), encoding="utf-8")
+        answers += [answer_object(answer) for answer in answer_rows(rows)]
+    note = (
+        "MiniLM, space quick: 2 rates, ASHA, 2 measuring seeds, 4 epochs; qualities are fractions"
+    )
+    print(machine.write("glue_curves", answers, note))
+
+
+if __name__ == "__main__":
+    main()
