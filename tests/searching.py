@@ -59,7 +59,7 @@ class Bench:
             start_new_session=True,
         )
 
-    def run(self, *arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """The same, to its end."""
         process = self.start(*arguments)
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.searching import Bench, make_bench, of_kind, wait_for
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 SETTINGS = (
     *("--set", "epochs=5", "--set", "depths=[0, 2]", "--set", "asha=null"),
@@ -38,7 +38,7 @@ def running(bench: Bench, name: str) -> bool:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=400)
     return process.returncode, err
 
 
@@ -72,7 +72,7 @@ def check_whole(bench: Bench, name: str) -> None:
 def test_killed_in_mid_epoch_then_interrupted_while_measuring(tmp_path: Path) -> None:
     bench = make_bench(tmp_path, train=320)
     driver = bench.start(*bench.search("killed", *SETTINGS))
-    wait_for(lambda: len(ended(bench, "killed")) >= 2 and running(bench, "killed"), 120)
+    wait_for(lambda: len(ended(bench, "killed")) >= 2 and running(bench, "killed"), 300)
     driver.kill()
     driver.communicate()
     kept = ended(bench, "killed")
@@ -81,7 +81,7 @@ def test_killed_in_mid_epoch_then_interrupted_while_measuring(tmp_path: Path) ->
     # What MLflow had not got yet is replayed from the journal by the next driver.
 
     driver = bench.start("resume", "killed")
-    wait_for(lambda: measuring(bench, "killed"), 200)
+    wait_for(lambda: measuring(bench, "killed"), 300)
     before = history(bench)
     driver.send_signal(signal.SIGINT)
     status, said = finish(driver)
@@ -90,7 +90,7 @@ def test_killed_in_mid_epoch_then_interrupted_while_measuring(tmp_path: Path) ->
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
     measured = {key: r for key, r in ended(bench, "killed").items() if key.startswith("measure")}
 
-    done = bench.run("resume", "killed", timeout=200)
+    done = bench.run("resume", "killed", timeout=400)
     assert done.returncode in (0, 3), done.stderr
     check_whole(bench, "killed")
     # Finished trials are as they were: one attempt, the same step counters in the same run.
@@ -109,7 +109,7 @@ def test_interrupted_and_terminated_while_exploring_then_a_worker_is_killed(
 ) -> None:
     bench = make_bench(tmp_path, train=320)
     driver = bench.start(*bench.search("ended", *SETTINGS))
-    wait_for(lambda: running(bench, "ended"), 120)
+    wait_for(lambda: running(bench, "ended"), 300)
     # The whole group, as a terminal does it.
     os.killpg(driver.pid, signal.SIGINT)
     status, said = finish(driver)
@@ -119,7 +119,7 @@ def test_interrupted_and_terminated_while_exploring_then_a_worker_is_killed(
 
     driver = bench.start("resume", "ended")
     before = len(of_kind(bench.records("ended"), "report"))
-    wait_for(lambda: len(of_kind(bench.records("ended"), "report")) > before + 1, 120)
+    wait_for(lambda: len(of_kind(bench.records("ended"), "report")) > before + 1, 300)
     driver.send_signal(signal.SIGTERM)
     status, said = finish(driver)
     assert status == 130, said
@@ -128,7 +128,7 @@ def test_interrupted_and_terminated_while_exploring_then_a_worker_is_killed(
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
 
     driver = bench.start("resume", "ended")
-    wait_for(lambda: running(bench, "ended") and worker_of(driver) is not None, 120)
+    wait_for(lambda: running(bench, "ended") and worker_of(driver) is not None, 300)
     worker = worker_of(driver)
     assert worker is not None
     os.kill(worker, signal.SIGKILL)
@@ -164,12 +164,12 @@ def ancestors(pid: int, parents: dict[int, int]) -> set[int]:
 
 def test_time_is_up_and_resume_carries_out_the_rest(tmp_path: Path) -> None:
     bench = make_bench(tmp_path, train=320)
-    cut = bench.run(*bench.search("short", *SETTINGS, "--max-time", "8s"), timeout=200)
+    cut = bench.run(*bench.search("short", *SETTINGS, "--max-time", "8s"), timeout=400)
     assert cut.returncode in (0, 3), cut.stderr
     assert "time was up" in cut.stderr and "elsa-tune resume short" in cut.stderr
     end = of_kind(bench.records("short"), "search_ended")[-1]
     assert end["status"] == "time_up"
     assert len(ended(bench, "short")) < TRIALS
-    done = bench.run("resume", "short", "--max-time", "1h", timeout=250)
+    done = bench.run("resume", "short", "--max-time", "1h", timeout=400)
     assert done.returncode in (0, 3), done.stderr
     assert len(ended(bench, "short")) == TRIALS

@@ -12,7 +12,7 @@ from ray.cluster_utils import Cluster
 from tests.searching import make_bench, of_kind
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     # Ray leaves the pipes of its processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -33,7 +33,7 @@ def test_a_search_on_two_nodes_uses_both(tmp_path: Path) -> None:
             *bench.search("two", "--address", cluster.address, "--cpus-per-trial", "1"),
             *("--set", "depths=[0, 1, 2]", "--set", "learning_rate=0.003"),
             *("--set", "epochs=4", "--seeds", "3"),
-            timeout=240,
+            timeout=500,
         )
     finally:
         cluster.shutdown()

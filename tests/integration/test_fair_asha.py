@@ -29,7 +29,7 @@ from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
 
 pytestmark = [
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     # Ray leaves the pipes of its processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -16,7 +16,7 @@ from elsa_tune.errors import UsageError
 from elsa_tune.tracking import results
 from tests.searching import Bench, make_bench, of_kind
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
@@ -32,7 +32,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture(scope="module")
 def finished(bench: Bench) -> subprocess.CompletedProcess[str]:
-    return bench.run(*bench.search("first", *SETTINGS), timeout=280)
+    return bench.run(*bench.search("first", *SETTINGS), timeout=500)
 
 
 def test_it_ends_well_and_says_where_everything_is(
@@ -208,7 +208,7 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(tmp_path: Path) -
         *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
         *("--space", "demo", "--train-size", "160", "--set", "epochs=1", "--set", "depths=[0, 5]"),
         *("--set", "learning_rate=5e-5", "--set", "max_length=24"),
-        timeout=250,
+        timeout=500,
     )
     assert done.returncode == 3, done.stderr
     assert "The full model did not learn" in done.stdout
