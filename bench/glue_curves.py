@@ -26,7 +26,7 @@ from elsa_tune.tracking.results import read_journal_rows
 SHORT = ("--set", "learning_rate=5e-5", "--set", "epochs=3")
 PLANS: dict[str, tuple[int, tuple[str, ...]]] = {
     "sst2": (1000, ()),
-    "rte": (300, SHORT),
+    "rte": (200, ("--set", "learning_rate=5e-5", "--set", "epochs=2")),
     "cola": (500, SHORT),
     "mrpc": (300, SHORT),
 }

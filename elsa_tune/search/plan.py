@@ -17,7 +17,7 @@ from elsa_tune.specs.trial import Phase, Selection, TrialSpec, TrialStatus, tria
 
 # What one trial leaves on disk: journal lines, its MLflow rows, Ray's folder, predictions.
 # Measured: see bench/results/footprint.json.
-DISK_PER_TRIAL_MB = 0.2
+DISK_PER_TRIAL_MB = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
