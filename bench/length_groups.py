@@ -50,7 +50,7 @@ def main() -> None:
         for number in range(STEPS + 2):
             batch = next(batches)
             for cost in COSTS:
-                loop.GROUP_COST = loop.DENSE_GROUP_COST = cost
+                loop.GROUP_COST = cost
                 started = time.perf_counter()
                 run._step(batch)
                 if number >= 2:

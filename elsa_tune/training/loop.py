@@ -35,11 +35,9 @@ from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
 
 IndexArray = NDArray[np.int64]
 
-# What one more length group costs on a CPU, in tokens of forward and backward; with trained
-# embeddings each group also adds a gradient of the whole embedding matrix. Measured:
-# bench/results/length_groups.json.
-GROUP_COST = 16
-DENSE_GROUP_COST = 64
+# What one more length group costs on a CPU, in tokens of forward and backward: the value with the
+# fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
+GROUP_COST = 64
 
 
 def train(
@@ -257,9 +255,7 @@ class _Run:
             size = self.micro_batch
             return [batch[start : start + size] for start in range(0, len(batch), size)]
         lengths = self.data.train.lengths[batch].tolist()
-        cost = DENSE_GROUP_COST if self.trial.depth.is_full_model else GROUP_COST
-        groups = length_groups(lengths, self.micro_batch, cost)
-        return [batch[group] for group in groups]
+        return [batch[group] for group in length_groups(lengths, self.micro_batch, GROUP_COST)]
 
     def _halve(self, size: int, what: str) -> int:
         if size == 1:
