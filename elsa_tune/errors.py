@@ -22,7 +22,6 @@ This module knows nothing of the rest of the package.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -44,6 +43,8 @@ class UnknownNameError(UsageError):
     @classmethod
     def among(cls, what: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
         """Build the sentence "unknown WHAT 'NAME'; did you mean ...?" from the known names."""
+        import difflib  # only for whoever mistypes: the help answers without it
+
         names = sorted(known)
         close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         nearest = f"did you mean '{close[0]}'? " if close else ""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.answer_rows import Query, find_rows, read_tasks, read_train_sizes
 from elsa_tune.errors import NoAnswerError, UsageError
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
+    from elsa_tune.cli.answer_rows import Query
     from elsa_tune.specs.result import ResultRow
 
 
@@ -174,6 +174,8 @@ def _query(
     is_csv = table is not None and table.suffix != ".jsonl"
     if scale is Scale.PERCENT and not is_csv:
         raise UsageError("--scale percent is for a results table given with --from")
+    from elsa_tune.cli.answer_rows import Query, read_tasks, read_train_sizes
+
     return Query(
         model=model,
         tasks=read_tasks(tasks or ()),
@@ -187,6 +189,8 @@ def _query(
 
 
 def _rows(query: Query, format_: Format) -> list[ResultRow]:
+    from elsa_tune.cli.answer_rows import find_rows
+
     try:
         return find_rows(query)
     except NoAnswerError:

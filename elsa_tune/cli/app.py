@@ -11,7 +11,7 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli import answer, models, search, searches, spaces, tasks, trial
+from elsa_tune.cli import answer, models, search, searches, spaces, tasks, trial, ui
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ app.command("trial")(trial.trial)
 app.command("models")(models.models)
 app.command("tasks")(tasks.tasks)
 app.command("spaces")(spaces.spaces)
-app.command("ui")(searches.ui)
+app.command("ui")(ui.ui)
 
 
 def _print_version(wanted: bool) -> None:

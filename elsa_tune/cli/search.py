@@ -23,7 +23,8 @@ from elsa_tune.errors import (
 
 if TYPE_CHECKING:
     from elsa_tune.cli.inputs import Inputs
-    from elsa_tune.search.launch import Finished, Request
+    from elsa_tune.search.session import Finished
+    from elsa_tune.search.specification import Request
 
 
 def search(
@@ -88,7 +89,8 @@ def search(
         model, task, space=space, overrides=overrides, data_dir=data_dir, metric=metric
     )
 
-    from elsa_tune.search.launch import Request, start
+    from elsa_tune.search.launch import start
+    from elsa_tune.search.specification import Request
 
     request = Request(
         name=name or _default_name(inputs),

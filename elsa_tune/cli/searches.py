@@ -1,4 +1,4 @@
-"""The commands about what is recorded: `searches` lists and deletes, `ui` opens MLflow on it.
+"""The command `searches`: lists what is recorded, and deletes it.
 
 It must not read journals or speak MLflow itself; `tracking` does.
 """
@@ -6,21 +6,13 @@ It must not read journals or speak MLflow itself; `tracking` does.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from elsa_tune.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.searches import SearchSummary
@@ -36,7 +28,6 @@ TrackingOption = Annotated[
         help="The MLflow store [default: $MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db].",
     ),
 ]
-_STARTUP_S = 120.0
 
 
 class OutputFormat(StrEnum):
@@ -77,34 +68,6 @@ def searches(
         _print_table(found)
     else:
         print(f"no search is recorded in {storage}; `elsa-tune search` starts one", file=sys.stderr)
-
-
-def ui(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    tracking_uri: TrackingOption = None,
-) -> None:
-    """Open the MLflow user interface on the recorded searches; Ctrl-C ends it."""
-    from elsa_tune.tracking.mlflow_store import MlflowStore
-    from elsa_tune.tracking.paths import StorePaths, shown_uri
-
-    places = StorePaths(Path.cwd())
-    uri = places.tracking_uri(tracking_uri)
-    if uri.startswith("http"):
-        print(f"the record is on a server; open {shown_uri(uri)}", file=sys.stderr)
-        return
-    _check_port(host, port)
-    artifacts = places.artifact_root_for(uri)
-    store = MlflowStore(uri, artifacts)
-    store.check()
-    store.initialise()
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", uri, "--host", host, "--port", str(port)]
-    if artifacts is not None:
-        command += ["--default-artifact-root", artifacts.as_uri()]
-    status = _serve(command, f"http://{host}:{port}")
-    if status != 0:
-        raise RunError(f"the MLflow server ended with status {status}; its last words stand above")
 
 
 def _as_json(summary: SearchSummary) -> dict[str, Any]:
@@ -166,61 +129,3 @@ def _when(seconds: float) -> str | None:
     return (
         datetime.fromtimestamp(seconds).astimezone().isoformat("T", "seconds") if seconds else None
     )
-
-
-def _check_port(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
-            ) from error
-
-
-def _serve(command: list[str], address: str) -> int:
-    """Run the server until it or the user ends it; its exit status, 0 when the user did."""
-    signals = 0
-    # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
-    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
-    # A group of its own: the server's workers end with it, and Ctrl-C reaches them once, through
-    # us. What it prints goes to stderr: nothing on stdout was asked for.
-    server = subprocess.Popen(
-        command, stdout=sys.stderr.fileno(), start_new_session=True, env=environment
-    )
-
-    def pass_on(_number: int, _frame: object) -> None:
-        nonlocal signals
-        signals += 1
-        if server.poll() is None:
-            # To the second Ctrl-C nobody wants a graceful end.
-            os.killpg(server.pid, signal.SIGTERM if signals == 1 else signal.SIGKILL)
-
-    before = {
-        number: signal.signal(number, pass_on)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        print(f"MLflow is starting on {address}", file=sys.stderr)
-        if _answers(address, server):
-            print(f"MLflow is ready on {address}; Ctrl-C ends it", file=sys.stderr)
-        status = server.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return 0 if signals else status
-
-
-def _answers(address: str, server: subprocess.Popen[bytes]) -> bool:
-    deadline = time.monotonic() + _STARTUP_S
-    # No proxy stands between this machine and itself.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with opener.open(f"{address}/health", timeout=2):
-                return True
-        except OSError:
-            time.sleep(0.2)
-    return False

@@ -1,7 +1,7 @@
 """Starting and resuming a search: everything is checked first, then Ray is brought up and the plan
 carried out.
 
-The way of a search is read here top-down: `start` or `resume`, then `_session`, then
+The way of a search is read here top-down: `start` or `resume`, then `session.run_session`, then
 `run.SearchRun`.
 """
 
@@ -9,41 +9,39 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import platform
 import subprocess
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
-
-from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.answer_json import answer_object
-from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import DataError, ElsaTuneError, ModelError, SpaceError, StorageError
+from elsa_tune.errors import DataError, ModelError, StorageError
 from elsa_tune.search.plan import Estimate, estimate
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.result import ResultRow
-from elsa_tune.specs.search import Resources, SearchSpec
-from elsa_tune.specs.space import Space
+from elsa_tune.search.specification import (
+    Request,
+    load_specification,
+    save_specification,
+    settled,
+    specify,
+    taken,
+)
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
-from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
+from elsa_tune.tracking.records import SearchStatus
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.tokens import TaskData
 
-ANSWER = "answer"
-# How long the end of a search waits for MLflow to take what it has not taken yet.
-FLUSH_SECONDS = 30.0
+if TYPE_CHECKING:
+    # Speaks Ray, which takes seconds to import: only once everything is checked.
+    from elsa_tune.search.session import Finished
+
 _PACKAGES = ("elsa-tune", "torch", "transformers", "datasets", "ray", "optuna", "mlflow")
 
 # Labelled training and (matched) evaluation rows of GLUE, by hub configuration (Wang et al. 2018,
@@ -63,53 +61,9 @@ PUBLISHED_SIZES = {
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A search as it was asked for, each part checked by itself.
-
-    trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
-    max_time: seconds. cpus_per_trial and gpus_per_trial: None lets the machine decide.
-    """
-
-    name: str
-    model: ModelSpec
-    layers: int
-    task: TaskSpec
-    recipe: Recipe
-    space: Space
-    space_name: str
-    storage: Path
-    tracking_uri: str
-    trials: int | None = None
-    seeds: int | None = None
-    max_time: float | None = None
-    address: str | None = None
-    cpus_per_trial: float | None = None
-    gpus_per_trial: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A session's end: how, with which answer, and where everything lies. unsent: records MLflow
-    lacks.
-    """
-
-    spec: SearchSpec
-    paths: SearchPaths
-    status: SearchStatus
-    message: str
-    answers: tuple[Answer, ...]
-    unsent: int = 0
-
-    @property
-    def tracking_uri(self) -> str:
-        """The store of this session."""
-        return self.spec.tracking_uri
-
-
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
     """What the search would cost at most; nothing is touched."""
-    spec = _spec(request, Resources(cpus=1, gpus=0))
+    spec = specify(request)
     _check_evaluations(spec.recipe, train_examples)
     return estimate(
         dataclasses.replace(
@@ -146,10 +100,10 @@ def start(request: Request, say: Say) -> Finished:
     """
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
-        raise _taken(paths)
+        raise taken(paths)
     from elsa_tune.training.encoder import pinned
 
-    draft = _spec(request, Resources(cpus=1, gpus=0))
+    draft = specify(request)
     paths.check_writable()
     try:
         store = _open_store(draft.tracking_uri)
@@ -169,15 +123,16 @@ def start(request: Request, say: Say) -> Finished:
         _remove_if_empty(paths.folder)
         raise
     from elsa_tune.search.cluster import ray_session
+    from elsa_tune.search.session import run_session
 
     try:
         with ray_session(request.address) as capacity:
             spec = dataclasses.replace(
                 draft, resources=capacity.resources(request.cpus_per_trial, request.gpus_per_trial)
             )
-            spec = dataclasses.replace(spec, recipe=_settled(spec))
+            spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
-            return _session(spec, paths, data, store, say)
+            return run_session(spec, paths, data, store, say)
     finally:
         _remove_if_empty(paths.folder)
 
@@ -204,13 +159,15 @@ def resume(
         )
     state = SearchState.replay(records, alive=False)
     if state.status is SearchStatus.COMPLETED:
+        from elsa_tune.search.session import FLUSH_SECONDS, Finished, answers_of
+
         return Finished(
             spec=spec,
             paths=paths,
             status=SearchStatus.COMPLETED,
             message="it is complete: nothing is left to do",
-            answers=tuple(_answers(state, say)),
-            unsent=_send_the_rest(spec, paths),
+            answers=tuple(answers_of(state, say)),
+            unsent=_send_the_rest(spec, paths, FLUSH_SECONDS),
         )
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)
@@ -222,174 +179,18 @@ def resume(
     data, fingerprints = _inputs(spec)
     _check_unchanged(spec, fingerprints)
     from elsa_tune.search.cluster import ray_session
+    from elsa_tune.search.session import run_session
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        return _session(spec, paths, data, store, say)
+        return run_session(spec, paths, data, store, say)
 
 
-def _send_the_rest(spec: SearchSpec, paths: SearchPaths) -> int:
+def _send_the_rest(spec: SearchSpec, paths: SearchPaths, seconds: float) -> int:
     """Hand MLflow what a finished search could not; returns how many records it still lacks."""
     with Journal(paths.journal):
         forwarder = Forwarder(paths.journal, _store(spec.tracking_uri), paths.forwarded)
-        return forwarder.start().close(FLUSH_SECONDS) if forwarder.lag else 0
-
-
-def _session(
-    spec: SearchSpec, paths: SearchPaths, data: TaskData, store: MlflowStore, say: Say
-) -> Finished:
-    """One driver's time with a search, from taking its lock to the last record."""
-    from elsa_tune.search.board import Board
-    from elsa_tune.search.record import SearchRecord
-    from elsa_tune.search.run import SearchRun
-    from elsa_tune.search.stopping import Interruption
-
-    with Journal(paths.journal) as journal:
-        earlier = read_journal(paths.journal)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
-        attempt = SearchState.replay(earlier).attempt + 1
-        interruption = Interruption()
-        status, message = SearchStatus.FAILED, ""
-        with interruption.caught(say):
-            try:
-                record.write(_started(spec, attempt))
-                board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
-                with board:
-                    outcome = SearchRun(spec, data, record, board, interruption).run()
-                status, message = outcome.status, outcome.message
-            except KeyboardInterrupt:
-                status = SearchStatus.INTERRUPTED
-            except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
-                raise
-            finally:
-                interruption.closing = True
-                answers = _answers(record.state(), say)
-                found = [answer_object(answer) for answer in answers]
-                record.write(Decision(what=ANSWER, value=found))
-                record.write(SearchEnded(status=status, message=message))
-                unsent = forwarder.close(FLUSH_SECONDS)
-    return Finished(
-        spec=spec,
-        paths=paths,
-        status=status,
-        message=message,
-        answers=tuple(answers),
-        unsent=unsent,
-    )
-
-
-# ---- the specification ----
-
-
-def _spec(request: Request, resources: Resources) -> SearchSpec:
-    space = request.space
-    depths = space.depths_for(request.layers)
-    rates = space.rates
-    if rates.values is not None and len(rates.values) == 1:
-        # One rate leaves nothing to explore.
-        explored: tuple[FreezeDepth, ...] = ()
-        tries = 0
-    else:
-        explored = (FULL_MODEL,) if space.follows_full_model else depths
-        if space.follows_full_model and FULL_MODEL not in depths:
-            raise SpaceError(
-                "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
-            )
-        tries = _tries(request, len(explored))
-        if rates.values is not None:
-            tries = min(tries, len(rates.values))
-    return SearchSpec(
-        name=request.name,
-        search_id=uuid.uuid4().hex,
-        model=request.model,
-        layers=request.layers,
-        task=request.task,
-        recipe=request.recipe,
-        space=request.space_name,
-        depths=depths,
-        explored=explored,
-        rates=rates,
-        tries=tries,
-        sampler=space.sampler,
-        asha=space.asha_setting,
-        seeds=_at_least_one("--seeds", request.seeds, space.seeds),
-        seed=space.seed,
-        resources=resources,
-        tracking_uri=request.tracking_uri,
-        address=request.address,
-        max_time=request.max_time,
-    )
-
-
-def _tries(request: Request, depths: int) -> int:
-    """Exploring trials per depth: every depth gets as many as any other."""
-    if request.trials is None:
-        return request.space.tries
-    trials = _at_least_one("--trials", request.trials, 1)
-    if trials < depths:
-        raise SpaceError(
-            f"--trials is {trials}, but {depths} depths are explored with equally many tries each; "
-            f"give at least {depths}, or fewer depths by --set depths=[0,...]"
-        )
-    return trials // depths
-
-
-def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
-    if given is None:
-        return otherwise
-    if given < 1:
-        raise SpaceError(f"{name} is {given}; it must be 1 or more")
-    return given
-
-
-def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
-    """Write it aside, then give it its name: a search never has half a specification, nor
-    another's.
-
-    Raises StorageError when a search of this name began meanwhile.
-    """
-    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
-    try:
-        os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
-    except FileExistsError:
-        raise _taken(paths) from None
-    finally:
-        aside.unlink()
-
-
-def _taken(paths: SearchPaths) -> StorageError:
-    return StorageError(
-        f"a search named '{paths.name}' exists in {paths.storage}; go on with it by "
-        f"`elsa-tune resume {paths.name}`, or choose another --name"
-    )
-
-
-def load_specification(paths: SearchPaths) -> SearchSpec:
-    """Read it back; StorageError when it is missing or damaged."""
-    try:
-        return TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
-    except (OSError, ValidationError, ElsaTuneError) as error:
-        raise StorageError(
-            f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
-            f"{error}"
-        ) from error
-
-
-def _settled(spec: SearchSpec) -> Recipe:
-    """The recipe with its precision decided, once, on a machine like those that will train."""
-    from elsa_tune.training.loop import resolve_precision
-
-    if spec.resources.gpus == 0:
-        precision = resolve_precision(spec.recipe.precision, "cpu")
-    else:
-        import ray
-
-        probe = ray.remote(num_gpus=spec.resources.gpus)(resolve_precision)
-        precision = ray.get(probe.remote(spec.recipe.precision, "cuda"))
-    return dataclasses.replace(spec.recipe, precision=Precision(precision))
+        return forwarder.start().close(seconds) if forwarder.lag else 0
 
 
 # ---- what a search stands on ----
@@ -453,61 +254,6 @@ def _versions() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         versions["git_commit"] = "unknown"
     return {f"version.{name}": version for name, version in versions.items()}
-
-
-def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
-    asha = f"grace {spec.asha.grace}, factor {spec.asha.reduction_factor:g}" if spec.asha else "off"
-    return SearchStarted(
-        name=spec.name,
-        search_id=spec.search_id,
-        attempt=attempt,
-        model=spec.model.name,
-        task=spec.task.name,
-        params={
-            "space": spec.space,
-            "layers": str(spec.layers),
-            "depths": " ".join(depth.label for depth in spec.depths),
-            "exploring_trials": str(spec.exploring_trials),
-            "measuring_trials": str(spec.measuring_trials),
-            "sampler": spec.sampler.value,
-            "asha": asha,
-            "seed": str(spec.seed),
-            "train_examples": str(spec.train_examples),
-            "evaluation_examples": str(spec.evaluation_examples),
-            "chance": f"{spec.chance:.6g}",
-            "comparison": spec.comparison,
-        },
-        tags={
-            **spec.versions,
-            **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
-            "cpus_per_trial": f"{spec.resources.cpus:g}",
-            "gpus_per_trial": f"{spec.resources.gpus:g}",
-        },
-    )
-
-
-# ---- the answer ----
-
-
-def _answers(state: SearchState, say: Say) -> list[Answer]:
-    """The answer so far; results that cannot be answered are said, never a reason to lose the
-    record.
-    """
-    from elsa_tune.tracking.results import rows_of
-
-    try:
-        return answer_rows(rows_of(state))
-    except ElsaTuneError as error:
-        say(str(error))
-        return []
-
-
-def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
-    try:
-        answers = answer_rows(rows())
-    except ElsaTuneError:
-        return None
-    return answers[0].sentence if answers else None
 
 
 def _remove_if_empty(folder: Path) -> None:

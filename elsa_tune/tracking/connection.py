@@ -67,7 +67,7 @@ class Connection:
             self.client().search_experiments(max_results=1)
         except StorageError:
             raise
-        except Exception as error:
+        except Exception as error:  # SQLAlchemy, alembic, requests and MLflow have no common base
             raise TrackingError(
                 f"cannot open the MLflow store {shown_uri(self.uri)}: {first_line(error)}"
             ) from error
@@ -169,7 +169,7 @@ def _within(timeout_s: float, call: Callable[[], object]) -> str | None:
     def attempt() -> None:
         try:
             call()
-        except Exception as error:
+        except Exception as error:  # whatever it was, the caller judges it by its text
             answers.put(first_line(error))
         else:
             answers.put(None)

@@ -124,7 +124,7 @@ class Forwarder:
                     self._refill()
                 else:
                     self._skip(batch[:1], error)
-            except Exception as error:
+            except Exception as error:  # whatever fails is tried again, for as long as it takes
                 self._note(error)
                 # Halved, so that a flaky server lets something through.
                 size = max(1, size // 2)

@@ -237,7 +237,9 @@ def _from_client(
                 (dict(run.data.params), tags),
                 metrics,
             )
-    except Exception as error:
+    except (
+        Exception
+    ) as error:  # the client's, the server's and the network's, without a common base
         raise TrackingError(
             f"the MLflow store {shown_uri(tracking_uri)} cannot be read: {first_line(error)}"
         ) from error

@@ -111,7 +111,7 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
     store.check()
     try:
         return store.delete_search(search_id)
-    except Exception as error:
+    except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
             f"the runs of search '{paths.name}' could not be deleted ({error}); its folder was kept"
         ) from error

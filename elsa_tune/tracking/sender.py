@@ -115,7 +115,7 @@ class Sender:
                 self._store.initialise()
                 self._ready = True
             search = self._send_all(trials, batch)
-        except Exception as error:
+        except Exception as error:  # sorted by what the forwarder should do next; else passed on
             if isinstance(error, MissingRunError) or _code(error) == _GONE:
                 raise StoreGoneError(first_line(error)) from error
             if _is_refusal(error):
@@ -203,7 +203,7 @@ class Sender:
             if not file.is_file():
                 raise RefusedError(f"{file} is not there any more")
             self._store.add_artifact(search, trial, file)
-        except Exception as error:
+        except Exception as error:  # an artifact that cannot be had must not hold up the rest
             if tries < _ARTIFACT_TRIES and not _is_refusal(error):
                 raise
             self.lost_artifacts += 1

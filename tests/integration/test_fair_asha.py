@@ -11,19 +11,16 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.search.board import Board
 from elsa_tune.search.cluster import ray_session
-from elsa_tune.search.record import SearchRecord
-from elsa_tune.search.run import SearchRun
-from elsa_tune.search.stopping import Interruption
+from elsa_tune.search.record import known_trial
+from elsa_tune.search.session import run_session
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Asha, RateRange, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, Recipe, TrialSpec, TrialStatus
-from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import SearchStarted
+from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.tokens import TaskData
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
@@ -66,20 +63,13 @@ def pretend(trial: TrialSpec, data: TaskData, *, device: str) -> Iterator[EpochR
         )
 
 
-def run(spec: SearchSpec, folder: Path) -> SearchRecord:
-    """What `launch` does around a search, with a made-up trial in it."""
+def run(spec: SearchSpec, folder: Path) -> SearchState:
+    """A whole session with a made-up trial in it."""
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
     store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
-    with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        record = SearchRecord(spec, paths, journal, forwarder, [], print)
-        started = SearchStarted(name=spec.name, search_id="1", attempt=1, model="m", task="t")
-        record.write(started)
-        with Board(spec, record.known_trials, lambda: None) as board:
-            SearchRun(spec, make_data(), record, board, Interruption(), pretend).run()
-        forwarder.close(60)
-    return record
+    run_session(spec, paths, make_data(), store, print, pretend)
+    return SearchState.replay(read_journal(paths.journal))
 
 
 def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_path: Path) -> None:
@@ -95,8 +85,8 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
     )
     with ray_session(None) as capacity:
         spec = dataclasses.replace(spec, resources=capacity.resources(1, 0))
-        record = run(spec, tmp_path)
-    known = record.known_trials()
+        state = run(spec, tmp_path)
+    known = [known_trial(spec, trial) for trial in state.trials.values()]
     exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
     for depth in depths:
         at_depth = [one for one in exploring if one.trial.depth == depth]
@@ -110,7 +100,7 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
 
     diverged = [one for one in known if one.status is TrialStatus.DIVERGED]
     assert [one.trial.key for one in diverged] == ["explore-N6-lr1e-05-s0"]
-    message = record.state().trials["explore-N6-lr1e-05-s0"].message
+    message = state.trials["explore-N6-lr1e-05-s0"].message
     assert "the training loss became nan" in message
     measured = [one for one in known if one.trial.phase is Phase.MEASURE]
     assert {(one.trial.depth, one.trial.learning_rate) for one in measured} == {

@@ -1,0 +1,150 @@
+"""One driver's time with a search: its lock and journal, MLflow's thread, the answer at the end.
+
+It must not know how a search came to be: `launch` starts and resumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.errors import ElsaTuneError
+from elsa_tune.search.board import Board
+from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.run import SearchRun
+from elsa_tune.search.stopping import Interruption
+from elsa_tune.search.trainable import Train
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
+from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.state import SearchState
+from elsa_tune.training.loop import train as train_trial
+from elsa_tune.training.tokens import TaskData
+
+ANSWER = "answer"
+# How long the end of a search waits for MLflow to take what it has not taken yet.
+FLUSH_SECONDS = 30.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A session's end: how, with which answer, and where everything lies. unsent: records MLflow
+    lacks.
+    """
+
+    spec: SearchSpec
+    paths: SearchPaths
+    status: SearchStatus
+    message: str
+    answers: tuple[Answer, ...]
+    unsent: int = 0
+
+    @property
+    def tracking_uri(self) -> str:
+        """The store of this session."""
+        return self.spec.tracking_uri
+
+
+def run_session(
+    spec: SearchSpec,
+    paths: SearchPaths,
+    data: TaskData,
+    store: MlflowStore,
+    say: Say,
+    train: Train = train_trial,
+) -> Finished:
+    """One driver's time with a search, from taking its lock to the last record."""
+    with Journal(paths.journal) as journal:
+        earlier = read_journal(paths.journal)
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
+        attempt = SearchState.replay(earlier).attempt + 1
+        interruption = Interruption()
+        status, message = SearchStatus.FAILED, ""
+        with interruption.caught(say):
+            try:
+                record.write(_started(spec, attempt))
+                board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
+                with board:
+                    outcome = SearchRun(spec, data, record, board, interruption, train).run()
+                status, message = outcome.status, outcome.message
+            except KeyboardInterrupt:
+                status = SearchStatus.INTERRUPTED
+            except BaseException as error:
+                message = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                interruption.closing = True
+                answers = answers_of(record.state(), say)
+                found = [answer_object(answer) for answer in answers]
+                record.write(Decision(what=ANSWER, value=found))
+                record.write(SearchEnded(status=status, message=message))
+                unsent = forwarder.close(FLUSH_SECONDS)
+    return Finished(
+        spec=spec,
+        paths=paths,
+        status=status,
+        message=message,
+        answers=tuple(answers),
+        unsent=unsent,
+    )
+
+
+def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
+    asha = f"grace {spec.asha.grace}, factor {spec.asha.reduction_factor:g}" if spec.asha else "off"
+    return SearchStarted(
+        name=spec.name,
+        search_id=spec.search_id,
+        attempt=attempt,
+        model=spec.model.name,
+        task=spec.task.name,
+        params={
+            "space": spec.space,
+            "layers": str(spec.layers),
+            "depths": " ".join(depth.label for depth in spec.depths),
+            "exploring_trials": str(spec.exploring_trials),
+            "measuring_trials": str(spec.measuring_trials),
+            "sampler": spec.sampler.value,
+            "asha": asha,
+            "seed": str(spec.seed),
+            "train_examples": str(spec.train_examples),
+            "evaluation_examples": str(spec.evaluation_examples),
+            "chance": f"{spec.chance:.6g}",
+            "comparison": spec.comparison,
+        },
+        tags={
+            **spec.versions,
+            **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
+            "cpus_per_trial": f"{spec.resources.cpus:g}",
+            "gpus_per_trial": f"{spec.resources.gpus:g}",
+        },
+    )
+
+
+def answers_of(state: SearchState, say: Say) -> list[Answer]:
+    """The answer so far; results that cannot be answered are said, never a reason to lose the
+    record.
+    """
+    try:
+        return answer_rows(rows_of(state))
+    except ElsaTuneError as error:
+        say(str(error))
+        return []
+
+
+def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
+    try:
+        answers = answer_rows(rows())
+    except ElsaTuneError:
+        return None
+    return answers[0].sentence if answers else None

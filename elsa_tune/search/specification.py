@@ -1,0 +1,162 @@
+"""The specification of a search: made from what was asked, saved, and read back by `resume`.
+
+It must not know data, weights or a store: what those say is put into it by `launch`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.space import Space
+from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.tracking.paths import SearchPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A search as it was asked for, each part checked by itself.
+
+    trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
+    max_time: seconds. cpus_per_trial and gpus_per_trial: None lets the machine decide.
+    """
+
+    name: str
+    model: ModelSpec
+    layers: int
+    task: TaskSpec
+    recipe: Recipe
+    space: Space
+    space_name: str
+    storage: Path
+    tracking_uri: str
+    trials: int | None = None
+    seeds: int | None = None
+    max_time: float | None = None
+    address: str | None = None
+    cpus_per_trial: float | None = None
+    gpus_per_trial: float | None = None
+
+
+def specify(request: Request) -> SearchSpec:
+    """The whole plan; SpaceError where its parts contradict each other.
+
+    Resources are a placeholder until the machine or cluster is known.
+    """
+    space = request.space
+    depths = space.depths_for(request.layers)
+    rates = space.rates
+    if rates.values is not None and len(rates.values) == 1:
+        # One rate leaves nothing to explore.
+        explored: tuple[FreezeDepth, ...] = ()
+        tries = 0
+    else:
+        explored = (FULL_MODEL,) if space.follows_full_model else depths
+        if space.follows_full_model and FULL_MODEL not in depths:
+            raise SpaceError(
+                "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
+            )
+        tries = _tries(request, len(explored))
+        if rates.values is not None:
+            tries = min(tries, len(rates.values))
+    return SearchSpec(
+        name=request.name,
+        search_id=uuid.uuid4().hex,
+        model=request.model,
+        layers=request.layers,
+        task=request.task,
+        recipe=request.recipe,
+        space=request.space_name,
+        depths=depths,
+        explored=explored,
+        rates=rates,
+        tries=tries,
+        sampler=space.sampler,
+        asha=space.asha_setting,
+        seeds=_at_least_one("--seeds", request.seeds, space.seeds),
+        seed=space.seed,
+        resources=Resources(cpus=1, gpus=0),
+        tracking_uri=request.tracking_uri,
+        address=request.address,
+        max_time=request.max_time,
+    )
+
+
+def _tries(request: Request, depths: int) -> int:
+    """Exploring trials per depth: every depth gets as many as any other."""
+    if request.trials is None:
+        return request.space.tries
+    trials = _at_least_one("--trials", request.trials, 1)
+    if trials < depths:
+        raise SpaceError(
+            f"--trials is {trials}, but {depths} depths are explored with equally many tries each; "
+            f"give at least {depths}, or fewer depths by --set depths=[0,...]"
+        )
+    return trials // depths
+
+
+def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
+    if given is None:
+        return otherwise
+    if given < 1:
+        raise SpaceError(f"{name} is {given}; it must be 1 or more")
+    return given
+
+
+def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
+    """Write it aside, then give it its name: a search never has half a specification, nor
+    another's.
+
+    Raises StorageError when a search of this name began meanwhile.
+    """
+    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
+    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
+    try:
+        os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
+    except FileExistsError:
+        raise taken(paths) from None
+    finally:
+        aside.unlink()
+
+
+def taken(paths: SearchPaths) -> StorageError:
+    """The error for a name that a search has already."""
+    return StorageError(
+        f"a search named '{paths.name}' exists in {paths.storage}; go on with it by "
+        f"`elsa-tune resume {paths.name}`, or choose another --name"
+    )
+
+
+def load_specification(paths: SearchPaths) -> SearchSpec:
+    """Read it back; StorageError when it is missing or damaged."""
+    try:
+        return TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
+    except (OSError, ValidationError, ElsaTuneError) as error:
+        raise StorageError(
+            f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
+            f"{error}"
+        ) from error
+
+
+def settled(spec: SearchSpec) -> Recipe:
+    """The recipe with its precision decided, once, on a machine like those that will train."""
+    from elsa_tune.training.loop import resolve_precision
+
+    if spec.resources.gpus == 0:
+        precision = resolve_precision(spec.recipe.precision, "cpu")
+    else:
+        import ray
+
+        probe = ray.remote(num_gpus=spec.resources.gpus)(resolve_precision)
+        precision = ray.get(probe.remote(spec.recipe.precision, "cuda"))
+    return dataclasses.replace(spec.recipe, precision=Precision(precision))
