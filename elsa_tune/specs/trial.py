@@ -62,6 +62,14 @@ class Precision(enum.StrEnum):
     BF16 = "bf16"
 
 
+class PrefixCache(enum.StrEnum):
+    """How hidden states behind the frozen layers are kept, to be read instead of computed."""
+
+    FP32 = "fp32"  # exactly: results differ from computing them by rounding only
+    BF16 = "bf16"  # half the disk; results differ a little
+    OFF = "off"
+
+
 def canonical_rate(learning_rate: float) -> float:
     """A learning rate with five significant digits, so that equal rates compare equal.
 
@@ -92,6 +100,8 @@ class Recipe:
     max_grad_norm: gradients are clipped to this global norm; > 0.
     evaluations_per_epoch: 1, or 2 for every half epoch, ...
     frozen_dropout: dropout stays on inside the frozen prefix, as Transformers' Trainer has it.
+    prefix_cache: hidden states behind the frozen layers are kept on disk, where frozen_dropout is
+    off and reading them is faster than computing them.
     eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
     """
 
@@ -106,6 +116,7 @@ class Recipe:
     evaluations_per_epoch: int = 1
     frozen_dropout: bool = True
     precision: Precision = Precision.AUTO
+    prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
     eval_batch_size: int = 64
 
@@ -144,6 +155,9 @@ class Recipe:
         """The fields that must agree before results are pooled, by name, JSON-ready."""
         values = dataclasses.asdict(self)
         values.pop("eval_batch_size")
+        if self.prefix_cache is not PrefixCache.BF16:
+            # Kept in fp32 or not at all: the same results.
+            values.pop("prefix_cache")
         return values
 
 

@@ -43,6 +43,7 @@ from elsa_tune.training.model_files import model_folder, pinned, weights_fingerp
 from elsa_tune.training.parts import ModelParts, divide, final_linear
 
 __all__ = [
+    "checkpoint_files",
     "facts",
     "load_classifier",
     "load_tokenizer",
@@ -231,6 +232,11 @@ class _Pretrained:
 
 
 _last: _Pretrained | None = None
+
+
+def checkpoint_files() -> tuple[tuple[str, int, int], ...]:
+    """Path, size in bytes and time of change of each file of the last checkpoint loaded."""
+    return () if _last is None else _last.files
 
 
 def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:

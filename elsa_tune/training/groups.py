@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 
 def length_groups(
-    lengths: Sequence[int], largest: int, cost_of_a_group: int
+    lengths: Sequence[int] | NDArray[np.int64], largest: int, cost_of_a_group: int, power: int = 1
 ) -> list[NDArray[np.int64]]:
     """Positions [0, B) in groups whose padded size is least in all, shortest examples first.
 
     largest: examples in a group at most, >= 1. cost_of_a_group: what one more group costs beside
-    its tokens (its own small steps, another pass over the gradients), in tokens. Exact, by dynamic
-    programming over the batch in order of length: O(B x largest). Ties keep the batch's order.
+    its tokens (its own small steps, another pass over the gradients), in tokens. power: what a row
+    costs grows with that power of its length (2 for attention; costs are then in tokens squared).
+    Exact, by dynamic programming over the batch in order of length: O(B x largest). Ties keep the
+    batch's order.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     tallest = [int(lengths[position]) for position in order]
@@ -28,7 +30,8 @@ def length_groups(
     for end in range(1, len(tallest) + 1):
         starts = range(max(0, end - largest), end)
         costs = [
-            best[start] + (end - start) * tallest[end - 1] + cost_of_a_group for start in starts
+            best[start] + (end - start) * tallest[end - 1] ** power + cost_of_a_group
+            for start in starts
         ]
         cheapest = int(np.argmin(costs))
         best.append(costs[cheapest])

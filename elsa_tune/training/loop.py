@@ -12,7 +12,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,35 +20,38 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel, get_linear_schedule_with_warmup
+from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
 from elsa_tune.training.data import prepare
 from elsa_tune.training.encoder import load_classifier
-from elsa_tune.training.groups import length_groups
 from elsa_tune.training.memory import PeakMemory, release
 from elsa_tune.training.metrics import check_quality, score
-from elsa_tune.training.parts import freeze, prefix_modules
-from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.parts import freeze
+from elsa_tune.training.runner import Runner, Setting, runner_for
+from elsa_tune.training.tokens import TaskData
 
 IndexArray = NDArray[np.int64]
 
-# What one more length group costs on a CPU, in tokens of forward and backward: the value with the
-# fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
-GROUP_COST = 64
+EVALUATION = "evaluation"
 
 
 def train(
-    trial: TrialSpec, data: TaskData | None = None, *, device: str | None = None
+    trial: TrialSpec,
+    data: TaskData | None = None,
+    *,
+    device: str | None = None,
+    depths: Sequence[int] = (),
 ) -> Iterator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation; the last one has `is_last`.
 
     data: the tokenised task; read (and cached) here when it is not given. device: `cpu` or `cuda`,
-    by default a GPU where there is one. The numbers depend on the trial alone, not on what ran
-    before in the
-    process: weights, head, order of examples and dropout all follow `trial.seed`.
+    by default a GPU where there is one. depths: N of other trials of the same search, whose frozen
+    prefixes are kept in the same pass over the model as this trial's. The numbers depend on the
+    trial alone, not on what ran before in the process: weights, head, order of examples and dropout
+    all follow `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
@@ -56,7 +59,7 @@ def train(
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
     with _reproducible(trial.seed, where):
-        run = _Run(trial, data, where)
+        run = _Run(trial, data, where, depths)
         try:
             yield from run.evaluations()
         finally:
@@ -137,7 +140,9 @@ class _Evaluation:
 class _Run:
     """A trial under way: the model, its optimiser, and how far it has come."""
 
-    def __init__(self, trial: TrialSpec, data: TaskData, device: torch.device) -> None:
+    def __init__(
+        self, trial: TrialSpec, data: TaskData, device: torch.device, depths: Sequence[int]
+    ) -> None:
         recipe = trial.recipe
         self.trial, self.data, self.device = trial, data, device
         self.memory = PeakMemory(device)
@@ -145,30 +150,49 @@ class _Run:
         self.is_regression = trial.task.kind is TaskKind.REGRESSION
         self.outputs = int(data.train.labels.max()) + 1 if not self.is_regression else 1
         self.outputs = max(self.outputs, trial.task.outputs)
-        self.model: PreTrainedModel = load_classifier(
-            trial.model, self.outputs, trial.seed, regression=self.is_regression
-        )
-        self.model.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-        freeze(self.model, trial.depth)
-        self.trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.frozen_prefix = prefix_modules(self.model, trial.depth)
-        self.optimizer = _adamw(self.model, trial)
+        self.runner, self.trained, self.trainable_parameters = self._prepare(depths)
+        self.optimizer = _adamw(self.trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
         self.schedule = get_linear_schedule_with_warmup(
             self.optimizer, math.ceil(recipe.warmup_ratio * self.points[-1]), self.points[-1]
         )
+        self.labels = {
+            name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
+        }
         # Its own generator: the order of examples is the same at every depth and whatever dropout
         # draws.
         self.order = torch.Generator().manual_seed(trial.seed)
         self.micro_batch = recipe.batch_size
         self.eval_batch = recipe.eval_batch_size
-        self.notes: list[str] = list(data.notes)
+        self.notes: list[str] = [*data.notes, *self.runner.notes]
         self.train_seconds = 0.0
+
+    def _prepare(self, depths: Sequence[int]) -> tuple[Runner, list[Tensor], int]:
+        """The runner, the parameters it trains, and how many numbers train in the whole model."""
+        trial = self.trial
+        model = load_classifier(
+            trial.model, self.outputs, trial.seed, regression=self.is_regression
+        )
+        model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
+        freeze(model, trial.depth)
+        # Counted here: of the word table the runner keeps only the rows that the data use.
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        setting = Setting(
+            depth=trial.depth,
+            recipe=trial.recipe,
+            precision=self.precision.value,
+            device=self.device,
+            name=f"{trial.model.name} on {trial.task.name}",
+            depths=depths,
+        )
+        runner = runner_for(model, self.data, setting)
+        return runner, [p for p in runner.model.parameters() if p.requires_grad], count
 
     def close(self) -> None:
         """Drop everything that holds memory."""
         self.optimizer.zero_grad(set_to_none=True)
-        del self.model, self.optimizer, self.schedule, self.trained, self.frozen_prefix
+        self.runner.close()
+        del self.runner, self.optimizer, self.schedule, self.trained
         release()
 
     def evaluations(self) -> Iterator[EpochResult]:
@@ -177,7 +201,7 @@ class _Run:
         step, seen = 0, 0
         for number, point in enumerate(self.points, start=1):
             started = time.perf_counter()
-            self._training_mode()
+            self.runner.train(True)
             loss_sum = torch.zeros((), device=self.device)
             examples = 0
             while step < point:
@@ -208,12 +232,6 @@ class _Run:
             for start in range(0, len(order), size):
                 yield order[start : start + size]
 
-    def _training_mode(self) -> None:
-        self.model.train()
-        if not self.trial.recipe.frozen_dropout:
-            for module in self.frozen_prefix:
-                module.eval()
-
     def _step(self, batch: IndexArray) -> Tensor:
         """One optimiser step on a whole batch; returns the sum of its losses (a scalar on the
         device).
@@ -232,9 +250,9 @@ class _Run:
         while True:
             try:
                 total = torch.zeros((), device=self.device)
-                for part in self._parts(batch):
-                    logits, labels = self._forward(self.data.train, part)
-                    loss = self._loss(logits, labels)
+                for part in self.runner.parts("train", batch, self.micro_batch):
+                    logits, rows = self.runner.logits("train", part)
+                    loss = self._loss(logits, self._labels("train", rows))
                     # A sum over the part by the size of the whole: parts add up to the batch's
                     # mean.
                     (loss / len(batch)).backward()
@@ -247,15 +265,6 @@ class _Run:
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)
             release()
-
-    def _parts(self, batch: IndexArray) -> list[IndexArray]:
-        """The batch in micro-batches of at most `micro_batch` examples."""
-        if self.device.type == "cuda":
-            # A GPU is bound by launches at this size: padding costs it less than another pass.
-            size = self.micro_batch
-            return [batch[start : start + size] for start in range(0, len(batch), size)]
-        lengths = self.data.train.lengths[batch].tolist()
-        return [batch[group] for group in length_groups(lengths, self.micro_batch, GROUP_COST)]
 
     def _halve(self, size: int, what: str) -> int:
         if size == 1:
@@ -271,16 +280,9 @@ class _Run:
         )
         return half
 
-    def _forward(self, rows: TokenRows, indices: IndexArray) -> tuple[Tensor, Tensor]:
-        """Logits [B, C] in fp32 and labels [B]."""
-        batch = pad_batch(rows, indices, self.data)
-        inputs = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}
-        labels = inputs.pop("labels")
-        with torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.precision is Precision.BF16
-        ):
-            logits = self.model(**inputs).logits
-        return logits.float(), labels
+    def _labels(self, split: str, rows: IndexArray) -> Tensor:
+        """Labels [B] of these rows, on the device."""
+        return self.labels[split][torch.from_numpy(rows).to(self.device, non_blocking=True)]
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Sum of the examples' losses."""
@@ -290,7 +292,7 @@ class _Run:
 
     def _result(self, number: int, step: int, seen: int, train_loss: float) -> EpochResult:
         data, task = self.data, self.trial.task
-        main = self._evaluate(data.evaluation)
+        main = self._evaluate(EVALUATION)
         # Before any metric: a NaN logit still has an argmax, and would score like an honest answer.
         if not math.isfinite(main.loss):
             raise DivergedError(
@@ -304,7 +306,7 @@ class _Run:
         }
         for name, rows in data.companions.items():
             values[name] = score(
-                task.metric, self._evaluate(rows).predictions, rows.labels, self.outputs
+                task.metric, self._evaluate(name).predictions, rows.labels, self.outputs
             )
         last = number == len(self.points)
         return EpochResult(
@@ -320,7 +322,7 @@ class _Run:
             train_seconds=self.train_seconds,
             examples_per_second=seen / self.train_seconds,
             peak_memory_mb=self.memory.mib(),
-            trainable_parameters=sum(p.numel() for p in self.trained),
+            trainable_parameters=self.trainable_parameters,
             micro_batch_size=self.micro_batch,
             precision=self.precision.value,
             chance=data.chance,
@@ -329,40 +331,43 @@ class _Run:
         )
 
     @torch.inference_mode()
-    def _evaluate(self, rows: TokenRows) -> _Evaluation:
+    def _evaluate(self, split: str) -> _Evaluation:
         """Predict every row; batches go by length, so that little is padding."""
-        self.model.eval()
+        self.runner.train(False)
+        rows = self.data.splits()[split]
         by_length = np.argsort(rows.lengths, kind="stable")
         logits = torch.empty((len(rows), self.outputs), device=self.device)
-        loss_sum = torch.zeros((), device=self.device)
         start = 0
         while start < len(rows):
             part = by_length[start : start + self.eval_batch]
-            try:
-                out, labels = self._forward(rows, part)
-            except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                out = None
+            out = self._tried(split, part)
             if out is None:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
                 release()
                 continue
-            logits[torch.from_numpy(part).to(self.device)] = out
-            loss_sum += self._loss(out, labels)
+            logits[torch.from_numpy(out[1]).to(self.device)] = out[0]
             start += len(part)
+        loss = float(self._loss(logits, self.labels[split])) / len(rows)
         predictions = logits.squeeze(-1) if self.is_regression else logits.argmax(-1)
-        return _Evaluation(predictions.cpu().numpy(), float(loss_sum) / len(rows))
+        return _Evaluation(predictions.cpu().numpy(), loss)
+
+    def _tried(self, split: str, part: IndexArray) -> tuple[Tensor, IndexArray] | None:
+        """The rows' logits, None where memory ran out."""
+        try:
+            return self.runner.logits(split, part)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+        return None
 
 
-def _adamw(model: PreTrainedModel, trial: TrialSpec) -> torch.optim.AdamW:
+def _adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
     """AdamW with bias correction over the trained parameters; matrices decay, biases and norms do
     not.
 
     Without bias correction few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al.
     2020).
     """
-    trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {
             "params": [p for p in trained if p.ndim >= 2],

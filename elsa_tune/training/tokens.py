@@ -67,7 +67,7 @@ class TaskData:
     def save(self, path: Path) -> None:
         """Write one .npz, aside and then renamed: needs numpy alone to read. Raises OSError."""
         arrays: dict[str, NDArray[Any]] = {}
-        for name, rows in self._splits().items():
+        for name, rows in self.splits().items():
             arrays[f"{name}/input_ids"] = rows.input_ids
             arrays[f"{name}/offsets"] = rows.offsets
             arrays[f"{name}/labels"] = rows.labels
@@ -120,7 +120,8 @@ class TaskData:
         except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError) as error:
             raise ValueError(f"{path} is no saved task data: {error}") from error
 
-    def _splits(self) -> dict[str, TokenRows]:
+    def splits(self) -> dict[str, TokenRows]:
+        """Every split by name: `train`, `evaluation`, and the companions."""
         return {"train": self.train, "evaluation": self.evaluation, **self.companions}
 
 

@@ -1,0 +1,87 @@
+"""One encoder layer on packed tokens, by the model's own modules.
+
+It must not know where hidden states come from or what reads them. Shapes: P tokens of a packed
+batch, B rows, H hidden size. An architecture is known here by the modules its layers have; whether
+what comes out is right is for a test of equality to say (`packed_model.py`), never for a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from elsa_tune.training.attention import attend
+from elsa_tune.training.packed import PackedBatch
+
+# (layer, hidden states [P, H], batch, whether only each row's first token is wanted) -> [P or B, H]
+Block = Callable[[Any, Tensor, PackedBatch, bool], Tensor]
+
+
+def block_for(layer: nn.Module) -> Block | None:
+    """How to run such a layer on packed tokens; None where that is not known."""
+    if _has(layer, *_BERT):
+        return _bert
+    if _has(layer, *_DISTILBERT):
+        return _distilbert
+    return None
+
+
+_BERT = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.self.dropout",
+    "attention.output",
+    "intermediate",
+    "output",
+)
+_DISTILBERT = (
+    "attention.q_lin",
+    "attention.k_lin",
+    "attention.v_lin",
+    "attention.out_lin",
+    "attention.dropout",
+    "sa_layer_norm",
+    "ffn",
+    "output_layer_norm",
+)
+
+
+def _has(layer: nn.Module, *names: str) -> bool:
+    modules = dict(layer.named_modules())
+    return all(name in modules for name in names)
+
+
+def _bert(layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool) -> Tensor:
+    """BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA."""
+    attention = layer.attention.self
+    asking = hidden[batch.starts] if firsts else hidden
+    context = attend(
+        attention.query(asking),
+        attention.key(hidden),
+        attention.value(hidden),
+        batch,
+        attention.num_attention_heads,
+        attention.dropout.p if attention.training else 0.0,
+        attention.scaling,
+    )
+    attended = layer.attention.output(context, asking)
+    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]
+
+
+def _distilbert(layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool) -> Tensor:
+    attention = layer.attention
+    asking = hidden[batch.starts] if firsts else hidden
+    context = attend(
+        attention.q_lin(asking),
+        attention.k_lin(hidden),
+        attention.v_lin(hidden),
+        batch,
+        attention.n_heads,
+        attention.dropout.p if attention.training else 0.0,
+        attention.scaling,
+    )
+    attended = layer.sa_layer_norm(attention.out_lin(context) + asking)
+    return layer.output_layer_norm(layer.ffn(attended) + attended)  # type: ignore[no-any-return]

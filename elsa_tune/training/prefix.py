@@ -1,0 +1,291 @@
+"""The frozen prefix, computed once: which hidden states are kept, under which key, and whether
+reading them pays.
+
+It must not know how the rest of a model trains. One pass over the model fills every depth asked
+for; a layer's output goes to disk as it is computed, so memory stays flat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from elsa_tune.training.packed import IndexArray, pack
+from elsa_tune.training.packed_model import PackedModel, Tokens
+from elsa_tune.training.parts import divide
+from elsa_tune.training.prefix_store import (
+    EntryWriter,
+    NoRoomError,
+    PrefixStore,
+    Reading,
+    Shape,
+)
+from elsa_tune.training.tokens import TaskData, TokenRows
+
+# Changes whenever the same inputs would give other rows or other files.
+_FORMAT = 1
+# Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
+_CHUNK_TOKENS = 4096
+# What the rates are measured with.
+_PROBE_TOKENS = 512
+
+# What a configuration says of the head or of its own file, not of the function of the layers.
+_NOT_THE_PREFIX = {
+    "_name_or_path",
+    "architectures",
+    "classifier_dropout",
+    "dtype",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "problem_type",
+    "transformers_version",
+}
+
+
+def prefix_digests(model: PreTrainedModel) -> tuple[str, ...]:
+    """A digest for each N in 0..L of all that decides the hidden states behind layer N: the
+    configuration, the embedding side with every table that layers share, and layers 0..N-1.
+    """
+    config = {
+        name: value for name, value in model.config.to_dict().items() if name not in _NOT_THE_PREFIX
+    }
+    state = model.state_dict()
+    parts = divide(model)
+    running = hashlib.blake2b(json.dumps(config, sort_keys=True, default=str).encode())
+    digests = []
+    for names in (parts.embedding, *parts.layers):
+        for name in names:
+            running.update(name.encode())
+            tensor = state[name].detach().to("cpu").contiguous()
+            running.update(tensor.view(torch.uint8).numpy().data)
+        digests.append(running.copy().hexdigest()[:32])
+    return tuple(digests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Seconds a token, of reading kept hidden states and of computing them."""
+
+    read: float
+    recompute: float
+
+
+class Prefix:
+    """The hidden states of one model's frozen layers on one task's data, on this node.
+
+    digests: of the model, as `prefix_digests` gives them. precision: of the computation, as
+    recorded with the trial. dtype: of what is kept, `fp32` or `bf16`.
+    """
+
+    def __init__(
+        self,
+        digests: Sequence[str],
+        data: TaskData,
+        hidden_size: int,
+        *,
+        precision: str,
+        dtype: str,
+        name: str,
+        store: PrefixStore,
+    ) -> None:
+        self._digests, self._data, self._store = digests, data, store
+        self._how = f"{precision}-{dtype}"
+        self._name = name
+        self.splits = data.splits()
+        self.shape = Shape(
+            tokens={split: len(rows.input_ids) for split, rows in self.splits.items()},
+            hidden_size=hidden_size,
+            dtype=dtype,
+        )
+
+    def key(self, frozen_layers: int) -> str:
+        """Names the entry of a depth by its content."""
+        parts = (
+            str(_FORMAT),
+            self._digests[frozen_layers],
+            self._data.fingerprint,
+            # The fingerprint is of the task as it was read; these are the tokens themselves.
+            *(_rows_digest(rows) for rows in self.splits.values()),
+            str(frozen_layers),
+            self._how,
+            "packed",
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def open(self, frozen_layers: int) -> Reading | None:
+        """What is kept of a depth; None where nothing (sound) is."""
+        return self._store.open(self.key(frozen_layers), self.shape)
+
+    def read_or_build(
+        self, frozen_layers: int, others: Iterable[int], model: PackedModel
+    ) -> Reading:
+        """The hidden states behind a depth's frozen layers, built by whoever needs them first.
+
+        others: depths that later trials will want, filled in the same pass where there is room.
+        Raises NoRoomError where budget or disk has none, OSError where the disk cannot be written.
+        """
+        kept = self.open(frozen_layers)
+        if kept is not None:
+            return kept
+        # One builder a model and task, whatever the depth: it will fill the others' too.
+        with self._store.building(self.key(0)):
+            kept = self.open(frozen_layers)
+            if kept is not None:
+                return kept
+            self._store.sweep()
+            missing = [n for n in sorted({*others, frozen_layers}) if not self._is_kept(n)]
+            try:
+                self._store.make_room(self.shape.bytes * len(missing))
+            except NoRoomError:
+                missing = [frozen_layers]
+                self._store.make_room(self.shape.bytes)
+            self._fill(missing, model)
+            kept = self.open(frozen_layers)
+        if kept is None:
+            raise OSError(f"what was written to {self._store.folder} cannot be read back")
+        return kept
+
+    def _is_kept(self, frozen_layers: int) -> bool:
+        reading = self.open(frozen_layers)
+        if reading is not None:
+            reading.close()
+        return reading is not None
+
+    def _fill(self, depths: Sequence[int], model: PackedModel) -> None:
+        writers: dict[int, EntryWriter] = {}
+        try:
+            for n in depths:
+                what = f"{self._name}, {n} frozen layers, {self.shape.dtype}"
+                writers[n] = self._store.writer(self.key(n), what, self.shape)
+            for split, rows in self.splits.items():
+                for n, hidden in self._rows_behind(model, rows, max(depths)):
+                    if n in writers:
+                        writers[n].append(split, hidden)
+            for writer in writers.values():
+                writer.finish()
+        finally:
+            for writer in writers.values():
+                writer.abandon()
+
+    def _rows_behind(
+        self, model: PackedModel, rows: TokenRows, deepest: int
+    ) -> Iterator[tuple[int, Tensor]]:
+        """(N, hidden states of the next consecutive tokens) for each N, chunk after chunk."""
+        device = next(model.head.parameters()).device
+        for chunk in chunks(rows, _CHUNK_TOKENS):
+            batch = pack(rows, chunk, device)
+            base = int(rows.offsets[chunk[0]])
+            for n, hidden in enumerate(self._prefix(model, rows, batch)):
+                in_order = torch.empty_like(hidden)
+                in_order[batch.source - base] = hidden
+                yield n, in_order
+                if n == deepest:
+                    break
+
+    def _prefix(self, model: PackedModel, rows: TokenRows, batch: Any) -> Iterator[Tensor]:
+        device = batch.source.device
+        was_training = model.training
+        model.eval()
+        try:
+            with (
+                torch.inference_mode(),
+                torch.autocast(
+                    device.type, dtype=torch.bfloat16, enabled=self._how.startswith("bf16")
+                ),
+            ):
+                yield from model.prefix(tokens_of(rows, batch), batch)
+        finally:
+            model.train(was_training)
+
+    def rates(self, frozen_layers: int, model: PackedModel) -> Rates:
+        """Measured here and now: reading from this store's disk against computing on this device.
+
+        Raises OSError where the disk cannot be written.
+        """
+        rows = self.splits["train"]
+        chunk = next(chunks(rows, _PROBE_TOKENS))
+        device = next(model.head.parameters()).device
+        batch = pack(rows, chunk, device)
+        seconds = []
+        for _ in range(3):
+            _synchronise(device)
+            started = time.perf_counter()
+            for n, _hidden in enumerate(self._prefix(model, rows, batch)):
+                if n == frozen_layers:
+                    break
+            _synchronise(device)
+            seconds.append(time.perf_counter() - started)
+        recompute = min(seconds[1:]) / len(batch.source)
+        return Rates(read=self._read_rate(device), recompute=recompute)
+
+    def _read_rate(self, device: torch.device) -> float:
+        """Seconds a token of gathering rows from a file of this store, page cache warm."""
+        shape = Shape(
+            tokens={"train": _PROBE_TOKENS * 8},
+            hidden_size=self.shape.hidden_size,
+            dtype=self.shape.dtype,
+        )
+        key = f"probe-{time.time_ns()}"
+        writer = self._store.writer(key, "probe", shape)
+        try:
+            writer.append("train", torch.zeros(_PROBE_TOKENS * 8, shape.hidden_size))
+            writer.finish()
+        finally:
+            writer.abandon()
+        reading = self._store.open(key, shape)
+        if reading is None:
+            raise OSError(f"what was written to {self._store.folder} cannot be read back")
+        wanted = torch.arange(_PROBE_TOKENS) * 7 % (_PROBE_TOKENS * 8)
+        seconds = []
+        with contextlib.closing(reading):
+            for _ in range(3):
+                started = time.perf_counter()
+                reading.hidden["train"][wanted].to(device, torch.float32)
+                _synchronise(device)
+                seconds.append(time.perf_counter() - started)
+        self._store.evict(key)
+        return min(seconds[1:]) / _PROBE_TOKENS
+
+
+def tokens_of(rows: TokenRows, batch: Any) -> Tokens:
+    """What the embeddings read of a packed batch of a split."""
+    source = batch.source.cpu().numpy()
+    device = batch.source.device
+    types = None
+    if rows.token_type_ids is not None:
+        types = torch.from_numpy(rows.token_type_ids[source].astype(np.int64)).to(device)
+    ids = torch.from_numpy(rows.input_ids[source].astype(np.int64)).to(device)
+    return Tokens(ids=ids, positions=batch.position, types=types)
+
+
+def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:
+    """All rows in their order, in runs of about so many tokens (a row is never divided)."""
+    start = 0
+    while start < len(rows):
+        limit = rows.offsets[start] + tokens
+        stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
+        yield np.arange(start, stop)
+        start = stop
+
+
+def _rows_digest(rows: TokenRows) -> str:
+    digest = hashlib.blake2b()
+    for array in (rows.input_ids, rows.offsets, rows.token_type_ids):
+        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
