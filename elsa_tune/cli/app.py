@@ -11,7 +11,7 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli import answer, models, search, searches, spaces, tasks, trial, ui
+from elsa_tune.cli import answer, cache, models, search, searches, spaces, tasks, trial, ui
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command("models")(models.models)
 app.command("tasks")(tasks.tasks)
 app.command("spaces")(spaces.spaces)
 app.command("ui")(ui.ui)
+app.add_typer(cache.app, name="cache")
 
 
 def _print_version(wanted: bool) -> None:

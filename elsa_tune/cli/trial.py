@@ -17,6 +17,8 @@ SEARCH_ONLY = frozenset(
     }
 )
 
+_PREFIX = {"none": "none", "cached": "read from the cache", "recomputed": "recomputed"}
+
 
 def trial(
     model: Annotated[str, typer.Option(help="Short name, local folder or hub id.")],
@@ -98,6 +100,7 @@ def trial(
     print(
         f"{spec.key}: {inputs.task.metric.value} {100 * quality:.1f} "
         f"(a constant answer scores {100 * result.chance:.1f}); "
-        f"{result.trainable_parameters:,} parameters trained, {result.precision}",
+        f"{result.trainable_parameters:,} parameters trained, {result.precision}, "
+        f"{result.batches} batches, frozen layers {_PREFIX[result.prefix]}",
         file=sys.stderr,
     )

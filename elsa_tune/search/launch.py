@@ -213,7 +213,9 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     """
     from elsa_tune.training.data import prepare
     from elsa_tune.training.encoder import weights_fingerprint
+    from elsa_tune.training.prefix_store import budget_bytes
 
+    budget_bytes()  # a mistyped setting is said here, not by every trial
     data = prepare(spec.model, spec.task, spec.recipe)
     return data, {"weights": weights_fingerprint(spec.model), "data": data.fingerprint}
 

@@ -113,6 +113,8 @@ class Recorder(Callback):
                     NODE: result[NODE],
                     "precision": result["precision"],
                     "micro_batch_size": str(result["micro_batch_size"]),
+                    "batches": result["batches"],
+                    "prefix": result["prefix"],
                 },
             )
         )

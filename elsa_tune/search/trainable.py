@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,7 +33,9 @@ POINT = "point"
 class Train(Protocol):
     """The signature of `training.loop.train`."""
 
-    def __call__(self, trial: TrialSpec, data: TaskData, *, device: str) -> Iterator[EpochResult]:
+    def __call__(
+        self, trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
+    ) -> Iterator[EpochResult]:
         """Yield one result an evaluation."""
 
 
@@ -99,7 +101,9 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
     trial = trial_of(work.spec, config)
     node = ray.get_runtime_context().get_node_id()[:8]
     device = "cuda" if work.spec.resources.gpus > 0 else "cpu"
-    for result in work.train(trial, work.data, device=device):
+    # Depths whose frozen layers' output some trial will want: one pass keeps them all.
+    depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers > 0]
+    for result in work.train(trial, work.data, device=device, depths=depths):
         if result.predictions is not None:
             dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
             values = np.asarray(result.predictions, dtype=dtype)

@@ -28,7 +28,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.shipped import search_space_folder
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import Precision, Recipe, Selection, canonical_rate
+from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, Selection, canonical_rate
 
 Rate = Annotated[float, Field(gt=0, le=1)]
 FROM_FULL_MODEL = "from_full_model"
@@ -121,6 +121,7 @@ class Space(_Strict):
     evaluations_per_epoch: int = Field(1, ge=1)
     frozen_dropout: bool = True
     precision: Precision = Precision.AUTO
+    prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
     metric: Metric | None = None
     revision: str | None = None
@@ -205,6 +206,7 @@ class Space(_Strict):
             max_grad_norm=self.max_grad_norm,
             evaluations_per_epoch=self.evaluations_per_epoch,
             frozen_dropout=self.frozen_dropout,
+            prefix_cache=self.prefix_cache,
             precision=self.precision,
             selection=self.selection,
         )

@@ -67,7 +67,7 @@ class PrefixCache(enum.StrEnum):
 
     FP32 = "fp32"  # exactly: results differ from computing them by rounding only
     BF16 = "bf16"  # half the disk; results differ a little
-    OFF = "off"
+    NONE = "none"
 
 
 def canonical_rate(learning_rate: float) -> float:
@@ -197,7 +197,9 @@ class EpochResult:
     metrics: every metric of the task by its own name. Losses are means per example. train_seconds:
     time spent training since the trial began, evaluation left out. peak_memory_mb: of the device on
     a GPU, else of the process, in MiB.
-    micro_batch_size: examples per forward pass (below the batch when memory ran out). notes: what
+    micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
+    `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
+    `none` where no layer is frozen. notes: what
     the reader should be told, e.g. that micro-batches were halved. predictions: on the last
     evaluation class ids (int) or values (float), one per evaluation example, else None.
     """
@@ -218,6 +220,8 @@ class EpochResult:
     micro_batch_size: int
     precision: str
     chance: float
+    batches: str = "padded"
+    prefix: str = "none"
     notes: tuple[str, ...] = ()
     predictions: tuple[float, ...] | tuple[int, ...] | None = field(default=None, repr=False)
 

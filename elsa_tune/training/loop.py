@@ -326,6 +326,8 @@ class _Run:
             micro_batch_size=self.micro_batch,
             precision=self.precision.value,
             chance=data.chance,
+            batches=self.runner.how,
+            prefix=self.runner.prefix,
             notes=tuple(self.notes),
             predictions=tuple(main.predictions.tolist()) if last else None,
         )

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elsa_tune.errors import UsageError
 from elsa_tune.training.cache import cache_dir
 
 BUDGET_VARIABLE = "ELSA_TUNE_PREFIX_CACHE_GB"
@@ -46,7 +47,7 @@ class NoRoomError(Exception):
 def budget_bytes() -> int:
     """$ELSA_TUNE_PREFIX_CACHE_GB in bytes, 20 GB by default; 0 keeps nothing.
 
-    Raises ValueError for anything but a number of 0 or more.
+    Raises UsageError for anything but a number of 0 or more.
     """
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
@@ -54,7 +55,7 @@ def budget_bytes() -> int:
     except ValueError:
         gigabytes = -1.0
     if not 0 <= gigabytes < float("inf"):
-        raise ValueError(f"{BUDGET_VARIABLE} is '{text}'; it must be a number of GB, 0 or more")
+        raise UsageError(f"{BUDGET_VARIABLE} is '{text}'; it must be a number of GB, 0 or more")
     return int(gigabytes * 1e9)
 
 

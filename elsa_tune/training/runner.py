@@ -203,7 +203,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     doubt = _doubt(model, data, setting)
     if doubt is not None:
         notes = [f"padded batches: {doubt}"]
-        if deep and setting.recipe.prefix_cache is not PrefixCache.OFF:
+        if deep and setting.recipe.prefix_cache is not PrefixCache.NONE:
             notes.append("the frozen prefix is computed in every step: only packed models keep it")
         use_cheap_dropout(model)
         return Padded(model=model, notes=notes, prefix="recomputed" if deep else "none", **common)
@@ -340,7 +340,7 @@ def _give_prefix(
 ) -> None:
     """Let the runner read its frozen prefix, where that is allowed, possible and worth it."""
     recipe, n = setting.recipe, setting.depth.frozen_layers
-    if recipe.prefix_cache is PrefixCache.OFF:
+    if recipe.prefix_cache is PrefixCache.NONE:
         return
     if recipe.frozen_dropout:
         runner.notes.append("the frozen prefix is computed in every step: frozen_dropout is on")

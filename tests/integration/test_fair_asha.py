@@ -5,7 +5,7 @@ end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,9 @@ EVALUATIONS = 4
 DEEP = FreezeDepth(6, True)
 
 
-def pretend(trial: TrialSpec, data: TaskData, *, device: str) -> Iterator[EpochResult]:
+def pretend(
+    trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
+) -> Iterator[EpochResult]:
     """A trial whose quality is known: deeper is always worse, and so is a rate away from 3e-5."""
     if trial.depth == DEEP and trial.learning_rate == 1e-5:
         raise DivergedError(f"{trial.key}: the training loss became nan by step 1")

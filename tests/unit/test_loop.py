@@ -19,7 +19,7 @@ from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
-from elsa_tune.training import loop
+from elsa_tune.training import loop, runner
 from elsa_tune.training.encoder import load_classifier
 from elsa_tune.training.loop import evaluation_steps, resolve_precision, train
 from elsa_tune.training.parts import divide
@@ -65,7 +65,7 @@ def test_a_trial_learns_and_reports_every_epoch(model: ModelSpec) -> None:
 
 
 def test_regression_learns_by_its_own_loss(model: ModelSpec) -> None:
-    results = run(make_trial(model, epochs=6, task=REGRESSION), train=200, regression=True)
+    results = run(make_trial(model, epochs=10, task=REGRESSION), train=200, regression=True)
     assert results[-1].quality > 0.5
     assert results[-1].train_loss < results[0].train_loss
 
@@ -137,25 +137,29 @@ def test_a_stopped_trial_frees_its_model(model: ModelSpec) -> None:
     assert frame is not None
     held = frame.f_locals["run"]
     stopped.close()
-    assert not hasattr(held, "model") and not hasattr(held, "optimizer")
+    assert not hasattr(held, "runner") and not hasattr(held, "optimizer")
 
 
+@pytest.mark.parametrize("frozen_dropout", [True, False])
 @pytest.mark.parametrize("frozen", [0, "embeddings", 2, 4])
 def test_frozen_tensors_are_bit_identical_and_the_rest_moves(
-    model: ModelSpec, frozen: int | str, monkeypatch: pytest.MonkeyPatch
+    model: ModelSpec, frozen: int | str, frozen_dropout: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[Any] = []
+    held: list[dict[str, Any]] = []
 
     def keep(*args: Any, **kwargs: Any) -> Any:
-        held.append(load_classifier(*args, **kwargs))
-        return held[-1]
+        loaded = load_classifier(*args, **kwargs)
+        held.append(dict(loaded.named_parameters()))
+        return loaded
 
     monkeypatch.setattr(loop, "load_classifier", keep)
-    trial = make_trial(model, frozen)
+    # The whole word table stays: the parameters are then the loaded ones to the end.
+    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, used: None)
+    trial = make_trial(model, frozen, frozen_dropout=frozen_dropout)
     results = run(trial)
     fresh = load_classifier(model, 2, trial.seed)
     frozen_names = divide(fresh).frozen(FreezeDepth.of(frozen))
-    after = dict(held[0].named_parameters())
+    after = held[0]
     moved = {n for n, p in fresh.named_parameters() if not torch.equal(p, after[n])}
     every_name = set(after)
     assert moved.isdisjoint(frozen_names)
@@ -188,14 +192,14 @@ def without_dropout(model: ModelSpec, folder: Path) -> ModelSpec:
 
 def memory_for(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a forward pass of more than so many examples run out of memory, as a GPU does."""
-    forward = loop._Run._forward
+    logits = runner.Packed.logits
 
-    def limited(self: Any, rows: Any, indices: Any) -> Any:
+    def limited(self: Any, split: str, indices: Any) -> Any:
         if len(indices) > examples:
             raise torch.OutOfMemoryError("CUDA out of memory (made up)")
-        return forward(self, rows, indices)
+        return logits(self, split, indices)
 
-    monkeypatch.setattr(loop._Run, "_forward", limited)
+    monkeypatch.setattr(runner.Packed, "logits", limited)
 
 
 def test_little_memory_halves_micro_batches_and_keeps_the_effective_batch(
@@ -215,19 +219,6 @@ def test_little_memory_halves_micro_batches_and_keeps_the_effective_batch(
         assert b.eval_loss == pytest.approx(a.eval_loss, rel=1e-5)
 
 
-def test_length_groups_change_nothing_but_rounding(
-    model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calm = without_dropout(model, tmp_path / "calm")
-    grouped = run(make_trial(calm, epochs=17))  # 51 steps
-    monkeypatch.setattr(loop._Run, "_parts", lambda self, batch: [batch])
-    whole = run(make_trial(calm, epochs=17))
-    for a, b in zip(whole, grouped, strict=True):
-        assert b.train_loss == pytest.approx(a.train_loss, rel=1e-5)
-        assert b.eval_loss == pytest.approx(a.eval_loss, rel=1e-5)
-    assert whole[-1].predictions == grouped[-1].predictions
-
-
 def test_no_memory_for_one_example_is_said_plainly(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +233,7 @@ def test_another_runtime_error_is_not_taken_for_memory(
     def broken(*args: Any) -> Any:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(loop._Run, "_forward", broken)
+    monkeypatch.setattr(runner.Packed, "logits", broken)
     with pytest.raises(RuntimeError, match="mat1"):
         run(make_trial(model))
 

@@ -1,0 +1,161 @@
+"""Hidden states on disk: whole or not there, checked, shared by processes, within a budget."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from elsa_tune.errors import UsageError
+from elsa_tune.training.prefix_store import NoRoomError, PrefixStore, Shape, budget_bytes
+
+SHAPE = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
+
+
+def write(store: PrefixStore, key: str, shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(hash(key) % 1000)
+    writer = store.writer(key, f"made up {key}", shape)
+    rows = {}
+    for split, tokens in shape.tokens.items():
+        rows[split] = torch.randn(tokens, shape.hidden_size, generator=draw)
+        for block in rows[split].split(33):
+            writer.append(split, block)
+    writer.finish()
+    return rows
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PrefixStore:
+    return PrefixStore(tmp_path / "prefix", budget=10**9)
+
+
+def test_what_is_written_is_read(store: PrefixStore) -> None:
+    rows = write(store, "a")
+    reading = store.open("a", SHAPE)
+    assert reading is not None
+    for split, expected in rows.items():
+        assert torch.equal(reading.hidden[split], expected)
+    # Whatever a trial does to what it was given, the next one reads the file.
+    reading.hidden["train"].zero_()
+    again = store.open("a", SHAPE)
+    assert again is not None and torch.equal(again.hidden["train"], rows["train"])
+    assert store.open("b", SHAPE) is None
+
+
+def test_half_precision_takes_half_the_disk(store: PrefixStore) -> None:
+    shape = Shape(tokens=SHAPE.tokens, hidden_size=8, dtype="bf16")
+    rows = write(store, "a", shape)
+    reading = store.open("a", shape)
+    assert reading is not None and shape.bytes == SHAPE.bytes // 2
+    assert torch.equal(reading.hidden["train"], rows["train"].bfloat16())
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "facts", "no file", "no facts"])
+def test_a_damaged_entry_is_found_and_removed(store: PrefixStore, damage: str) -> None:
+    write(store, "a")
+    entry = store.folder / "a"
+    file, facts = entry / "train", entry / "facts.json"
+    if damage == "flip":
+        data = bytearray(file.read_bytes())
+        data[1234] ^= 1
+        file.write_bytes(data)
+    elif damage == "cut":
+        os.truncate(file, 100)
+    elif damage == "grow":
+        file.write_bytes(file.read_bytes() + b"1234")
+    elif damage == "facts":
+        facts.write_text("{")
+    elif damage == "no file":
+        file.unlink()
+    else:
+        facts.unlink()
+    # Another process finds it: what this one verified once it does not read through again.
+    other = PrefixStore(store.folder, store.budget)
+    assert other.open("a", SHAPE) is None
+    assert not entry.exists()
+    write(other, "a")
+    assert other.open("a", SHAPE) is not None
+
+
+def test_an_unfinished_entry_is_never_seen(store: PrefixStore) -> None:
+    writer = store.writer("a", "made up", SHAPE)
+    writer.append("train", torch.zeros(100, 8))
+    assert store.open("a", SHAPE) is None and store.entries() == []
+    store.sweep()
+    assert list(store.folder.glob(".*.part")), "it may still be written"
+    store.sweep(older_than=-1)
+    assert not list(store.folder.glob(".*.part"))
+
+
+def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: PrefixStore) -> None:
+    for number, key in enumerate("abc"):
+        write(store, key)
+        os.utime(store.folder / key / "in-use", (number, number))
+    size = store.entries()[0].bytes
+    held = store.open("a", SHAPE)  # now the most recently used, and in use
+    assert held is not None
+    store.budget = 3 * size
+    store.make_room(SHAPE.bytes)
+    assert sorted(entry.key for entry in store.entries()) == ["a", "c"]
+    store.budget = 2 * size
+    store.make_room(SHAPE.bytes)
+    assert [entry.key for entry in store.entries()] == ["a"]
+    store.budget = size
+    with pytest.raises(NoRoomError, match="are being read"):
+        store.make_room(SHAPE.bytes)
+    assert store.entries()[0].in_use and not store.evict("a")
+    held.close()
+    store.make_room(SHAPE.bytes)
+    assert store.entries() == []
+    with pytest.raises(NoRoomError, match="ELSA_TUNE_PREFIX_CACHE_GB allows"):
+        store.make_room(10 * size)
+
+
+def test_a_full_disk_is_no_room(store: PrefixStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrefixStore, "_free", lambda self: 10)
+    with pytest.raises(NoRoomError, match="0.0 GB free"):
+        store.make_room(SHAPE.bytes)
+
+
+BUILDER = """
+import sys, time
+from pathlib import Path
+import torch
+from elsa_tune.training.prefix_store import PrefixStore, Shape
+store = PrefixStore(Path(sys.argv[1]), budget=10**9)
+shape = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
+with store.building("all"):
+    if store.open("a", shape) is None:
+        writer = store.writer("a", "made up", shape)
+        for split, tokens in shape.tokens.items():
+            writer.append(split, torch.zeros(tokens, 8))
+            time.sleep(0.3)
+        writer.finish()
+        print("built")
+"""
+
+
+def test_two_processes_build_once(store: PrefixStore, root: Path) -> None:
+    command = [sys.executable, "-c", BUILDER, str(store.folder)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(2)
+    ]
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted(said) == ["", "built\n"]
+    assert store.open("a", SHAPE) is not None
+
+
+def test_the_budget_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELSA_TUNE_PREFIX_CACHE_GB", raising=False)
+    assert budget_bytes() == 20_000_000_000
+    monkeypatch.setenv("ELSA_TUNE_PREFIX_CACHE_GB", "0.5")
+    assert budget_bytes() == 500_000_000
+    for wrong in ("much", "-1", "nan", "inf"):
+        monkeypatch.setenv("ELSA_TUNE_PREFIX_CACHE_GB", wrong)
+        with pytest.raises(UsageError, match=f"is '{wrong}'; it must be a number of GB"):
+            budget_bytes()

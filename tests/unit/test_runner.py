@@ -1,0 +1,357 @@
+"""What runs fast computes the same: packed tokens, hidden states from a cache, the last layer for
+first tokens only and a compact word table, against the whole model on padded batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.trial import EpochResult, PrefixCache, TrialSpec
+from elsa_tune.training import runner
+from elsa_tune.training.loop import train
+from elsa_tune.training.packed_model import PackedModel
+from elsa_tune.training.tokens import TaskData, TokenRows
+from tests.unit.tiny_models import ARCHITECTURES, make_tiny
+from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
+
+# Those whose layers and heads the packed model knows; the rest must say that they fall back.
+PACKED = {"bert", "electra", "distilbert", "roberta", "camembert", "xlm-roberta"}
+LAYERS = 3
+# Every name under which the ten architectures keep a dropout probability.
+DROPOUTS = {
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"),
+    *("seq_classif_dropout", "summary_last_dropout", "classifier_dropout", "embedding_dropout"),
+    *("mlp_dropout", "pooler_dropout"),
+}
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread, and a cache of this test's own."""
+    monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path / "cache"))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def calm(architecture: str, folder: Path) -> ModelSpec:
+    """A tiny model without any dropout."""
+    make_tiny(architecture, folder, LAYERS)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config.update({name: 0.0 for name in DROPOUTS if name in config})
+    config.update({"summary_last_dropout": 0.0} if architecture == "xlnet" else {})
+    path.write_text(json.dumps(config))
+    return resolve_model(str(folder))
+
+
+def data_for(architecture: str, train: int = 80) -> TaskData:
+    """Rows of very different lengths, padded as the architecture's tokenizer does it."""
+    data = make_data(train=train)
+    pad = {"xlnet": 5, "roberta": 1, "camembert": 1, "xlm-roberta": 1, "mpnet": 1}
+    side: Any = "left" if architecture == "xlnet" else "right"
+    return dataclasses.replace(
+        data,
+        train=with_long_rows(data.train),
+        pad_token_id=pad.get(architecture, 0),
+        padding_side=side,
+    )
+
+
+def with_long_rows(rows: TokenRows) -> TokenRows:
+    """The same rows, every third one three times as long."""
+    parts, lengths = [], []
+    for number, (start, stop) in enumerate(zip(rows.offsets, rows.offsets[1:], strict=False)):
+        part = np.tile(rows.input_ids[start:stop], 3 if number % 3 == 0 else 1)
+        parts.append(part)
+        lengths.append(len(part))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return dataclasses.replace(rows, input_ids=np.concatenate(parts), offsets=offsets)
+
+
+def plainly(trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch) -> list[EpochResult]:
+    """The whole model on whole padded batches."""
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_doubt", lambda *_: "this test wants the plain way")
+        patch.setattr(runner.Padded, "parts", lambda self, split, batch, largest: [batch])
+        results = list(train(trial, data, device="cpu"))
+    assert results[-1].batches == "padded" and "plain way" in " ".join(results[-1].notes)
+    return results
+
+
+def agree(fast: list[EpochResult], plain: list[EpochResult]) -> None:
+    assert fast[-1].steps >= 50
+    for a, b in zip(fast, plain, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-5)
+        assert a.eval_loss == pytest.approx(b.eval_loss, rel=1e-5)
+    assert fast[-1].predictions == plain[-1].predictions
+
+
+@pytest.mark.parametrize("frozen", [0, "embeddings", 2, LAYERS])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_fast_equals_plain(
+    architecture: str, frozen: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(
+        calm(architecture, tmp_path / "model"),
+        frozen,
+        epochs=10,
+        learning_rate=1e-4,
+        frozen_dropout=False,
+    )
+    data = data_for(architecture)
+    fast = list(train(trial, data, device="cpu"))
+    agree(fast, plainly(trial, data, monkeypatch))
+    deep = frozen not in (0, "embeddings")
+    if architecture in PACKED:
+        assert fast[-1].batches == "packed" and fast[-1].notes == ()
+        assert fast[-1].prefix == ("cached" if deep else "none")
+    else:
+        # It passes by falling back, and says so.
+        assert fast[-1].batches == "padded" and "padded batches" in fast[-1].notes[0]
+        assert fast[-1].prefix == ("recomputed" if deep else "none")
+
+
+@pytest.mark.parametrize("frozen", [2, LAYERS])
+def test_a_second_trial_reads_what_the_first_one_kept(frozen: int, tmp_path: Path) -> None:
+    trial = make_trial(calm("bert", tmp_path / "model"), frozen, frozen_dropout=False)
+    data = data_for("bert")
+    first = list(train(trial, data, device="cpu", depths=(1, 2, LAYERS)))
+    again = list(train(trial, data, device="cpu"))
+    assert [r.eval_loss for r in first] == [r.eval_loss for r in again]
+    kept = {path.name for path in (tmp_path / "cache" / "prefix").iterdir() if path.is_dir()}
+    assert len(kept) == 3, "one pass keeps every depth that was asked for"
+
+
+def test_no_prefix_layer_runs_in_a_cached_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
+    data = data_for("bert")
+    list(train(trial, data, device="cpu"))
+    made: list[PackedModel] = []
+    whole = PackedModel.__init__
+
+    def spy(self: PackedModel, *args: Any) -> None:
+        whole(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(PackedModel, "__init__", spy)
+    results = list(train(trial, data, device="cpu"))
+    passes = results[-1].steps + len(results)
+    assert made[-1].layer_runs == [0, 0, passes]
+    assert made[-1].embeddings is None and len(made[-1].layers) == 1
+
+
+def test_with_frozen_dropout_the_prefix_is_computed_and_that_is_said(tmp_path: Path) -> None:
+    trial = make_trial(tiny_bert(tmp_path / "model"), 2, frozen_dropout=True)
+    last = list(train(trial, make_data(), device="cpu"))[-1]
+    assert (last.batches, last.prefix) == ("packed", "recomputed")
+    assert "frozen_dropout is on" in " ".join(last.notes)
+
+
+def test_the_cache_can_be_left_out_or_kept_in_half_precision(tmp_path: Path) -> None:
+    model = calm("bert", tmp_path / "model")
+    results = {}
+    for how in PrefixCache:
+        trial = make_trial(model, 2, frozen_dropout=False, prefix_cache=how)
+        results[how] = list(train(trial, make_data(), device="cpu"))[-1]
+    assert results[PrefixCache.NONE].prefix == "recomputed"
+    assert results[PrefixCache.FP32].prefix == results[PrefixCache.BF16].prefix == "cached"
+    exact = results[PrefixCache.NONE].eval_loss
+    assert results[PrefixCache.FP32].eval_loss == pytest.approx(exact, rel=1e-5)
+    assert results[PrefixCache.BF16].eval_loss == pytest.approx(exact, rel=1e-2)
+    assert results[PrefixCache.BF16].eval_loss != exact
+
+
+def test_without_room_it_computes_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELSA_TUNE_PREFIX_CACHE_GB", "0")
+    trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
+    last = list(train(trial, make_data(), device="cpu"))[-1]
+    assert last.prefix == "recomputed"
+    assert "ELSA_TUNE_PREFIX_CACHE_GB allows 0" in " ".join(last.notes)
+
+
+def test_a_full_disk_stops_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from elsa_tune.training.prefix_store import EntryWriter
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(EntryWriter, "append", full)
+    trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
+    last = list(train(trial, make_data(), device="cpu"))[-1]
+    assert last.prefix == "recomputed" and "No space left" in " ".join(last.notes)
+    assert not list((tmp_path / "cache" / "prefix").glob(".*.part"))
+
+
+def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
+    """By what it computes, not by its name: a BERT whose pooler takes the mean."""
+    from transformers.models.bert.modeling_bert import BertPooler
+
+    class MeanPooler(BertPooler):  # type: ignore[misc]
+        def forward(self, hidden_states: Any) -> Any:
+            return self.activation(self.dense(hidden_states.mean(1)))
+
+    model = calm("bert", tmp_path / "model")
+    trial = make_trial(model, 0)
+    from elsa_tune.training import loop
+    from elsa_tune.training.encoder import load_classifier
+
+    def with_mean(*args: Any, **kwargs: Any) -> Any:
+        loaded = load_classifier(*args, **kwargs)
+        loaded.bert.pooler.__class__ = MeanPooler
+        return loaded
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "load_classifier", with_mean)
+        last = list(train(trial, make_data(), device="cpu"))[-1]
+    assert last.batches == "padded" and "logits differ" in " ".join(last.notes)
+
+
+def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
+    """A model that drops from its layers' input, outside any of them, as XLNet does."""
+    from transformers.models.bert.modeling_bert import BertEncoder
+
+    from elsa_tune.training import loop
+    from elsa_tune.training.encoder import load_classifier
+
+    class Noisy(BertEncoder):  # type: ignore[misc]
+        def forward(self, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().forward(self.noise(hidden_states), *args, **kwargs)
+
+    def with_noise(*args: Any, **kwargs: Any) -> Any:
+        loaded = load_classifier(*args, **kwargs)
+        loaded.bert.encoder.__class__ = Noisy
+        loaded.bert.encoder.noise = torch.nn.Dropout(0.5)
+        return loaded
+
+    trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "load_classifier", with_noise)
+        last = list(train(trial, make_data(), device="cpu"))[-1]
+    assert last.batches == "padded" and "in training mode" in " ".join(last.notes)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_packed_attention_on_a_gpus_way_equals_the_cpus(heads: int) -> None:
+    """One padded square for all rows, as a GPU has it, and groups give the same, gradients too."""
+    from elsa_tune.training import attention
+    from elsa_tune.training.packed import pack
+
+    data, draw = make_data(), torch.Generator().manual_seed(0)
+    few = np.array([3, 9, 1, 12, 4])
+    outcomes = []
+    for one_group in (True, False):
+        draw.manual_seed(0)
+        batch = pack(data.train, few, torch.device("cpu"), one_group=one_group)
+        tokens = len(batch.source)
+        q, k, v = (torch.randn(tokens, 16, generator=draw).requires_grad_() for _ in range(3))
+        firsts = attention.attend(q[batch.starts], k, v, batch, heads, 0.0, 0.5)
+        out = attention.attend(q, k, v, batch, heads, 0.0, 0.5)
+        weights = torch.randn(out.shape, generator=draw)
+        ((out * weights).sum() + firsts.square().sum()).backward()
+        assert torch.allclose(out[batch.starts], firsts, atol=1e-6)
+        outcomes.append((out.detach(), q.grad, k.grad, v.grad))
+        if one_group:
+            # The same square through torch's own attention, which a GPU uses.
+            parts = []
+            for group in batch.groups:
+                qs, ks, vs = (attention._padded(x, group, heads) for x in (q, k, v))
+                bias = group.bias
+                parts.append(
+                    attention._unpadded(
+                        torch.nn.functional.scaled_dot_product_attention(
+                            qs, ks, vs, attn_mask=bias, scale=0.5
+                        ),
+                        group,
+                        True,
+                    )
+                )
+            assert torch.allclose(torch.cat(parts), out, atol=1e-6)
+    for ours, theirs in zip(*outcomes, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_attention_gradients_are_right() -> None:
+    """Against finite differences, with rows of different lengths in one padded square."""
+    from elsa_tune.training.attention import attend
+    from elsa_tune.training.packed import pack
+
+    data, draw = make_data(), torch.Generator().manual_seed(0)
+    batch = pack(data.train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
+    inputs = [
+        torch.randn(len(batch.source), 4, dtype=torch.float64, generator=draw).requires_grad_()
+        for _ in range(3)
+    ]
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, k, v, batch, 2, 0.0, 0.7)
+
+    assert torch.autograd.gradcheck(function, inputs, eps=1e-3, atol=1e-2, rtol=1e-2)
+
+
+def test_cheap_dropout_drops_as_often_as_asked_and_keeps_the_mean() -> None:
+    from elsa_tune.training.dropout import CheapDropout
+
+    module = CheapDropout(0.1)
+    x = torch.ones(1000, 1000, requires_grad=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        out = module(x)
+        again = module(x)
+    out.sum().backward()
+    dropped = float((out == 0).float().mean())
+    # A million draws: three standard deviations are 0.0009.
+    assert dropped == pytest.approx(0.1, abs=0.0009)
+    assert float(out.detach().mean()) == pytest.approx(1.0, abs=0.001)
+    assert torch.equal(x.grad, out.detach()), "the same mask forwards and backwards"
+    assert not torch.equal(out, again)
+    # Every lane of the random numbers drops alike.
+    lanes = (out.detach() == 0).float().view(-1, 4).mean(0)
+    assert torch.allclose(lanes, torch.full((4,), 0.1), atol=0.002)
+    assert module.eval()(x) is x
+
+
+def test_a_compact_word_table_changes_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tiny_bert(tmp_path / "model"), 0, epochs=3)
+    compact = list(train(trial, make_data(), device="cpu"))
+    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, used: None)
+    whole = list(train(trial, make_data(), device="cpu"))
+    assert compact[-1].trainable_parameters == whole[-1].trainable_parameters
+    for a, b in zip(compact, whole, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-6)
+        assert a.eval_loss == pytest.approx(b.eval_loss, rel=1e-6)
+    assert compact[-1].predictions == whole[-1].predictions
+
+
+def test_other_weights_in_the_prefix_change_the_key_and_others_do_not(tmp_path: Path) -> None:
+    from elsa_tune.training.encoder import load_classifier
+    from elsa_tune.training.prefix import prefix_digests
+
+    spec = resolve_model(str(make_tiny("electra", tmp_path / "model", LAYERS)))
+    model = load_classifier(spec, 2, seed=0)
+    before = prefix_digests(model)
+    assert len(set(before)) == LAYERS + 1
+    assert prefix_digests(load_classifier(spec, 3, seed=5)) == before, "the head is not in it"
+    with torch.no_grad():
+        model.electra.encoder.layer[1].output.dense.bias += 1e-3
+    deeper = prefix_digests(model)
+    assert [a == b for a, b in zip(before, deeper, strict=True)] == [True, True, False, False]
+    with torch.no_grad():
+        model.electra.embeddings_project.bias += 1e-3
+    assert not set(before) & set(prefix_digests(model)), "a table that all layers read is in all"
