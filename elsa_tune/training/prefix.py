@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from elsa_tune.training.prefix_store import (
     Reading,
     Shape,
 )
-from elsa_tune.training.tokens import TaskData, TokenRows
+from elsa_tune.training.tokens import TokenRows
 
 # Changes whenever the same inputs would give other rows or other files.
 _FORMAT = 1
@@ -84,14 +84,16 @@ class Rates:
 class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
-    digests: of the model, as `prefix_digests` gives them. precision: of the computation, as
+    digests: of the model, as `prefix_digests` gives them. splits: those whose rows are kept, by
+    name; fingerprint: of the data they belong to. precision: of the computation, as
     recorded with the trial. dtype: of what is kept, `fp32` or `bf16`.
     """
 
     def __init__(
         self,
         digests: Sequence[str],
-        data: TaskData,
+        splits: Mapping[str, TokenRows],
+        fingerprint: str,
         hidden_size: int,
         *,
         precision: str,
@@ -99,10 +101,11 @@ class Prefix:
         name: str,
         store: PrefixStore,
     ) -> None:
-        self._digests, self._data, self._store = digests, data, store
+        self._digests, self._store = digests, store
+        self._fingerprint = fingerprint
         self._how = f"{precision}-{dtype}"
         self._name = name
-        self.splits = data.splits()
+        self.splits = splits
         self.shape = Shape(
             tokens={split: len(rows.input_ids) for split, rows in self.splits.items()},
             hidden_size=hidden_size,
@@ -114,9 +117,9 @@ class Prefix:
         parts = (
             str(_FORMAT),
             self._digests[frozen_layers],
-            self._data.fingerprint,
+            self._fingerprint,
             # The fingerprint is of the task as it was read; these are the tokens themselves.
-            *(_rows_digest(rows) for rows in self.splits.values()),
+            *(f"{split} {_rows_digest(rows)}" for split, rows in self.splits.items()),
             str(frozen_layers),
             self._how,
             "packed",
@@ -213,7 +216,7 @@ class Prefix:
 
         Raises OSError where the disk cannot be written.
         """
-        rows = self.splits["train"]
+        rows = next(iter(self.splits.values()))
         chunk = next(chunks(rows, _PROBE_TOKENS))
         device = next(model.head.parameters()).device
         batch = pack(rows, chunk, device)

@@ -121,7 +121,7 @@ class Packed:
     frozen_prefix: list[nn.Module]
     prefix: str
     notes: list[str] = field(default_factory=list)
-    given: dict[str, Tensor] | None = None
+    given: dict[str, Tensor] = field(default_factory=dict)
     reading: Reading | None = None
     vocabulary: Tensor | None = None
     how: str = "packed"
@@ -131,7 +131,7 @@ class Packed:
         rows = self.data.splits()[split]
         batch = pack(rows, indices, self.device, one_group=self.device.type == "cuda")
         given, tokens = None, None
-        if self.given is not None:
+        if split in self.given:
             kept = self.given[split]
             given = kept[batch.source.to(kept.device)].to(self.device, torch.float32)
         else:
@@ -158,7 +158,7 @@ class Packed:
     def close(self) -> None:
         """As `Runner.close`."""
         del self.model, self.frozen_prefix
-        self.given = None
+        self.given = {}
         if self.reading is not None:
             self.reading.close()
 
@@ -259,12 +259,11 @@ def _disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> s
     inputs = {name: value.to(setting.device) for name, value in padded.items()}
     inputs.pop("labels")
     n = setting.depth.frozen_layers
-    given = None
     with torch.no_grad():
-        if n > 0 and not setting.recipe.frozen_dropout:
-            packed.eval()
-            given = next(h for i, h in enumerate(packed.prefix(tokens, batch)) if i == n)
+        packed.eval()
+        behind = next(h for i, h in enumerate(packed.prefix(tokens, batch)) if i == n)
         for training in (False, True):
+            given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
             with theirs.switched_off(model, training):
                 expected = model(**inputs).logits.float()
             with ours.switched_off(packed, training):
@@ -342,12 +341,15 @@ def _give_prefix(
     recipe, n = setting.recipe, setting.depth.frozen_layers
     if recipe.prefix_cache is PrefixCache.NONE:
         return
+    splits = dict(runner.data.splits())
     if recipe.frozen_dropout:
+        # Other masks every time: what training reads cannot be kept. Evaluation knows no dropout.
+        del splits["train"]
         runner.notes.append("the frozen prefix is computed in every step: frozen_dropout is on")
-        return
     prefix = Prefix(
         digests,
-        runner.data,
+        splits,
+        runner.data.fingerprint,
         hidden_size,
         precision=setting.precision,
         dtype=recipe.prefix_cache.value,
@@ -368,9 +370,11 @@ def _give_prefix(
     except (NoRoomError, OSError) as error:
         runner.notes.append(f"the frozen prefix is computed in every step: {error}")
         return
-    runner.model.drop_prefix()
-    runner.frozen_prefix = []
-    runner.reading, runner.prefix = reading, "cached"
+    if not recipe.frozen_dropout:
+        runner.model.drop_prefix()
+        runner.frozen_prefix = []
+        runner.prefix = "cached"
+    runner.reading = reading
     runner.given = _resident(reading, prefix.shape.bytes, setting.device)
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from elsa_tune.errors import UsageError
-from elsa_tune.training.prefix_store import NoRoomError, PrefixStore, Shape, budget_bytes
+from elsa_tune.training.prefix_store import (
+    NoRoomError,
+    PrefixStore,
+    Reading,
+    Shape,
+    budget_bytes,
+)
 
 SHAPE = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
 
@@ -28,9 +35,24 @@ def write(store: PrefixStore, key: str, shape: Shape = SHAPE) -> dict[str, torch
     return rows
 
 
+class Store(PrefixStore):
+    """A store that remembers what it opened, to close it after the test."""
+
+    def open(self, key: str, shape: Shape) -> Reading | None:
+        reading = super().open(key, shape)
+        if reading is not None:
+            OPENED.append(reading)
+        return reading
+
+
+OPENED: list[Reading] = []
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> PrefixStore:
-    return PrefixStore(tmp_path / "prefix", budget=10**9)
+def store(tmp_path: Path) -> Iterator[PrefixStore]:
+    yield Store(tmp_path / "prefix", budget=10**9)
+    while OPENED:
+        OPENED.pop().close()
 
 
 def test_what_is_written_is_read(store: PrefixStore) -> None:
@@ -74,7 +96,7 @@ def test_a_damaged_entry_is_found_and_removed(store: PrefixStore, damage: str) -
     else:
         facts.unlink()
     # Another process finds it: what this one verified once it does not read through again.
-    other = PrefixStore(store.folder, store.budget)
+    other = Store(store.folder, store.budget)
     assert other.open("a", SHAPE) is None
     assert not entry.exists()
     write(other, "a")
@@ -89,6 +111,7 @@ def test_an_unfinished_entry_is_never_seen(store: PrefixStore) -> None:
     assert list(store.folder.glob(".*.part")), "it may still be written"
     store.sweep(older_than=-1)
     assert not list(store.folder.glob(".*.part"))
+    writer.abandon()
 
 
 def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: PrefixStore) -> None:
@@ -105,7 +128,7 @@ def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: Prefix
     store.make_room(SHAPE.bytes)
     assert [entry.key for entry in store.entries()] == ["a"]
     store.budget = size
-    with pytest.raises(NoRoomError, match="are being read"):
+    with pytest.raises(NoRoomError, match=r"are being read"):
         store.make_room(SHAPE.bytes)
     assert store.entries()[0].in_use and not store.evict("a")
     held.close()
@@ -117,7 +140,7 @@ def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: Prefix
 
 def test_a_full_disk_is_no_room(store: PrefixStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PrefixStore, "_free", lambda self: 10)
-    with pytest.raises(NoRoomError, match="0.0 GB free"):
+    with pytest.raises(NoRoomError, match=r"0\.0 GB free"):
         store.make_room(SHAPE.bytes)
 
 
@@ -129,7 +152,7 @@ from elsa_tune.training.prefix_store import PrefixStore, Shape
 store = PrefixStore(Path(sys.argv[1]), budget=10**9)
 shape = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
 with store.building("all"):
-    if store.open("a", shape) is None:
+    if not store.entries():
         writer = store.writer("a", "made up", shape)
         for split, tokens in shape.tokens.items():
             writer.append(split, torch.zeros(tokens, 8))
