@@ -10,12 +10,12 @@ out=${1:?usage: bash bench/gpu.sh OUT [DATA.npz]}
 data=${2:-}
 mkdir -p "$out"
 cd "$(dirname "$0")/.." || exit 1
-export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 ELSA_TUNE_CACHE=$out/cache
 step() { # NAME SECONDS: one check in a process of its own; a failure is recorded and the next one goes on
   timeout "$2" python3 bench/gpu_trial.py "$1" --out "$out" ${data:+--data "$data"} ||
     echo "gpu.sh: step $1 failed or ran longer than $2 s" >&2
 }
 step determinism 120   # two runs of a trial, and a third one after a stopped one: identical losses
 step memory 120        # micro-batches halve when memory runs out; what a trial leaves behind
-step speed 240         # BERT-base at RTE's shape: steps per second at N = 0, 6, 9, 11, 12, bf16 and fp32
+step speed 400         # BERT-base at RTE's shape: steps per second at N = 0, 6, 9, 11, 12, fast and padded
 python3 bench/gpu_trial.py collect --out "$out"

@@ -99,8 +99,9 @@ def main() -> None:
         )
         print(json.dumps(results[-1]), flush=True)
     note = (
-        f"{options.field}: {second} minus {first}; MiniLM, {options.train_size} examples, 3 epochs, "
-        "lr 5e-5, fp32 unless studied; paired over seeds, 95 % t-intervals; qualities are fractions"
+        f"{options.field}: {second} minus {first}; MiniLM, {options.train_size} examples, "
+        "3 epochs, lr 5e-5, fp32 unless studied; paired over seeds, 95 % t-intervals; qualities "
+        "are fractions"
     )
     print(machine.write(f"paired_{options.field}", results, note))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from elsa_tune.search.sampler import FROZEN_LAYERS, LEARNING_RATE
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.training.memory import settle
 from elsa_tune.training.tokens import TaskData
 
 PHASE = "phase"
@@ -96,6 +98,7 @@ def config_of(trial: TrialSpec) -> dict[str, Any]:
 
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
+    _settle_once()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(max(1, int(work.spec.resources.cpus)))
     trial = trial_of(work.spec, config)
@@ -111,6 +114,11 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
                 ray.get(work.mailbox.put.remote(trial.key, values))
         tune.report({**report_of(result), NODE: node})
+
+
+@functools.cache
+def _settle_once() -> None:
+    settle()
 
 
 def report_of(result: EpochResult) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from elsa_tune.errors import ModelError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelFacts,
@@ -115,7 +116,11 @@ def max_positions(spec: ModelSpec) -> int | None:
 
 
 def load_classifier(
-    spec: ModelSpec, outputs: int, seed: int, regression: bool = False
+    spec: ModelSpec,
+    outputs: int,
+    seed: int,
+    regression: bool = False,
+    depth: FreezeDepth = FULL_MODEL,
 ) -> PreTrainedModel:
     """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
@@ -123,15 +128,20 @@ def load_classifier(
     what it lacks, and in any case the task head, is initialised as the architecture does it, from
     `seed` alone: torch's global random state is neither read nor changed. A checkpoint that was
     fine-tuned before loses its whole head. The process keeps the last checkpoint in memory, so that
-    the next load reads nothing. Raises ModelError in one sentence for whatever makes the model
+    the next load reads nothing; what is frozen at `depth` is that memory, so it must not be changed
+    in place. Raises ModelError in one sentence for whatever makes the model
     unusable.
     """
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)
     config.num_labels = outputs
     config.problem_type = "regression" if regression else "single_label_classification"
-    # Transformers puts the given tensors into the model as they are: each load needs its own.
-    state = {name: tensor.clone() for name, tensor in pretrained.state.items()}
+    # Transformers puts the given tensors into the model as they are: what trains needs its own.
+    frozen = pretrained.parts.frozen(depth)
+    state = {
+        name: tensor if name in frozen else tensor.clone()
+        for name, tensor in pretrained.state.items()
+    }
     with _quiet(), _random_state(seed):
         model: PreTrainedModel = pretrained.kind.from_pretrained(
             None, config=config, state_dict=state, dtype=torch.float32
@@ -228,6 +238,7 @@ class _Pretrained:
     files: tuple[tuple[str, int, int], ...]  # path, size, time of change
     kind: Any  # the model's class
     config: PretrainedConfig
+    parts: ModelParts
     state: State
 
 
@@ -279,10 +290,11 @@ def _read_checkpoint(
         ) from error
     missing = set(report["missing_keys"])
     resized = {key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]}
-    _check_fit(divide(model), missing | resized, model.config.model_type, name)
+    parts = divide(model)
+    _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
-    return _Pretrained(files=files, kind=type(model), config=config, state=state)
+    return _Pretrained(files=files, kind=type(model), config=config, parts=parts, state=state)
 
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:

@@ -171,7 +171,7 @@ class _Run:
         """The runner, the parameters it trains, and how many numbers train in the whole model."""
         trial = self.trial
         model = load_classifier(
-            trial.model, self.outputs, trial.seed, regression=self.is_regression
+            trial.model, self.outputs, trial.seed, self.is_regression, trial.depth
         )
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
         freeze(model, trial.depth)
@@ -237,7 +237,7 @@ class _Run:
         device).
         """
         loss_sum = self._gradients(batch)
-        nn.utils.clip_grad_norm_(self.trained, self.trial.recipe.max_grad_norm)
+        _clip(self.optimizer, self.trained, self.trial.recipe.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -380,6 +380,16 @@ def _adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
     return torch.optim.AdamW(
         [group for group in groups if group["params"]], lr=trial.learning_rate, fused=True
     )
+
+
+def _clip(optimizer: torch.optim.AdamW, trained: Sequence[Tensor], max_norm: float) -> None:
+    """Let the next fused step clip the gradients to this global norm, as `clip_grad_norm_` does.
+
+    The step divides by `grad_scale` as it reads the gradients (torch's interface for GradScaler):
+    no pass of its own over them, and on a GPU no waiting for the norm.
+    """
+    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
+    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
 
 
 def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:

@@ -48,6 +48,16 @@ class PeakMemory:
         return peak / (MIB if sys.platform == "darwin" else 1024)
 
 
+def settle() -> None:
+    """Tell the garbage collector that all there is now will stay.
+
+    For a process that will train trial after trial: looking through the libraries' objects again
+    takes longer than starting a trial.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def release() -> None:
     """Give back what earlier trials held, to the GPU and to the operating system."""
     gc.collect()

@@ -40,6 +40,10 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _BLOCK = 2**24
 
 
+# Entries whose checksums this process has verified, with the time of their facts.
+_verified: set[tuple[str, float]] = set()
+
+
 class NoRoomError(Exception):
     """The budget or the disk has no room for what should be kept."""
 
@@ -112,12 +116,11 @@ class PrefixStore:
         """folder: by default `prefix/` in the cache. budget: bytes, by default $ELSA_TUNE_...'s."""
         self.folder = folder if folder is not None else cache_dir() / "prefix"
         self.budget = budget_bytes() if budget is None else budget
-        self._verified: set[tuple[str, float]] = set()
 
     def open(self, key: str, shape: Shape) -> Reading | None:
         """An entry to read, None where there is none. One that is damaged is removed.
 
-        Its size is compared at every opening, its checksum at the first one by this object.
+        Its size is compared at every opening, its checksum at the first one by this process.
         """
         entry = self.folder / key
         try:
@@ -146,16 +149,16 @@ class PrefixStore:
         try:
             facts = json.loads((entry / _FACTS).read_text())
             files = facts["files"]
-            stamp = (entry.name, (entry / _FACTS).stat().st_mtime)
+            stamp = (str(entry), (entry / _FACTS).stat().st_mtime)
             for name, tokens in shape.tokens.items():
                 size = tokens * shape.row_bytes
                 if files[name]["bytes"] != size or (entry / name).stat().st_size != size:
                     return False
-                if stamp not in self._verified and _crc(entry / name) != files[name]["crc32"]:
+                if stamp not in _verified and _crc(entry / name) != files[name]["crc32"]:
                     return False
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        self._verified.add(stamp)
+        _verified.add(stamp)
         return True
 
     @contextlib.contextmanager

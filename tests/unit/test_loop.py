@@ -246,6 +246,25 @@ def test_a_diverging_trial_ends_with_a_named_error(model: ModelSpec) -> None:
         list(train(make_trial(model, task=REGRESSION), dataclasses.replace(data, train=far_off)))
 
 
+def test_clipping_inside_the_fused_step_equals_torchs_own() -> None:
+    draw = torch.Generator().manual_seed(0)
+    start = [torch.randn(50, 30, generator=draw), torch.randn(30, generator=draw)]
+    ours, theirs = ([torch.nn.Parameter(p.clone()) for p in start] for _ in range(2))
+    optimizers = [torch.optim.AdamW(params, lr=1e-2, fused=True) for params in (ours, theirs)]
+    for step in range(20):
+        for a, b in zip(ours, theirs, strict=True):
+            # Far above the norm and far below it in turns.
+            a.grad = torch.randn(a.shape, generator=draw) * (1e-4 if step % 2 else 3)
+            b.grad = a.grad.clone()
+        loop._clip(optimizers[0], ours, 1.0)
+        assert float(torch.nn.utils.clip_grad_norm_(theirs, 1.0)) > (0 if step % 2 else 100)
+        for optimizer in optimizers:
+            optimizer.step()
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.allclose(a, b, rtol=0, atol=1e-6)
+    assert not torch.allclose(ours[0], start[0], atol=1e-2)
+
+
 def test_evaluation_points_fall_on_parts_of_an_epoch() -> None:
     assert evaluation_steps(Recipe(epochs=2), 40) == (3, 6)
     halves = Recipe(epochs=2, evaluations_per_epoch=2)

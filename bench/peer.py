@@ -1,0 +1,194 @@
+"""The same grid of trials by `elsa-tune search` and by the peer: Ray Tune around a Trainer.
+
+    python bench/peer.py --peer ../shared/peer/ray_trainer_baseline.py --data-dir ../shared/glue rte
+
+Ten trials: N = 0, 3, 4, 5, 6 x two seeds at one learning rate (ours measures, so nothing is stopped
+early on either side), the same rows from one folder, the same batch size, epochs and evaluation
+points. Whole commands are timed, start-up and our cold cache included, one side after the other.
+Writes bench/results/peer_TASK.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import machine
+import pandas as pd
+
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.training.model_files import model_folder
+
+# task: GLUE folder, training rows, epochs
+GRIDS = {"rte": ("RTE", 500, 3), "sst2": ("SST-2", 1000, 6)}
+FROZEN = [0, 3, 4, 5, 6]
+SEEDS = [1, 2]
+RATE = 5e-5
+
+
+def main() -> None:
+    """Time both sides on a task's grid."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=sorted(GRIDS))
+    parser.add_argument("--peer", required=True)
+    parser.add_argument("--data-dir", default="../shared/glue")
+    parser.add_argument("--skip-peer", action="store_true", help="Only ours, for a quick look.")
+    options = parser.parse_args()
+    folder, rows, epochs = GRIDS[options.task]
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        _write_rows(Path(options.data_dir) / folder, place / "data" / folder, rows)
+        ours = _ours(place, options.task, epochs)
+        print(json.dumps(ours), flush=True)
+        warm = _ours(place, options.task, epochs, again=True)
+        peer = None if options.skip_peer else _peer(place, options.peer, folder, epochs)
+    results: dict[str, Any] = {"ours": ours, "ours_with_a_warm_cache": warm, "peer": peer}
+    if peer is not None:
+        assert ours["steps"] == peer["steps"] and ours["full_length"] == peer["full_length"]
+        results["times_faster"] = round(peer["wall_s"] / ours["wall_s"], 2)
+        results["times_faster_per_trial"] = {
+            n: round(peer["seconds_per_trial"][n] / ours["seconds_per_trial"][n], 1)
+            for n in ours["seconds_per_trial"]
+        }
+    print(json.dumps(results, indent=1))
+    note = (
+        f"{options.task}: {rows} examples, {epochs} epochs, N = {FROZEN} x seeds {SEEDS}, "
+        f"lr {RATE}, fp32 on both sides; whole commands; the peer with one trial at a time on all "
+        "cores, as the guides have it; warm: our command again, its cache filled; peak memory is "
+        "of the worker process that trains, in MiB"
+    )
+    if not options.skip_peer:
+        print(machine.write(f"peer_{options.task}", results, note))
+
+
+def _write_rows(source: Path, target: Path, count: int) -> None:
+    """The folder both sides read: `count` training rows drawn once, and the whole dev split."""
+    target.mkdir(parents=True)
+    kept: dict[str, Any] = {"sep": "\t", "quoting": csv.QUOTE_NONE}
+    for split in ("train", "dev"):
+        frame = pd.read_csv(source / f"{split}.tsv", keep_default_na=False, dtype=str, **kept)
+        if split == "train":
+            frame = frame.sample(count, random_state=0)
+        frame.to_csv(target / f"{split}.tsv", index=False, **kept)
+
+
+def _ours(place: Path, task: str, epochs: int, again: bool = False) -> dict[str, Any]:
+    name = "again" if again else "cold"
+    command = [
+        *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm", "--task", task),
+        *("--data-dir", str(place / "data"), "--space", "grid", "--name", name),
+        *("--seeds", str(len(SEEDS)), "--set", f"epochs={epochs}", "--set", f"depths={FROZEN}"),
+        *("--set", f"learning_rate={RATE}", "--set", "frozen_dropout=false"),
+        # As the peer has them: an epoch of warm-up, no weight decay.
+        *("--set", f"warmup_ratio={1 / epochs:.6f}", "--set", "weight_decay=0"),
+        *("--storage-path", str(place / "searches")),
+        *("--tracking-uri", f"sqlite:///{place}/mlflow.db"),
+    ]
+    environment = {**os.environ, "ELSA_TUNE_CACHE": str(place / "cache")}
+    wall, memory = _timed(command, environment, place, allowed=(0, 3))
+    journal = (place / "searches" / name / "journal.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in journal]
+    started, seconds, quality, steps = {}, defaultdict(list), defaultdict(list), {}
+    for record in records:
+        if record["kind"] == "trial_started":
+            started[record["trial"]] = record
+        elif record["kind"] == "report":
+            steps[record["trial"]] = record["step"]
+        elif record["kind"] == "trial_ended":
+            begun = started[record["trial"]]
+            n = str(begun["params"]["frozen_layers"])
+            seconds[n].append(record["time"] - begun["time"])
+            quality[n].append(record["metrics"]["quality"])
+    full = [r for r in records if r["kind"] == "trial_ended" and r["status"] == "completed"]
+    return {
+        "wall_s": wall,
+        "trials": len(started),
+        "steps": sum(steps.values()),
+        "full_length": len(full),
+        "quality": {n: [round(q, 4) for q in values] for n, values in sorted(quality.items())},
+        "seconds_per_trial": {
+            n: round(statistics.median(s), 2) for n, s in sorted(seconds.items())
+        },
+        "peak_memory_mib": memory,
+    }
+
+
+def _peer(place: Path, script: str, folder: str, epochs: int) -> dict[str, Any]:
+    model = model_folder(resolve_model("minilm"))
+    command = [
+        *(sys.executable, str(Path(script).resolve()), "--model", str(model)),
+        *("--data", str(place / "data" / folder), "--mode", "grid", "--epochs", str(epochs)),
+        *("--learning-rates", str(RATE), "--seeds", *map(str, SEEDS)),
+        *("--frozen", *map(str, FROZEN), "--out", str(place / "peer")),
+    ]
+    output = place / "peer.json"
+    wall, memory = _timed(command, dict(os.environ), place, output=output)
+    printed = json.loads(output.read_text().splitlines()[-1])
+    seconds, quality = defaultdict(list), defaultdict(list)
+    for file in place.glob("peer/**/result.json"):
+        last = json.loads(file.read_text().splitlines()[-1])
+        n = str(last["config"]["frozen"])
+        seconds[n].append(last["time_total_s"])
+        quality[n].append(last["quality"])
+    return {
+        "wall_s": wall,
+        "trials": printed["trials"],
+        "steps": printed["steps"],
+        "full_length": printed["full_length"],
+        "quality": {n: [round(q, 4) for q in values] for n, values in sorted(quality.items())},
+        "seconds_per_trial": {
+            n: round(statistics.median(s), 2) for n, s in sorted(seconds.items())
+        },
+        "peak_memory_mib": memory,
+    }
+
+
+def _timed(
+    command: list[str],
+    environment: dict[str, str],
+    folder: Path,
+    *,
+    output: Path | None = None,
+    allowed: tuple[int, ...] = (0,),
+) -> tuple[float, float]:
+    """Seconds of a whole command, and the peak resident memory of any Ray worker, in MiB."""
+    peak = [0.0]
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.5):
+            for status in Path("/proc").glob("[0-9]*/status"):
+                try:
+                    text = status.read_text()
+                except OSError:
+                    continue
+                if text.startswith("Name:\tray::"):
+                    lines = [line for line in text.splitlines() if line.startswith("VmHWM:")]
+                    peak[0] = max(peak[0], *(int(line.split()[1]) / 1024 for line in lines), 0.0)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    started = time.perf_counter()
+    with open(output or os.devnull, "wb") as out:
+        finished = subprocess.run(command, env=environment, cwd=folder, stdout=out, check=False)
+    wall = round(time.perf_counter() - started, 1)
+    done.set()
+    watcher.join()
+    if finished.returncode not in allowed:
+        sys.exit(f"{command[:4]} ended with {finished.returncode}")
+    return wall, round(peak[0])
+
+
+if __name__ == "__main__":
+    main()
