@@ -10,7 +10,8 @@ out=${1:?usage: bash bench/gpu.sh OUT [DATA.npz]}
 data=${2:-}
 mkdir -p "$out"
 cd "$(dirname "$0")/.." || exit 1
-export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 ELSA_TUNE_CACHE=$out/cache
+export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 
+ELSA_TUNE_CACHE=$(mktemp -d) && export ELSA_TUNE_CACHE
 step() { # NAME SECONDS: one check in a process of its own; a failure is recorded and the next one goes on
   timeout "$2" python3 bench/gpu_trial.py "$1" --out "$out" ${data:+--data "$data"} ||
     echo "gpu.sh: step $1 failed or ran longer than $2 s" >&2

@@ -32,18 +32,43 @@ def attend(
     """
     if query.device.type == "cpu":
         return _OnCpu.apply(query, key, value, batch, heads, dropout, scaling)  # type: ignore[no-any-return, no-untyped-call]
+    return _by_torch(query, key, value, batch, heads, dropout, scaling)
+
+
+def _by_torch(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: PackedBatch,
+    heads: int,
+    dropout: float,
+    scaling: float,
+) -> Tensor:
+    """By torch's kernels, on groups padded to their longest row: what a GPU runs."""
     whole = _is_whole(query, batch)
     parts = []
     for group in batch.groups:
         keys, values = (_padded(x, group, heads) for x in (key, value))
-        queries = _queries(query, group, heads, whole)
+        queries = _padded(query, group, heads) if whole else _single(query, group, heads)
         # Kernels with a mask need it in the queries' dtype.
         bias = None if group.bias is None else group.bias.to(queries.dtype)
         context = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scaling
         )
-        parts.append(_unpadded(context, group, whole))
+        flat = context.transpose(1, 2).reshape(-1, query.shape[1])
+        parts.append(flat[group.real] if whole and group.real is not None else flat)
     return torch.cat(parts)
+
+
+def _padded(x: Tensor, group: AttentionGroup, heads: int) -> Tensor:
+    """[b, h, w, d] of the group's tokens; padding repeats its row's first token."""
+    block = x[group.start : group.stop] if group.index is None else x[group.index]
+    return block.view(group.rows, group.width, heads, -1).transpose(1, 2)
+
+
+def _single(x: Tensor, group: AttentionGroup, heads: int) -> Tensor:
+    """[b, h, 1, d] of the group's rows."""
+    return x[group.first : group.last].view(group.rows, 1, heads, -1).transpose(1, 2)
 
 
 class _OnCpu(torch.autograd.Function):
@@ -64,49 +89,50 @@ class _OnCpu(torch.autograd.Function):
     ) -> Tensor:
         whole = _is_whole(query, batch)
         kept = any(ctx.needs_input_grad[:3])
-        context = torch.empty_like(query)
+        queries, keys, values = (_by_head(x, heads) for x in (query, key, value))
+        context = torch.empty_like(queries)
         saved: list[Tensor | None] = []
         for group in batch.groups:
-            q = _queries(query, group, heads, whole)  # [b, h, n, d]
-            k, v = (_padded(x, group, heads) for x in (key, value))  # [b, h, w, d]
-            scores = torch.matmul(q, k.transpose(-1, -2)).float().mul_(scaling)  # [b, h, n, w]
+            q = _take(queries, group, whole)  # [h * b, n, d]
+            k, v = (_take(x, group, True) for x in (keys, values))  # [h * b, w, d]
+            scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(scaling)  # [h * b, n, w]
             if group.bias is not None:
-                scores += group.bias
+                scores.view(heads, group.rows, -1, group.width).add_(group.bias.squeeze(1))
             p = torch.softmax(scores, dim=-1).to(query.dtype)
             mask = keep_mask(p, dropout) if dropout > 0 else None
             dropped = p if mask is None else drop(p, mask, dropout)
-            _write(context, torch.matmul(dropped, v), group, whole)
+            _put(context, torch.bmm(dropped, v), group, whole)
             if kept:
-                saved += [p, mask]
-        ctx.save_for_backward(query, key, value, *saved)
-        ctx.settings = (batch, heads, dropout, scaling, whole)
-        return context
+                saved += [q, k, v, p, mask]
+        ctx.save_for_backward(*saved)
+        ctx.settings = (batch, heads, dropout, scaling, whole, keys.shape)
+        return _joined(context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad = grads[0]
-        query, key, value, *saved = ctx.saved_tensors
-        batch, heads, dropout, scaling, whole = ctx.settings
-        d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
+        batch, heads, dropout, scaling, whole, shape = ctx.settings
+        saved = ctx.saved_tensors
+        grad = _by_head(grads[0], heads)
+        d_query = torch.empty_like(grad)
+        d_key, d_value = grad.new_empty(shape), grad.new_empty(shape)
         for number, group in enumerate(batch.groups):
-            p, mask = saved[2 * number : 2 * number + 2]
-            q = _queries(query, group, heads, whole)
-            k, v = (_padded(x, group, heads) for x in (key, value))
-            # Of padding rows it would be garbage times zero; `_queries` repeats a real row there.
-            g = _queries(grad, group, heads, whole)
-            if whole and group.index is not None:
-                g = _without_padding(g, group)
+            q, k, v, p, mask = saved[5 * number : 5 * number + 5]
+            g = _take(grad, group, whole)
+            if whole and group.bias is not None:
+                # Padding repeats a real token, which must count once.
+                is_token = (group.bias == 0).view(1, group.rows, group.width, 1)
+                g.view(heads, group.rows, group.width, -1).mul_(is_token)
             dropped = p if mask is None else drop(p, mask, dropout)
-            d_v = torch.matmul(dropped.transpose(-1, -2), g)
-            d_p = torch.matmul(g, v.transpose(-1, -2))
+            d_p = torch.bmm(g, v.transpose(1, 2))
             if mask is not None:
                 d_p = drop(d_p, mask, dropout)
             # Of softmax: p * (d_p - sum(p * d_p)).
-            d_scores = (d_p - (d_p * p).sum(-1, keepdim=True)).mul_(p).mul_(scaling)
-            _write(d_query, torch.matmul(d_scores, k), group, whole)
-            _write(d_key, torch.matmul(d_scores.transpose(-1, -2), q), group, True)
-            _write(d_value, d_v, group, True)
-        return d_query, d_key, d_value, None, None, None, None
+            d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p).mul_(scaling)
+            _put(d_query, torch.bmm(d_scores, k), group, whole)
+            _put(d_key, torch.bmm(d_scores.transpose(1, 2), q), group, True)
+            _put(d_value, torch.bmm(dropped.transpose(1, 2), g), group, True)
+        joined = (_joined(x) for x in (d_query, d_key, d_value))
+        return (*joined, None, None, None, None)
 
 
 def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
@@ -114,32 +140,34 @@ def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
     return len(query) == batch.groups[-1].stop and len(query) != len(batch)
 
 
-def _queries(x: Tensor, group: AttentionGroup, heads: int, whole: bool) -> Tensor:
-    """[b, h, n, d] of the group's queries: n = w where every token asks, else 1."""
-    if whole:
-        return _padded(x, group, heads)
-    return x[group.first : group.last].reshape(group.rows, 1, heads, -1).transpose(1, 2)
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """[h, P or B, d] of [P or B, H], in memory of its own."""
+    return x.view(len(x), heads, -1).transpose(0, 1).contiguous()
 
 
-def _padded(x: Tensor, group: AttentionGroup, heads: int) -> Tensor:
-    """[b, h, w, d] of the group's tokens; padding repeats its row's first token."""
-    block = x[group.start : group.stop] if group.index is None else x[group.index]
-    return block.reshape(group.rows, group.width, heads, -1).transpose(1, 2)
+def _joined(x: Tensor) -> Tensor:
+    """The inverse of `_by_head`."""
+    return x.transpose(0, 1).reshape(x.shape[1], -1)
 
 
-def _without_padding(x: Tensor, group: AttentionGroup) -> Tensor:
-    """[b, h, w, d] with zeros at padding."""
-    assert group.bias is not None
-    return x * (group.bias == 0).to(x.dtype).transpose(-1, -2)
+def _take(x: Tensor, group: AttentionGroup, whole: bool) -> Tensor:
+    """The group's part of x [h, P or B, d] in memory of its own: [h * b, n, d], n = w for every
+    token (padding repeats its row's first token), n = 1 for a row each.
+    """
+    if not whole:
+        part = x[:, group.first : group.last]
+    elif group.index is None:
+        part = x[:, group.start : group.stop]
+    else:
+        part = x.index_select(1, group.index)
+    count = group.width if whole else 1
+    return part.reshape(len(x) * group.rows, count, -1).contiguous()
 
 
-def _unpadded(x: Tensor, group: AttentionGroup, whole: bool) -> Tensor:
-    """The inverse of `_queries`: [tokens or rows of the group, H]."""
-    flat = x.transpose(1, 2).reshape(x.shape[0] * x.shape[2], -1)
-    return flat if not whole or group.real is None else flat[group.real]
-
-
-def _write(out: Tensor, x: Tensor, group: AttentionGroup, whole: bool) -> None:
-    """Put a group's result [b, h, n, d] where it belongs in `out` [P or B, H]."""
-    block = slice(group.start, group.stop) if whole else slice(group.first, group.last)
-    out[block] = _unpadded(x, group, whole)
+def _put(out: Tensor, x: Tensor, group: AttentionGroup, whole: bool) -> None:
+    """The inverse of `_take`; what stands at padding is left out."""
+    flat = x.view(len(out), -1, x.shape[-1])
+    if not whole:
+        out[:, group.first : group.last] = flat
+    else:
+        out[:, group.start : group.stop] = flat if group.real is None else flat[:, group.real]
