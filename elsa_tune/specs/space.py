@@ -119,7 +119,7 @@ class Space(_Strict):
     weight_decay: float = Field(0.01, ge=0, lt=1)
     max_grad_norm: float = Field(1.0, gt=0)
     evaluations_per_epoch: int = Field(1, ge=1)
-    frozen_dropout: bool = True
+    frozen_dropout: bool = False
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST

@@ -99,7 +99,8 @@ class Recipe:
     weight_decay: AdamW's, applied to matrices, not to biases and norms.
     max_grad_norm: gradients are clipped to this global norm; > 0.
     evaluations_per_epoch: 1, or 2 for every half epoch, ...
-    frozen_dropout: dropout stays on inside the frozen prefix, as Transformers' Trainer has it.
+    frozen_dropout: dropout stays on inside the frozen prefix, as Transformers' Trainer has it; off,
+    quality is a little better and the prefix's output can be kept (docs/decisions.md).
     prefix_cache: hidden states behind the frozen layers are kept on disk, where frozen_dropout is
     off and reading them is faster than computing them.
     eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
@@ -114,7 +115,7 @@ class Recipe:
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     evaluations_per_epoch: int = 1
-    frozen_dropout: bool = True
+    frozen_dropout: bool = False
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
