@@ -55,7 +55,7 @@ class SearchRecord:
         try:
             self._journal.append(stamped)
         except ElsaTuneError as error:
-            self._warn_once("journal", f"{error}; the search goes on")
+            self.warn_once("journal", f"{error}; the search goes on")
         self._forwarder.offer(stamped)
 
     def state(self) -> SearchState:
@@ -83,11 +83,12 @@ class SearchRecord:
             np.savez_compressed(aside, predictions=predictions)
             aside.replace(file)
         except OSError as error:
-            self._warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
+            self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
             return None
         return str(file.relative_to(self.paths.folder))
 
-    def _warn_once(self, what: str, message: str) -> None:
+    def warn_once(self, what: str, message: str) -> None:
+        """Say `message` unless something about `what` was said before."""
         if what not in self._warned:
             self._warned.add(what)
             self._warn(message)

@@ -100,6 +100,8 @@ class Recorder(Callback):
         if reports and result[EVALUATION] <= reports[-1][EVALUATION]:
             return
         reports.append(result)
+        for note in result["notes"]:
+            self._record.warn_once(note, f"note: {note}")
         metrics = {name: float(result[name]) for name in _PER_EVALUATION}
         self._record.write(
             Report(

@@ -106,7 +106,7 @@ def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=_gpus(device)):
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True, warn_only=True)
         # Fills every new tensor to catch readers of garbage: a debugging aid that costs each step.
@@ -116,6 +116,10 @@ def _reproducible(seed: int, device: torch.device) -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(before, warn_only=warn_only)
             torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+
+
+def _gpus(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []
 
 
 @contextlib.contextmanager
@@ -185,7 +189,9 @@ class _Run:
             name=f"{trial.model.name} on {trial.task.name}",
             depths=depths,
         )
-        runner = runner_for(model, self.data, setting)
+        # Whether it tests, builds or reads must not show in what the trial draws afterwards.
+        with torch.random.fork_rng(devices=_gpus(self.device)):
+            runner = runner_for(model, self.data, setting)
         return runner, [p for p in runner.model.parameters() if p.requires_grad], count
 
     def close(self) -> None:
