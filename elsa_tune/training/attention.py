@@ -24,15 +24,20 @@ def attend(
     heads: int,
     dropout: float,
     scaling: float,
+    position_bias: Tensor | None = None,
 ) -> Tensor:
     """Context of every query, in the queries' order and shape.
 
     query: [P, H], or [B, H] for one query a row (its first token). key, value: [P, H]. dropout: of
     the attention probabilities, 0 where nothing is dropped. scaling: of the scores, usually d^-0.5.
+    position_bias: added to the scaled scores, [h, W, W] by the places of query and key in their
+    row, W at least the longest row.
     """
     if query.device.type == "cpu":
-        return _OnCpu.apply(query, key, value, batch, heads, dropout, scaling)  # type: ignore[no-any-return, no-untyped-call]
-    return _by_torch(query, key, value, batch, heads, dropout, scaling)
+        return _OnCpu.apply(  # type: ignore[no-any-return, no-untyped-call]
+            query, key, value, batch, heads, dropout, scaling, position_bias
+        )
+    return _by_torch(query, key, value, batch, heads, dropout, scaling, position_bias)
 
 
 def _by_torch(
@@ -43,6 +48,7 @@ def _by_torch(
     heads: int,
     dropout: float,
     scaling: float,
+    position_bias: Tensor | None,
 ) -> Tensor:
     """By torch's kernels, on groups padded to their longest row: what a GPU runs."""
     whole = _is_whole(query, batch)
@@ -52,6 +58,9 @@ def _by_torch(
         queries = _padded(query, group, heads) if whole else _single(query, group, heads)
         # Kernels with a mask need it in the queries' dtype.
         bias = None if group.bias is None else group.bias.to(queries.dtype)
+        if position_bias is not None:
+            added = _bias_of(position_bias, group, whole).to(queries.dtype)
+            bias = added if bias is None else bias + added
         context = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scaling
         )
@@ -86,9 +95,10 @@ class _OnCpu(torch.autograd.Function):
         heads: int,
         dropout: float,
         scaling: float,
+        position_bias: Tensor | None,
     ) -> Tensor:
         whole = _is_whole(query, batch)
-        kept = any(ctx.needs_input_grad[:3])
+        kept = any(ctx.needs_input_grad)
         queries, keys, values = (_by_head(x, heads) for x in (query, key, value))
         context = torch.empty_like(queries)
         saved: list[Tensor | None] = []
@@ -96,8 +106,11 @@ class _OnCpu(torch.autograd.Function):
             q = _take(queries, group, whole)  # [h * b, n, d]
             k, v = (_take(x, group, True) for x in (keys, values))  # [h * b, w, d]
             scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(scaling)  # [h * b, n, w]
+            by_row = scores.view(heads, group.rows, -1, group.width)
             if group.bias is not None:
-                scores.view(heads, group.rows, -1, group.width).add_(group.bias.squeeze(1))
+                by_row += group.bias.squeeze(1)
+            if position_bias is not None:
+                by_row += _bias_of(position_bias, group, whole)[:, None]
             p = torch.softmax(scores, dim=-1).to(query.dtype)
             mask = keep_mask(p, dropout) if dropout > 0 else None
             dropped = p if mask is None else drop(p, mask, dropout)
@@ -105,16 +118,19 @@ class _OnCpu(torch.autograd.Function):
             if kept:
                 saved += [q, k, v, p, mask]
         ctx.save_for_backward(*saved)
-        ctx.settings = (batch, heads, dropout, scaling, whole, keys.shape)
+        wants_bias = position_bias is not None and ctx.needs_input_grad[7]
+        bias_shape = position_bias.shape if position_bias is not None and wants_bias else None
+        ctx.settings = (batch, heads, dropout, scaling, whole, keys.shape, bias_shape)
         return _joined(context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        batch, heads, dropout, scaling, whole, shape = ctx.settings
+        batch, heads, dropout, scaling, whole, shape, bias_shape = ctx.settings
         saved = ctx.saved_tensors
         grad = _by_head(grads[0], heads)
         d_query = torch.empty_like(grad)
         d_key, d_value = grad.new_empty(shape), grad.new_empty(shape)
+        d_bias = None if bias_shape is None else grad.new_zeros(bias_shape)
         for number, group in enumerate(batch.groups):
             q, k, v, p, mask = saved[5 * number : 5 * number + 5]
             g = _take(grad, group, whole)
@@ -127,17 +143,26 @@ class _OnCpu(torch.autograd.Function):
             if mask is not None:
                 d_p = drop(d_p, mask, dropout)
             # Of softmax: p * (d_p - sum(p * d_p)).
-            d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p).mul_(scaling)
+            d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p)
+            if d_bias is not None:
+                by_row = d_scores.view(heads, group.rows, -1, group.width)
+                _bias_of(d_bias, group, whole).add_(by_row.sum(1))
+            d_scores.mul_(scaling)
             _put(d_query, torch.bmm(d_scores, k), group, whole)
             _put(d_key, torch.bmm(d_scores.transpose(1, 2), q), group, True)
             _put(d_value, torch.bmm(dropped.transpose(1, 2), g), group, True)
         joined = (_joined(x) for x in (d_query, d_key, d_value))
-        return (*joined, None, None, None, None)
+        return (*joined, None, None, None, None, d_bias)
 
 
 def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
     """Whether every token asks, or each row's first one only."""
     return len(query) == batch.groups[-1].stop and len(query) != len(batch)
+
+
+def _bias_of(position_bias: Tensor, group: AttentionGroup, whole: bool) -> Tensor:
+    """[h, n, w]: the part of a position bias that a group's queries need; a view."""
+    return position_bias[:, : group.width if whole else 1, : group.width]
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:

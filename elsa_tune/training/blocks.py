@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from elsa_tune.training.attention import attend
 from elsa_tune.training.packed import PackedBatch
 
-# (layer, hidden states [P, H], batch, whether only each row's first token is wanted) -> [P or B, H]
-Block = Callable[[Any, Tensor, PackedBatch, bool], Tensor]
+# (layer, hidden states [P, H], batch, whether only each row's first token is wanted, position bias
+# [h, W, W] where the architecture has one) -> [P or B, H]
+Block = Callable[[Any, Tensor, PackedBatch, bool, Tensor | None], Tensor]
 
 
 def block_for(layer: nn.Module) -> Block | None:
@@ -25,6 +26,8 @@ def block_for(layer: nn.Module) -> Block | None:
         return _bert
     if _has(layer, *_DISTILBERT):
         return _distilbert
+    if _has(layer, *_MPNET):
+        return _mpnet
     return None
 
 
@@ -47,6 +50,16 @@ _DISTILBERT = (
     "ffn",
     "output_layer_norm",
 )
+_MPNET = (
+    "attention.attn.q",
+    "attention.attn.k",
+    "attention.attn.v",
+    "attention.attn.o",
+    "attention.attn.dropout",
+    "attention.LayerNorm",
+    "intermediate",
+    "output",
+)
 
 
 def _has(layer: nn.Module, *names: str) -> bool:
@@ -54,7 +67,9 @@ def _has(layer: nn.Module, *names: str) -> bool:
     return all(name in modules for name in names)
 
 
-def _bert(layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool) -> Tensor:
+def _bert(
+    layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
+) -> Tensor:
     """BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA."""
     attention = layer.attention.self
     asking = hidden[batch.starts] if firsts else hidden
@@ -66,12 +81,15 @@ def _bert(layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool) -> Tenso
         attention.num_attention_heads,
         attention.dropout.p if attention.training else 0.0,
         attention.scaling,
+        bias,
     )
     attended = layer.attention.output(context, asking)
     return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]
 
 
-def _distilbert(layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool) -> Tensor:
+def _distilbert(
+    layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
+) -> Tensor:
     attention = layer.attention
     asking = hidden[batch.starts] if firsts else hidden
     context = attend(
@@ -82,6 +100,27 @@ def _distilbert(layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool) ->
         attention.n_heads,
         attention.dropout.p if attention.training else 0.0,
         attention.scaling,
+        bias,
     )
     attended = layer.sa_layer_norm(attention.out_lin(context) + asking)
     return layer.output_layer_norm(layer.ffn(attended) + attended)  # type: ignore[no-any-return]
+
+
+def _mpnet(
+    layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
+) -> Tensor:
+    attention = layer.attention.attn
+    asking = hidden[batch.starts] if firsts else hidden
+    context = attend(
+        attention.q(asking),
+        attention.k(hidden),
+        attention.v(hidden),
+        batch,
+        attention.num_attention_heads,
+        attention.dropout.p if attention.training else 0.0,
+        attention.attention_head_size**-0.5,
+        bias,
+    )
+    attended = layer.attention.dropout(attention.o(context)) + asking
+    attended = layer.attention.LayerNorm(attended)
+    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]

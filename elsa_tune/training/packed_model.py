@@ -6,9 +6,9 @@ rows, H hidden size, C outputs.
 Embeddings and layers are the model's own modules, called one by one; what stands behind them is the
 model itself with its embeddings and layers taken out, so every head of Transformers stays as it is.
 The head gets each row's first token only, which is all that those of BERT, RoBERTa, XLM-R,
-CamemBERT, ELECTRA and DistilBERT read: the last layer computes keys and values for every token, and
-all else for the first. Whether a head reads more is found out by a test (`runner.py`), not by its
-name.
+CamemBERT, ELECTRA, DistilBERT and MPNet read: the last layer computes keys and values for every
+token, and all else for the first. Whether a head reads more is found out by a test (`runner.py`),
+not by its name.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class PackedModel(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first_layer = 0
         self.layer_runs = [0] * len(layers)
+        # MPNet's layers share a table of relative positions, which stands behind them.
+        self._bias_of_width = getattr(getattr(base, "encoder", None), "compute_position_bias", None)
         base.embeddings = _Passthrough()
         if self.project is not None:
             base.embeddings_project = nn.Identity()
@@ -100,17 +102,29 @@ class PackedModel(nn.Module):
             hidden = self.project(hidden)
         return hidden[0]  # type: ignore[no-any-return]
 
-    def run_layer(self, index: int, hidden: Tensor, batch: PackedBatch, firsts: bool) -> Tensor:
+    def run_layer(
+        self, index: int, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
+    ) -> Tensor:
         """Layer `index` of L on [P, H]; [B, H] where only first tokens are wanted."""
         self.layer_runs[index] += 1
-        return self._block(self.layers[index - self.first_layer], hidden, batch, firsts)
+        return self._block(self.layers[index - self.first_layer], hidden, batch, firsts, bias)
+
+    def position_bias(self, hidden: Tensor, batch: PackedBatch) -> Tensor | None:
+        """[h, W, W] for the longest row, where the architecture has one."""
+        if self._bias_of_width is None:
+            return None
+        width = batch.groups[-1].width
+        # It looks at the shape only, [1, W, H].
+        bias: Tensor = self._bias_of_width(hidden.new_empty((1, width, 1)))
+        return bias[0]
 
     def prefix(self, tokens: Tokens, batch: PackedBatch) -> Iterator[Tensor]:
         """Hidden states [P, H] behind the embeddings, then behind each layer in turn: 0..L."""
         hidden = self.embed(tokens)
+        bias = self.position_bias(hidden, batch)
         yield hidden
         for index in range(len(self.layer_runs)):
-            hidden = self.run_layer(index, hidden, batch, firsts=False)
+            hidden = self.run_layer(index, hidden, batch, False, bias)
             yield hidden
 
     def forward(self, batch: PackedBatch, tokens: Tokens | None, given: Tensor | None) -> Tensor:
@@ -126,9 +140,10 @@ class PackedModel(nn.Module):
             with self._no_grad_if(self.depth.embeddings_frozen):
                 hidden = self.embed(tokens)
             start = 0
+        bias = self.position_bias(hidden, batch)
         for index in range(start, layers):
             with self._no_grad_if(index < frozen):
-                hidden = self.run_layer(index, hidden, batch, firsts=index == layers - 1)
+                hidden = self.run_layer(index, hidden, batch, index == layers - 1, bias)
         if frozen == layers and given is not None:
             hidden = hidden[batch.starts]
         return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]

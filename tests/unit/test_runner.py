@@ -24,7 +24,7 @@ from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
 
 # Those whose layers and heads the packed model knows; the rest must say that they fall back.
-PACKED = {"bert", "electra", "distilbert", "roberta", "camembert", "xlm-roberta"}
+PACKED = {"bert", "electra", "distilbert", "roberta", "camembert", "xlm-roberta", "mpnet"}
 LAYERS = 3
 # Every name under which the ten architectures keep a dropout probability.
 DROPOUTS = {
@@ -269,10 +269,12 @@ def test_packed_attention_on_a_gpus_way_equals_the_cpus(heads: int) -> None:
         assert torch.allclose(out[batch.starts], firsts, atol=1e-6)
         outcomes.append((out.detach(), q.grad, k.grad, v.grad))
         # And through torch's own attention, which a GPU uses.
-        torchs = attention._by_torch(q, k, v, batch, heads, 0.0, 0.5)
-        assert torch.allclose(torchs, out, atol=1e-6)
-        torchs = attention._by_torch(q[batch.starts], k, v, batch, heads, 0.0, 0.5)
-        assert torch.allclose(torchs, firsts, atol=1e-6)
+        bias = torch.randn(heads, 40, 40, generator=draw)
+        for asking in (q, q[batch.starts]):
+            for extra in (None, bias):
+                rest = (batch, heads, 0.0, 0.5, extra)
+                torchs = attention._by_torch(asking, k, v, *rest)
+                assert torch.allclose(torchs, attention.attend(asking, k, v, *rest), atol=1e-6)
     for ours, theirs in zip(*outcomes, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-5)
 
@@ -284,13 +286,16 @@ def test_attention_gradients_are_right() -> None:
 
     data, draw = make_data(), torch.Generator().manual_seed(0)
     batch = pack(data.train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
+    width = batch.groups[-1].width
+    shapes = [(len(batch.source), 4)] * 3 + [(2, width, width)]
     inputs = [
-        torch.randn(len(batch.source), 4, dtype=torch.float64, generator=draw).requires_grad_()
-        for _ in range(3)
+        torch.randn(shape, dtype=torch.float64, generator=draw).requires_grad_() for shape in shapes
     ]
 
-    def function(q: Any, k: Any, v: Any) -> Any:
-        return attend(q, k, v, batch, 2, 0.0, 0.7)
+    def function(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        every = attend(q, k, v, batch, 2, 0.0, 0.7, bias)
+        firsts = attend(q[batch.starts], k, v, batch, 2, 0.0, 0.7, bias)
+        return torch.cat([every, firsts])
 
     assert torch.autograd.gradcheck(function, inputs, eps=1e-3, atol=1e-2, rtol=1e-2)
 
