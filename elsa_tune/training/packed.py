@@ -56,12 +56,12 @@ class PackedBatch:
     """Rows in order of length, shortest first, their tokens one after the other.
 
     chosen: int64 [B], the rows' numbers in their split, in this batch's order. source: int64 [P],
-    where each token lies in the split's flat arrays. position: int64 [P], 0.. within its row.
+    where each token lies in the split's flat arrays; both stay off the device. position: int64 [P], 0.. within its row.
     starts: int64 [B], where each row's first token lies among the P. groups cover all rows.
     """
 
     chosen: IndexArray
-    source: Tensor
+    source: IndexArray
     position: Tensor
     starts: Tensor
     groups: tuple[AttentionGroup, ...]
@@ -91,7 +91,7 @@ def pack(
     bounds = [(0, len(chosen))] if one_group else _bounds(lengths)
     return PackedBatch(
         chosen=chosen,
-        source=_tensor(source, device),
+        source=source,
         position=_tensor(position, device),
         starts=_tensor(starts, device),
         groups=tuple(_group(first, last, lengths, starts, device) for first, last in bounds),

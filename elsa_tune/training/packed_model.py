@@ -61,7 +61,7 @@ class PackedModel(nn.Module):
         embeddings = getattr(base, "embeddings", None)
         table = getattr(embeddings, "position_embeddings", None)
         if block is None or embeddings is None or not isinstance(table, nn.Embedding):
-            raise ValueError("its layers or embeddings are built in a way that is not known here")
+            raise ValueError("packed tokens are not known for its kind of layers or embeddings")
         self._block = block
         self.depth = depth
         # A table with a padding row (RoBERTa's) begins counting behind it.

@@ -13,14 +13,13 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.packed import IndexArray, pack
+from elsa_tune.training.packed import IndexArray, PackedBatch, pack
 from elsa_tune.training.packed_model import PackedModel, Tokens
 from elsa_tune.training.parts import divide
 from elsa_tune.training.prefix_store import (
@@ -104,6 +103,8 @@ class Prefix:
         self._digests, self._store = digests, store
         self._fingerprint = fingerprint
         self._how = f"{precision}-{dtype}"
+        # The fingerprint is of the task as it was read; these are the tokens themselves.
+        self._rows = [f"{split} {_rows_digest(rows)}" for split, rows in splits.items()]
         self._name = name
         self.splits = splits
         self.shape = Shape(
@@ -118,8 +119,7 @@ class Prefix:
             str(_FORMAT),
             self._digests[frozen_layers],
             self._fingerprint,
-            # The fingerprint is of the task as it was read; these are the tokens themselves.
-            *(f"{split} {_rows_digest(rows)}" for split, rows in self.splits.items()),
+            *self._rows,
             str(frozen_layers),
             self._how,
             "packed",
@@ -191,13 +191,13 @@ class Prefix:
             base = int(rows.offsets[chunk[0]])
             for n, hidden in enumerate(self._prefix(model, rows, batch)):
                 in_order = torch.empty_like(hidden)
-                in_order[batch.source - base] = hidden
+                in_order[torch.from_numpy(batch.source - base).to(device)] = hidden
                 yield n, in_order
                 if n == deepest:
                     break
 
-    def _prefix(self, model: PackedModel, rows: TokenRows, batch: Any) -> Iterator[Tensor]:
-        device = batch.source.device
+    def _prefix(self, model: PackedModel, rows: TokenRows, batch: PackedBatch) -> Iterator[Tensor]:
+        device = batch.position.device
         was_training = model.training
         model.eval()
         try:
@@ -261,10 +261,9 @@ class Prefix:
         return min(seconds[1:]) / _PROBE_TOKENS
 
 
-def tokens_of(rows: TokenRows, batch: Any) -> Tokens:
+def tokens_of(rows: TokenRows, batch: PackedBatch) -> Tokens:
     """What the embeddings read of a packed batch of a split."""
-    source = batch.source.cpu().numpy()
-    device = batch.source.device
+    source, device = batch.source, batch.position.device
     types = None
     if rows.token_type_ids is not None:
         types = torch.from_numpy(rows.token_type_ids[source].astype(np.int64)).to(device)

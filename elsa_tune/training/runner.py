@@ -133,7 +133,8 @@ class Packed:
         given, tokens = None, None
         if split in self.given:
             kept = self.given[split]
-            given = kept[batch.source.to(kept.device)].to(self.device, torch.float32)
+            source = torch.from_numpy(batch.source).to(kept.device, non_blocking=True)
+            given = kept[source].to(self.device, torch.float32)
         else:
             tokens = tokens_of(rows, batch)
             if self.vocabulary is not None:
@@ -244,6 +245,8 @@ def _doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | No
             _agreed[key] = _disagreement(model, data, setting)
         except ValueError as error:
             _agreed[key] = str(error)
+        except Exception as error:  # an architecture may break in any way when it is taken apart
+            _agreed[key] = f"it cannot be run on packed tokens ({type(error).__name__}: {error})"
     return _agreed[key]
 
 

@@ -92,6 +92,18 @@ def test_mlflow_has_one_parent_all_children_and_none_running(bench: Bench) -> No
 
 
 @pytest.mark.usefixtures("finished")
+def test_how_each_trial_ran_is_recorded(bench: Bench) -> None:
+    """Frozen layers were read from what the first trial kept; embeddings-only records N = 0."""
+    ways = bench.query(
+        "select params.value, tags.value, count(*) from params join tags using (run_uuid) "
+        "where params.key = 'frozen_layers' and tags.key = 'prefix' group by 1, 2 order by 1"
+    )
+    assert ways == [("0", "none", 8), ("1", "cached", 4), ("2", "cached", 4)]
+    batches = bench.query("select distinct value from tags where key = 'batches'")
+    assert batches == [("packed",)]
+
+
+@pytest.mark.usefixtures("finished")
 def test_the_journal_and_mlflow_give_the_same_rows(bench: Bench) -> None:
     uri = f"sqlite:///{bench.folder}/mlruns/mlflow.db"
     from_store = results.read_rows(uri, search="first")
