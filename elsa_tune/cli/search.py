@@ -156,10 +156,18 @@ def _default_name(inputs: Inputs) -> str:
 
 def _print_plan(request: Request) -> None:
     from elsa_tune.search.launch import plan, sizes
+    from elsa_tune.specs.trial import PrefixCache
+    from elsa_tune.training.prefix_store import budget_bytes
 
     train, evaluation = sizes(request.task, request.recipe)
     cost = plan(request, train, evaluation)
     depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
+    disk = f"about {cost.disk_mb:.0f} MB"
+    if request.recipe.prefix_cache is not PrefixCache.NONE:
+        gigabytes = budget_bytes() / 1e9
+        disk += (
+            f", and frozen layers' output in the cache, at most {gigabytes:g} GB on each machine"
+        )
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
@@ -168,7 +176,7 @@ def _print_plan(request: Request) -> None:
         ("measuring", f"{cost.measuring_trials} trials"),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
         ("steps", f"{cost.steps:,} at most ({cost.steps_per_trial:,} per trial)"),
-        ("disk", f"about {cost.disk_mb:.0f} MB"),
+        ("disk", disk),
         ("would be at", str(request.storage / request.name)),
     )
     for label, value in lines:

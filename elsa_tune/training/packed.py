@@ -56,8 +56,9 @@ class PackedBatch:
     """Rows in order of length, shortest first, their tokens one after the other.
 
     chosen: int64 [B], the rows' numbers in their split, in this batch's order. source: int64 [P],
-    where each token lies in the split's flat arrays; both stay off the device. position: int64 [P], 0.. within its row.
-    starts: int64 [B], where each row's first token lies among the P. groups cover all rows.
+    where each token lies in the split's flat arrays; both stay off the device. position:
+    int64 [P], 0.. within its row. starts: int64 [B], where each row's first token lies among the P.
+    groups cover all rows.
     """
 
     chosen: IndexArray
