@@ -38,6 +38,7 @@ unit: .venv/.dev ## the fast tests only
 bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
 	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }
 	$(BIN)/python bench/footprint.py
+	$(BIN)/python bench/step.py --data-dir "$(DATA)"
 	$(BIN)/python bench/length_groups.py --data-dir "$(DATA)"
 	$(BIN)/python bench/glue_curves.py --data-dir "$(DATA)"
 

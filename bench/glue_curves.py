@@ -28,7 +28,7 @@ PLANS: dict[str, tuple[int, tuple[str, ...]]] = {
     "sst2": (1000, ()),
     "cola": (4000, ONE_RATE),
     "mrpc": (2000, ONE_RATE),
-    "rte": (1000, ONE_RATE),
+    "rte": (500, ONE_RATE),
 }
 
 

@@ -1,7 +1,7 @@
 """Dropout from cheap random bits: the same distribution as torch's, other numbers, less time.
 
 On a CPU torch draws a whole random number for every element; sixteen bits of one are enough to
-decide whether an element is dropped. Measured: bench/results/dropout.json.
+decide whether an element is dropped. Measured: bench/results/step.json.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from elsa_tune.training.tokens import TokenRows
 IndexArray = NDArray[np.int64]
 
 # What one more attention group costs on a CPU (its own dozen small operations), in elements of its
-# padded square of scores, per head and all. Measured: bench/results/attention_groups.json.
+# padded square of scores, per head and all. Measured: bench/results/step.json.
 GROUP_COST = 4000
 
 
