@@ -46,7 +46,6 @@ def _patch(module: Any, name: str, value: Any) -> Callable[[], Any]:
 # name: how to build a trial without that part
 VARIANTS: dict[str, Callable[[], Any]] = {
     "as it is": _as_it_is,
-    "torch's dropout": _patch(runner, "use_cheap_dropout", lambda model: None),
     "whole word table": _patch(runner, "use_compact_vocabulary", lambda model, used: None),
     "attention in one padded square": _patch(packed, "GROUP_COST", 10**9),
     "attention row by row": _patch(packed, "GROUP_COST", 0),

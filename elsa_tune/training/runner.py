@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import PrefixCache, Recipe
-from elsa_tune.training.dropout import use_cheap_dropout
 from elsa_tune.training.encoder import checkpoint_files
 from elsa_tune.training.groups import length_groups
 from elsa_tune.training.packed import IndexArray, pack
@@ -206,12 +205,10 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
         notes = [f"padded batches: {doubt}"]
         if deep and setting.recipe.prefix_cache is not PrefixCache.NONE:
             notes.append("the frozen prefix is computed in every step: only packed models keep it")
-        use_cheap_dropout(model)
         return Padded(model=model, notes=notes, prefix="recomputed" if deep else "none", **common)
     digests = _digests(model) if deep else ()
     hidden_size = int(model.config.hidden_size)
     packed = PackedModel(model, setting.depth)
-    use_cheap_dropout(packed)
     runner = Packed(model=packed, prefix="recomputed" if deep else "none", **common)
     if deep:
         _give_prefix(runner, digests, hidden_size, setting)

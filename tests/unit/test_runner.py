@@ -300,26 +300,47 @@ def test_attention_gradients_are_right() -> None:
     assert torch.autograd.gradcheck(function, inputs, eps=1e-3, atol=1e-2, rtol=1e-2)
 
 
-def test_cheap_dropout_drops_as_often_as_asked_and_keeps_the_mean() -> None:
-    from elsa_tune.training.dropout import CheapDropout
+def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
+    from elsa_tune.training.dropout import drop, keep_mask
 
-    module = CheapDropout(0.1)
-    x = torch.ones(1000, 1000, requires_grad=True)
+    x = torch.ones(1000, 1000)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        out = module(x)
-        again = module(x)
-    out.sum().backward()
-    dropped = float((out == 0).float().mean())
+        mask = keep_mask(x, 0.1)
+        again = keep_mask(x, 0.1)
+    out = drop(x, mask, 0.1)
+    assert torch.equal(out == 0, ~mask) and not torch.equal(mask, again)
     # A million draws: three standard deviations are 0.0009.
-    assert dropped == pytest.approx(0.1, abs=0.0009)
-    assert float(out.detach().mean()) == pytest.approx(1.0, abs=0.001)
-    assert torch.equal(x.grad, out.detach()), "the same mask forwards and backwards"
-    assert not torch.equal(out, again)
+    assert float((~mask).float().mean()) == pytest.approx(0.1, abs=0.0009)
+    assert float(out.mean()) == pytest.approx(1.0, abs=0.001)
     # Every lane of the random numbers drops alike.
-    lanes = (out.detach() == 0).float().view(-1, 4).mean(0)
+    lanes = (~mask).float().view(-1, 4).mean(0)
     assert torch.allclose(lanes, torch.full((4,), 0.1), atol=0.002)
-    assert module.eval()(x) is x
+    odd = keep_mask(torch.ones(7, 3), 0.5)
+    assert odd.shape == (7, 3)
+
+
+def test_attention_with_dropout_is_right_in_its_mean_and_its_gradient() -> None:
+    """A value that depends linearly on what is dropped keeps its mean, and so does its gradient."""
+    from elsa_tune.training.attention import attend
+    from elsa_tune.training.packed import pack
+
+    batch = pack(make_data().train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(len(batch.source), 8, generator=draw) for _ in range(3))
+    v.requires_grad_()
+    calm = attend(q, k, v, batch, 2, 0.0, 0.5)
+    (expected,) = torch.autograd.grad(calm.sum(), v)
+    total, gradient = torch.zeros_like(calm), torch.zeros_like(v)
+    rounds = 3000
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        for _ in range(rounds):
+            out = attend(q, k, v, batch, 2, 0.3, 0.5)
+            total += out.detach() / rounds
+            gradient += torch.autograd.grad(out.sum(), v)[0] / rounds
+    assert torch.allclose(total, calm, atol=0.06)
+    assert torch.allclose(gradient, expected, atol=0.06)
 
 
 def test_a_compact_word_table_changes_no_number(
