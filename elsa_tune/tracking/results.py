@@ -41,7 +41,8 @@ def read_rows(
 ) -> list[ResultRow]:
     """One row a trial from the store, in the order of their start; None asks for every one.
 
-    Trials of unfinished searches come with their status. Raises TrackingError when the store is
+    Trials of unfinished searches come with their status; one that has only just begun, without
+    params yet, is left out. Raises TrackingError when the store is
     missing or does not answer, ResultsError for a trial that lacks what a row needs.
     """
     runs = read_runs(tracking_uri, tasks, search)
@@ -54,6 +55,8 @@ def read_rows(
         status = TrialStatus(run.tags.get(STATUS_TAG, TrialStatus.RUNNING))
         if status is TrialStatus.RUNNING and not alive.get(run.tags[SEARCH_ID_TAG], True):
             status = TrialStatus.INTERRUPTED
+        if not run.params and not status.is_final:
+            continue  # a run gets its params a moment after it was made, or from the next driver
         metrics = dict(run.metrics)
         if TRIAL_QUALITY in metrics:
             metrics["quality"] = metrics[TRIAL_QUALITY]

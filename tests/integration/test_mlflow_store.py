@@ -362,6 +362,14 @@ def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: M
         read_rows(store.uri)
 
 
+def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: MlflowStore) -> None:
+    """Between a run's making and its params a reader may come, or the driver's end."""
+    search = dataclasses.replace(search_started(), time=1.0)
+    store.begin_search(search, {})
+    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0, params={}))
+    assert read_rows(store.uri) == []
+
+
 # ---- is it there ---------------------------------------------------------------------------------
 
 

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
-    *("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "2"),
+    *("--set", "learning_rate=[0.001, 0.002]", "--set", "tries=2", "--seeds", "2"),
     *("--cpus-per-trial", "1"),
 )
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return make_bench(tmp_path_factory.mktemp("search bench"))
+    return make_bench(tmp_path_factory.mktemp("search bench"), train=256)
 
 
 @pytest.fixture(scope="module")
