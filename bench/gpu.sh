@@ -10,7 +10,7 @@ out=${1:?usage: bash bench/gpu.sh OUT [DATA.npz]}
 data=${2:-}
 mkdir -p "$out"
 cd "$(dirname "$0")/.." || exit 1
-export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 
+export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 ELSA_TUNE_CACHE=$(mktemp -d) && export ELSA_TUNE_CACHE
 step() { # NAME SECONDS: one check in a process of its own; a failure is recorded and the next one goes on
   timeout "$2" python3 bench/gpu_trial.py "$1" --out "$out" ${data:+--data "$data"} ||
@@ -19,4 +19,5 @@ step() { # NAME SECONDS: one check in a process of its own; a failure is recorde
 step determinism 120   # two runs of a trial, and a third one after a stopped one: identical losses
 step memory 120        # micro-batches halve when memory runs out; what a trial leaves behind
 step speed 400         # BERT-base at RTE's shape: steps per second at N = 0, 6, 9, 11, 12, fast and padded
+step fused 300         # 1 to 16 trials trained as one at N = 11, 9, 6, 0; a member against its trial alone
 python3 bench/gpu_trial.py collect --out "$out"

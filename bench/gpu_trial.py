@@ -24,8 +24,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec, shipped_configuration
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
-from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
+from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop, runner
+from elsa_tune.training.fused import train_fused
 from elsa_tune.training.tokens import TaskData, TokenRows
 
 TASK = TaskSpec(
@@ -38,6 +39,7 @@ TASK = TaskSpec(
     source=EmbeddedSource(),
 )
 STEPS = 40
+STEP_NAMES = ("determinism", "memory", "speed", "fused")
 
 
 def rows(count: int, seed: int) -> TokenRows:
@@ -68,9 +70,10 @@ def task_data(options: argparse.Namespace, train: int) -> TaskData:
     )
 
 
-def bert_base(folder: Path, layers: int = 12) -> ModelSpec:
+def bert_base(folder: Path, layers: int = 12, **changes: float) -> ModelSpec:
     """BERT-base's configuration with random weights: speed does not care."""
-    config = BertConfig(**{**shipped_configuration("bert_base"), "num_hidden_layers": layers})
+    fields = {**shipped_configuration("bert_base"), "num_hidden_layers": layers, **changes}
+    config = BertConfig(**fields)
     torch.manual_seed(0)
     BertForSequenceClassification(config).save_pretrained(folder)
     return ModelSpec(name="bert_base", source=ModelSource.DIRECTORY, location=str(folder))
@@ -137,7 +140,7 @@ def speed(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
                 warm = dataclasses.replace(data, train=rows(32, 3))
                 for each in (warm, data):
                     one = trial(model, frozen, precision)
-                    with mock.patch.object(runner, "_doubt", _WAYS[way]):
+                    with mock.patch.object(runner, "packed_doubt", _WAYS[way]):
                         *_, last = loop.train(one, each, device=options.device)
                 found[f"{way} {precision.value} N={frozen}"] = {
                     "steps_per_second": round(last.steps / last.train_seconds, 2),
@@ -149,7 +152,55 @@ def speed(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-_WAYS: dict[str, Any] = {"fast": runner._doubt, "padded": lambda *_: "padded on purpose"}
+def fused(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
+    """Steps per second of all members together, by how many train as one; and whether a member's
+    losses are those of its trial alone, without dropout and in fp32.
+    """
+    cpu = options.device == "cpu"
+    data = task_data(options, 16 * (2 if cpu else STEPS))
+    precision = Precision.FP32 if cpu else Precision.BF16
+    found: dict[str, Any] = {}
+    for frozen in (11, 0) if cpu else (11, 9, 6, 0):
+        for count in (1, 2) if cpu else (1, 4, 8, 16):
+            trials = [
+                dataclasses.replace(trial(model, frozen, precision), seed=seed)
+                for seed in range(1, count + 1)
+            ]
+            for _ in ("warm", "measured"):
+                events = list(train_fused(trials, data, device=options.device))
+            results = [event for _, event in events if isinstance(event, EpochResult)]
+            found[f"{count} at N={frozen}"] = {
+                "steps_per_second": round(
+                    sum(one.steps for one in results) / sum(one.train_seconds for one in results), 2
+                ),
+                "peak_mb": round(results[-1].peak_memory_mb),
+            }
+    found["largest_difference"] = _difference(data, options)
+    return found
+
+
+def _difference(data: TaskData, options: argparse.Namespace) -> float:
+    """Of a member's losses from its trial's alone, relative."""
+    with tempfile.TemporaryDirectory() as folder:
+        calm = bert_base(Path(folder), 3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        trials = [
+            dataclasses.replace(trial(calm, 1, Precision.FP32), seed=seed) for seed in (1, 2, 3)
+        ]
+        events = list(train_fused(trials, data, device=options.device))
+        largest = 0.0
+        for one in trials:
+            (alone,) = loop.train(one, data, device=options.device)
+            (member,) = [event for trial, event in events if trial == one]
+            assert isinstance(member, EpochResult)
+            for a, b in (
+                (member.train_loss, alone.train_loss),
+                (member.eval_loss, alone.eval_loss),
+            ):
+                largest = max(largest, abs(a - b) / abs(b))
+    return largest
+
+
+_WAYS: dict[str, Any] = {"fast": runner.packed_doubt, "padded": lambda *_: "padded on purpose"}
 
 
 def collect(options: argparse.Namespace) -> None:
@@ -172,7 +223,7 @@ def pack(target: Path) -> None:
 def main() -> None:
     """Run one step and write OUT/step_NAME.json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", nargs="?", choices=["determinism", "memory", "speed", "collect"])
+    parser.add_argument("step", nargs="?", choices=[*STEP_NAMES, "collect"])
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--data", type=Path)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
@@ -186,7 +237,7 @@ def main() -> None:
         return
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_trial.py: no CUDA device here; --device cpu tries the checks small")
-    steps = {"determinism": determinism, "memory": memory, "speed": speed}
+    steps = dict(zip(STEP_NAMES, (determinism, memory, speed, fused), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         result = steps[options.step](bert_base(Path(folder) / "bert"), options)
     (options.out / f"step_{options.step}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -36,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     # What MiniLM does not need any more, and architectures without packed tokens do.
-    runner._doubt = lambda *_: "padded batches are measured here"
+    runner.packed_doubt = lambda *_: "padded batches are measured here"
     model, task = resolve_model("minilm"), resolve_task("sst2", data_dir=options.data_dir)
     recipe = Recipe(train_size=1000)
     data = prepare(model, task, recipe)
@@ -47,14 +47,14 @@ def main() -> None:
         )
         run = loop._Run(trial, data, torch.device("cpu"), ())
         run.runner.train(True)
-        batches = run._batches()
+        batches = run.batches()
         seconds: dict[int, list[float]] = {cost: [] for cost in COSTS}
         for number in range(STEPS + 2):
             batch = next(batches)
             for cost in COSTS:
                 runner.GROUP_COST = cost
                 started = time.perf_counter()
-                run._step(batch)
+                run.step(batch)
                 if number >= 2:
                     seconds[cost].append(time.perf_counter() - started)
         results[f"N={depth.label}"] = {

@@ -1,7 +1,11 @@
 """A setting's effect on quality: the same seeds with it on and off, on two tasks and three depths.
 
     python bench/paired_study.py frozen_dropout --data-dir ../shared/glue
-    python bench/paired_study.py precision --depths 0 3 ...      # bf16 against fp32
+    python bench/paired_study.py precision --depths 0 3            # where there are bf16 units
+    python bench/paired_study.py rounded_products --depths 0 3     # where there are none
+
+`rounded_products` computes in fp32, with operands and results of every matrix product rounded to
+bf16, forwards and backwards: what bf16 units compute, which add up in fp32.
 
 Writes bench/results/paired_FIELD.json: each task and depth's mean difference (second value minus
 first) with a 95 % t-interval over the seeds, in quality and in final evaluation loss.
@@ -10,6 +14,7 @@ first) with a 95 % t-interval over the seeds, in quality and in final evaluation
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -22,6 +27,7 @@ import machine
 import numpy as np
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -33,7 +39,29 @@ from elsa_tune.training.loop import train
 VALUES: dict[str, tuple[Any, Any]] = {
     "frozen_dropout": (True, False),
     "precision": (Precision.FP32, Precision.BF16),
+    "rounded_products": (False, True),
 }
+
+_PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
+
+
+class RoundedProducts(TorchDispatchMode):
+    """Rounds to bf16 what goes into each matrix product and what comes out; counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket not in _PRODUCTS:
+            return func(*args, **(kwargs or {}))
+        self.products += 1
+        rounded = [_rounded(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+        return _rounded(func(*rounded, **(kwargs or {})))
+
+
+def _rounded(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.bfloat16).to(x.dtype)
 
 
 def outcome(job: tuple[str, str, int, int, str, Any, int]) -> tuple[float, float, float]:
@@ -44,7 +72,8 @@ def outcome(job: tuple[str, str, int, int, str, Any, int]) -> tuple[float, float
     is_glue = name not in ("stdlib", "stdlib_shuffled")
     task = resolve_task(name, data_dir=data_dir) if is_glue else resolve_task(name)
     base = Recipe(epochs=3, train_size=size, frozen_dropout=False, precision=Precision.FP32)
-    recipe = dataclasses.replace(base, **{field: value})
+    emulated = field == "rounded_products"
+    recipe = base if emulated else dataclasses.replace(base, **{field: value})
     trial = TrialSpec(
         model=model,
         task=task,
@@ -53,7 +82,11 @@ def outcome(job: tuple[str, str, int, int, str, Any, int]) -> tuple[float, float
         learning_rate=5e-5,
         seed=seed,
     )
-    *_, last = train(trial, prepare(model, task, recipe), device="cpu")
+    data = prepare(model, task, recipe)
+    with RoundedProducts() if emulated and value else contextlib.nullcontext() as rounding:
+        *_, last = train(trial, data, device="cpu")
+    if rounding is not None and rounding.products < 100:
+        raise RuntimeError(f"only {rounding.products} products were rounded")
     return last.quality, last.eval_loss, last.train_seconds
 
 

@@ -44,17 +44,20 @@ def main() -> None:
     parser.add_argument("--peer", required=True)
     parser.add_argument("--data-dir", default="../shared/glue")
     parser.add_argument("--epochs", type=int, help="Fewer than the grid's, where time is short.")
+    parser.add_argument(
+        "--frozen", type=int, nargs="+", default=FROZEN, help="Some of the grid's depths only."
+    )
     parser.add_argument("--skip-peer", action="store_true", help="Only ours, for a quick look.")
     options = parser.parse_args()
     folder, rows, epochs = GRIDS[options.task]
-    epochs = options.epochs or epochs
+    epochs, frozen = options.epochs or epochs, options.frozen
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         _write_rows(Path(options.data_dir) / folder, place / "data" / folder, rows)
-        ours = _ours(place, options.task, epochs)
+        ours = _ours(place, options.task, frozen, epochs)
         print(json.dumps(ours), flush=True)
-        warm = _ours(place, options.task, epochs, again=True)
-        peer = None if options.skip_peer else _peer(place, options.peer, folder, epochs)
+        warm = _ours(place, options.task, frozen, epochs, again=True)
+        peer = None if options.skip_peer else _peer(place, options.peer, folder, frozen, epochs)
     results: dict[str, Any] = {"ours": ours, "ours_with_a_warm_cache": warm, "peer": peer}
     if peer is not None:
         for count in ("trials", "steps", "full_length"):
@@ -67,13 +70,14 @@ def main() -> None:
         }
     print(json.dumps(results, indent=1))
     note = (
-        f"{options.task}: {rows} examples, {epochs} epochs, N = {FROZEN} x seeds {SEEDS}, "
+        f"{options.task}: {rows} examples, {epochs} epochs, N = {frozen} x seeds {SEEDS}, "
         f"lr {RATE}, fp32 on both sides; whole commands; the peer with one trial at a time on all "
         "cores, as the guides have it; warm: our command again, its cache filled; peak memory is "
         "of the worker process that trains, in MiB"
     )
     if not options.skip_peer:
-        print(machine.write(f"peer_{options.task}", results, note))
+        part = "" if frozen == FROZEN else "_N" + "_".join(map(str, frozen))
+        print(machine.write(f"peer_{options.task}{part}", results, note))
 
 
 def _write_rows(source: Path, target: Path, count: int) -> None:
@@ -87,12 +91,14 @@ def _write_rows(source: Path, target: Path, count: int) -> None:
         frame.to_csv(target / f"{split}.tsv", index=False, **kept)
 
 
-def _ours(place: Path, task: str, epochs: int, again: bool = False) -> dict[str, Any]:
+def _ours(
+    place: Path, task: str, frozen: list[int], epochs: int, again: bool = False
+) -> dict[str, Any]:
     name = "again" if again else "cold"
     command = [
         *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm", "--task", task),
         *("--data-dir", str(place / "data"), "--space", "grid", "--name", name),
-        *("--seeds", str(len(SEEDS)), "--set", f"epochs={epochs}", "--set", f"depths={FROZEN}"),
+        *("--seeds", str(len(SEEDS)), "--set", f"epochs={epochs}", "--set", f"depths={frozen}"),
         *("--set", f"learning_rate={RATE}", "--set", "frozen_dropout=false"),
         # As the peer has them: an epoch of warm-up, no weight decay.
         *("--set", f"warmup_ratio={1 / epochs:.6f}", "--set", "weight_decay=0"),
@@ -128,13 +134,13 @@ def _ours(place: Path, task: str, epochs: int, again: bool = False) -> dict[str,
     }
 
 
-def _peer(place: Path, script: str, folder: str, epochs: int) -> dict[str, Any]:
+def _peer(place: Path, script: str, folder: str, frozen: list[int], epochs: int) -> dict[str, Any]:
     model = model_folder(resolve_model("minilm"))
     command = [
         *(sys.executable, str(Path(script).resolve()), "--model", str(model)),
         *("--data", str(place / "data" / folder), "--mode", "grid", "--epochs", str(epochs)),
         *("--learning-rates", str(RATE), "--seeds", *map(str, SEEDS)),
-        *("--frozen", *map(str, FROZEN), "--out", str(place / "peer")),
+        *("--frozen", *map(str, frozen), "--out", str(place / "peer")),
     ]
     output = place / "peer.json"
     wall, memory = _timed(command, dict(os.environ), place, output=output)

@@ -51,7 +51,7 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "attention row by row": _patch(packed, "GROUP_COST", 0),
     "attention groups at 1000": _patch(packed, "GROUP_COST", 1000),
     "attention groups at 16000": _patch(packed, "GROUP_COST", 16000),
-    "padded, in length groups": _patch(runner, "_doubt", lambda *_: "measured"),
+    "padded, in length groups": _patch(runner, "packed_doubt", lambda *_: "measured"),
 }
 
 
@@ -98,7 +98,7 @@ def measure(trial: TrialSpec, data: Any) -> tuple[dict[str, float], float]:
     for name, patch in VARIANTS.items():
         with patch():
             runs[name] = loop._Run(trial, data, device, ())
-    batches = runs["as it is"]._batches()
+    batches = runs["as it is"].batches()
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     tokens = []
     for number in range(STEPS + 2):
@@ -108,7 +108,7 @@ def measure(trial: TrialSpec, data: Any) -> tuple[dict[str, float], float]:
             with VARIANTS[name]():
                 run.runner.train(True)
                 started = time.perf_counter()
-                run._step(batch)
+                run.step(batch)
                 if number >= 2:
                     seconds[name].append(time.perf_counter() - started)
     for run in runs.values():

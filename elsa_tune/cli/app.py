@@ -11,7 +11,7 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli import answer, cache, models, search, searches, spaces, tasks, trial, ui
+from elsa_tune.cli import answer, cache, doctor, models, search, searches, spaces, tasks, trial, ui
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("trial")(trial.trial)
 app.command("models")(models.models)
 app.command("tasks")(tasks.tasks)
 app.command("spaces")(spaces.spaces)
+app.command("doctor")(doctor.doctor)
 app.command("ui")(ui.ui)
 app.add_typer(cache.app, name="cache")
 

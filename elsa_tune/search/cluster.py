@@ -12,6 +12,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
@@ -117,19 +118,33 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             "or leave --address out to run on this machine"
         ) from error
     try:
-        total = ray.cluster_resources()
-        alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         if address is not None:
-            _check_nodes([node["NodeID"] for node in alive])
-        yield Capacity(
-            cpus=total.get("CPU", 0.0),
-            gpus=total.get("GPU", 0.0),
-            nodes=max(1, len(alive)),
-            largest_cpus=max((node["Resources"].get("CPU", 0.0) for node in alive), default=0.0),
-            largest_gpus=max((node["Resources"].get("GPU", 0.0) for node in alive), default=0.0),
-        )
+            _check_nodes([node["NodeID"] for node in _nodes()])
+        yield capacity()
     finally:
         ray.shutdown()
+
+
+def capacity() -> Capacity:
+    """Of the Ray that is up."""
+    import ray
+
+    total = ray.cluster_resources()
+    alive = [node["Resources"] for node in _nodes()]
+    return Capacity(
+        cpus=total.get("CPU", 0.0),
+        gpus=total.get("GPU", 0.0),
+        nodes=max(1, len(alive)),
+        largest_cpus=max((resources.get("CPU", 0.0) for resources in alive), default=0.0),
+        largest_gpus=max((resources.get("GPU", 0.0) for resources in alive), default=0.0),
+    )
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """Those that can train."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
 
 def _check_nodes(nodes: list[str]) -> None:

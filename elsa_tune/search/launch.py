@@ -26,7 +26,7 @@ from elsa_tune.search.specification import (
     specify,
     taken,
 )
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.forwarder import Forwarder
@@ -40,6 +40,7 @@ from elsa_tune.training.tokens import TaskData
 
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
+    from elsa_tune.search.cluster import Capacity
     from elsa_tune.search.session import Finished
 
 _PACKAGES = ("elsa-tune", "torch", "transformers", "datasets", "ray", "optuna", "mlflow")
@@ -127,14 +128,26 @@ def start(request: Request, say: Say) -> Finished:
 
     try:
         with ray_session(request.address) as capacity:
-            spec = dataclasses.replace(
-                draft, resources=capacity.resources(request.cpus_per_trial, request.gpus_per_trial)
-            )
+            spec = dataclasses.replace(draft, resources=_resources(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, say)
     finally:
         _remove_if_empty(paths.folder)
+
+
+def _resources(request: Request, capacity: Capacity, say: Say) -> Resources:
+    """One trial's share: as asked for, else as measured on this machine, else by a rule."""
+    from elsa_tune.training.throughput import remembered
+
+    cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
+    if cpus is None and gpus is None and request.address is None:
+        tuned = remembered("cuda" if capacity.gpus else "cpu")
+        if tuned is not None and tuned.division.threads <= capacity.largest_cpus:
+            cpus = float(tuned.division.threads)
+            gpus = 1 / tuned.division.trials if capacity.gpus else None
+            say(f"  {cpus:g} CPUs per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
+    return capacity.resources(cpus, gpus)
 
 
 def resume(
@@ -222,7 +235,7 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
 
 def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
     """Raise SpaceError where an epoch has fewer steps than evaluations."""
-    from elsa_tune.training.loop import evaluation_steps
+    from elsa_tune.training.course import evaluation_steps
 
     evaluation_steps(recipe, train_examples)
 

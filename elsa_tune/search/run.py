@@ -8,6 +8,7 @@ the journal. The only places that speak Ray Tune are here, `trainable`, `recorde
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,14 @@ from ray.tune.search.optuna import OptunaSearch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError
+from elsa_tune.search import cluster
 from elsa_tune.search.board import Board
 from elsa_tune.search.early_stopping import QUALITY, PerDepthAsha
+from elsa_tune.search.fusing import TrainInFuser, share_of_place, start_fusers
 from elsa_tune.search.plan import (
     KnownTrial,
     best_rates,
+    by_depth,
     exploring_share,
     exploring_slots,
     measuring_trials,
@@ -42,6 +46,7 @@ from elsa_tune.search.trainable import (
     Mailbox,
     Train,
     Work,
+    cached_depths,
     config_of,
     run_trial,
 )
@@ -90,6 +95,7 @@ class SearchRun:
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
+        self._data: Any = None  # Ray's reference, for fusers
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> Outcome:
@@ -121,6 +127,7 @@ class SearchRun:
         for _ in range(ROUNDS):
             known = self._record.known_trials()
             slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
+            slots = by_depth(slots, lambda slot: slot.depth, spec.fused_trials)
             if not slots or self._is_over(deadline):
                 return
             self._board.phase(f"exploring: {len(slots)} trials over {len(spec.explored)} depths")
@@ -191,7 +198,8 @@ class SearchRun:
             self._refuse_if_nothing_works()
 
     def _measure_round(self, trials: Sequence[TrialSpec], deadline: float | None) -> None:
-        points = [config_of(trial) for trial in trials]
+        together = by_depth(trials, lambda trial: trial.depth, self._spec.fused_trials)
+        points = [config_of(trial) for trial in together]
         self._fit({POINT: tune.grid_search(points)}, tune.TuneConfig(reuse_actors=True), deadline)
 
     # ---- Ray Tune ----
@@ -204,11 +212,15 @@ class SearchRun:
             self._record, scheduler, self._mailbox, self._board.changed, self._board.say
         )
         name = f"{self._record.state().attempt}-{self._tuners}"
+        work, share = self._work, {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
+        fusers: list[Any] = []
+        if spec.fused_trials > 1:
+            fusers = self._fusers()
+            work = dataclasses.replace(work, train=TrainInFuser(fusers))
+            share = share_of_place(spec.resources, spec.fused_trials)
+            how.max_concurrent_trials = len(fusers) * spec.fused_trials
         tuner = tune.Tuner(
-            tune.with_resources(
-                tune.with_parameters(run_trial, work=self._work),
-                {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus},
-            ),
+            tune.with_resources(tune.with_parameters(run_trial, work=work), share),
             param_space=space,
             tune_config=how,
             run_config=tune.RunConfig(
@@ -223,8 +235,23 @@ class SearchRun:
             with _quiet():
                 tuner.fit()
         finally:
+            for fuser in fusers:
+                ray.kill(fuser)
             recorder.end_the_rest()
             self._is_over(deadline)
+
+    def _fusers(self) -> list[Any]:
+        """As many as trials would run at once."""
+        spec = self._spec
+        if self._data is None:
+            self._data = ray.put(self._work.data)
+        return start_fusers(
+            self._data,
+            cluster.capacity().concurrent(spec.resources),
+            spec.fused_trials,
+            spec.resources,
+            cached_depths(spec),
+        )
 
     def _is_over(self, deadline: float | None) -> bool:
         stopper = SearchStopper(self._interruption, deadline)

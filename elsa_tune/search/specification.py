@@ -89,6 +89,7 @@ def specify(request: Request) -> SearchSpec:
         tracking_uri=request.tracking_uri,
         address=request.address,
         max_time=request.max_time,
+        fused_trials=space.fused_trials,
     )
 
 
@@ -150,7 +151,7 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
 
 def settled(spec: SearchSpec) -> Recipe:
     """The recipe with its precision decided, once, on a machine like those that will train."""
-    from elsa_tune.training.loop import resolve_precision
+    from elsa_tune.training.course import resolve_precision
 
     if spec.resources.gpus == 0:
         precision = resolve_precision(spec.recipe.precision, "cpu")

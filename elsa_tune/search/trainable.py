@@ -104,8 +104,7 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
     trial = trial_of(work.spec, config)
     node = ray.get_runtime_context().get_node_id()[:8]
     device = "cuda" if work.spec.resources.gpus > 0 else "cpu"
-    # Depths whose frozen layers' output some trial will want: one pass keeps them all.
-    depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers > 0]
+    depths = cached_depths(work.spec)
     for result in work.train(trial, work.data, device=device, depths=depths):
         if result.predictions is not None:
             dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
@@ -114,6 +113,11 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
                 ray.get(work.mailbox.put.remote(trial.key, values))
         tune.report({**report_of(result), NODE: node})
+
+
+def cached_depths(spec: SearchSpec) -> list[int]:
+    """N of the depths whose frozen layers' output some trial will want: one pass keeps them all."""
+    return [depth.frozen_layers for depth in spec.depths if depth.frozen_layers > 0]
 
 
 @functools.cache

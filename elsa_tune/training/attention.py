@@ -33,7 +33,7 @@ def attend(
     position_bias: added to the scaled scores, [h, W, W] by the places of query and key in their
     row, W at least the longest row.
     """
-    if query.device.type == "cpu":
+    if query.device.type == "cpu" and not batch.by_torch:
         return _OnCpu.apply(  # type: ignore[no-any-return, no-untyped-call]
             query, key, value, batch, heads, dropout, scaling, position_bias
         )

@@ -20,7 +20,7 @@ def cache_dir() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".cache" / "elsa-tune"
 
 
-def write_aside(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_aside(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file beside `path`, then rename it there: readers see the old file, the new one, or
     none.
 

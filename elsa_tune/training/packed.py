@@ -58,7 +58,8 @@ class PackedBatch:
     chosen: int64 [B], the rows' numbers in their split, in this batch's order. source: int64 [P],
     where each token lies in the split's flat arrays; both stay off the device. position:
     int64 [P], 0.. within its row. starts: int64 [B], where each row's first token lies among the P.
-    groups cover all rows.
+    groups cover all rows. by_torch: attention by torch's own kernels also on a CPU, as several
+    models in one pass need it.
     """
 
     chosen: IndexArray
@@ -66,6 +67,7 @@ class PackedBatch:
     position: Tensor
     starts: Tensor
     groups: tuple[AttentionGroup, ...]
+    by_torch: bool = False
 
     def __len__(self) -> int:
         return len(self.chosen)

@@ -74,7 +74,7 @@ class PackedModel(nn.Module):
         self.layer_runs = [0] * len(layers)
         # MPNet's layers share a table of relative positions, which stands behind them.
         self._bias_of_width = getattr(getattr(base, "encoder", None), "compute_position_bias", None)
-        base.embeddings = _Passthrough()
+        base.embeddings = Passthrough()
         if self.project is not None:
             base.embeddings_project = nn.Identity()
         del layer_list(model)[:]
@@ -153,7 +153,7 @@ class PackedModel(nn.Module):
         return torch.no_grad() if frozen else contextlib.nullcontext()
 
 
-class _Passthrough(nn.Module):
+class Passthrough(nn.Module):
     """Stands where the embeddings stood, and hands on the hidden states that the head is given."""
 
     def forward(self, *args: Tensor | None, **kwargs: Tensor | None) -> Tensor:

@@ -100,6 +100,22 @@ def layer_list(model: PreTrainedModel) -> nn.ModuleList:
     return _find_layers(model)[1]
 
 
+def drop_layers(model: PreTrainedModel, count: int) -> None:
+    """Take the first `count` layers out of the model, which cannot be divided afterwards.
+
+    With them goes what belongs to them without standing among them: DeBERTa's convolution acts
+    behind the first layer that there is, which must be layer 0.
+    """
+    path, stack = _find_layers(model)
+    holder = path.rpartition(".")[0]
+    for layer in divide(model).layers[:count]:
+        for name in layer:
+            if not name.startswith(f"{path}."):
+                child = name[len(holder) + 1 :].split(".", 1)[0]
+                setattr(model.get_submodule(holder), child, None)
+    del stack[:count]
+
+
 def freeze(model: PreTrainedModel, depth: FreezeDepth) -> tuple[str, ...]:
     """Set `requires_grad` of every parameter to what the depth says, whatever it was before.
 

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.packed import IndexArray, PackedBatch, pack
-from elsa_tune.training.packed_model import PackedModel, Tokens
+from elsa_tune.training.frozen_layers import FrozenLayers
+from elsa_tune.training.packed import IndexArray
 from elsa_tune.training.parts import divide
 from elsa_tune.training.prefix_store import (
     EntryWriter,
@@ -85,7 +85,8 @@ class Prefix:
 
     digests: of the model, as `prefix_digests` gives them. splits: those whose rows are kept, by
     name; fingerprint: of the data they belong to. precision: of the computation, as
-    recorded with the trial. dtype: of what is kept, `fp32` or `bf16`.
+    recorded with the trial. dtype: of what is kept, `fp32` or `bf16`. batches:
+    `packed` or `padded`, how they are computed.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class Prefix:
         precision: str,
         dtype: str,
         name: str,
+        batches: str,
         store: PrefixStore,
     ) -> None:
-        self._digests, self._store = digests, store
+        self._digests, self._store, self._batches = digests, store, batches
         self._fingerprint = fingerprint
         self._how = f"{precision}-{dtype}"
         # The fingerprint is of the task as it was read; these are the tokens themselves.
@@ -122,7 +124,7 @@ class Prefix:
             *self._rows,
             str(frozen_layers),
             self._how,
-            "packed",
+            self._batches,
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
@@ -131,7 +133,7 @@ class Prefix:
         return self._store.open(self.key(frozen_layers), self.shape)
 
     def read_or_build(
-        self, frozen_layers: int, others: Iterable[int], model: PackedModel
+        self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers
     ) -> Reading:
         """The hidden states behind a depth's frozen layers, built by whoever needs them first.
 
@@ -153,7 +155,7 @@ class Prefix:
             except NoRoomError:
                 missing = [frozen_layers]
                 self._store.make_room(self.shape.bytes)
-            self._fill(missing, model)
+            self._fill(missing, layers)
             kept = self.open(frozen_layers)
         if kept is None:
             raise OSError(f"what was written to {self._store.folder} cannot be read back")
@@ -165,16 +167,15 @@ class Prefix:
             reading.close()
         return reading is not None
 
-    def _fill(self, depths: Sequence[int], model: PackedModel) -> None:
+    def _fill(self, depths: Sequence[int], layers: FrozenLayers) -> None:
         writers: dict[int, EntryWriter] = {}
         try:
             for n in depths:
                 what = f"{self._name}, {n} frozen layers, {self.shape.dtype}"
                 writers[n] = self._store.writer(self.key(n), what, self.shape)
             for split, rows in self.splits.items():
-                for n, hidden in self._rows_behind(model, rows, max(depths)):
-                    if n in writers:
-                        writers[n].append(split, hidden)
+                for n, hidden in self._rows_behind(layers, rows, depths):
+                    writers[n].append(split, hidden)
             for writer in writers.values():
                 writer.finish()
         finally:
@@ -182,54 +183,41 @@ class Prefix:
                 writer.abandon()
 
     def _rows_behind(
-        self, model: PackedModel, rows: TokenRows, deepest: int
+        self, layers: FrozenLayers, rows: TokenRows, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """(N, hidden states of the next consecutive tokens) for each N, chunk after chunk."""
-        device = next(model.head.parameters()).device
+        """(N, hidden states of the next tokens) for each wanted N, chunk after chunk."""
         for chunk in chunks(rows, _CHUNK_TOKENS):
-            batch = pack(rows, chunk, device)
-            base = int(rows.offsets[chunk[0]])
-            for n, hidden in enumerate(self._prefix(model, rows, batch)):
-                in_order = torch.empty_like(hidden)
-                in_order[torch.from_numpy(batch.source - base).to(device)] = hidden
-                yield n, in_order
-                if n == deepest:
-                    break
+            yield from self._computed(layers, rows, chunk, wanted)
 
-    def _prefix(self, model: PackedModel, rows: TokenRows, batch: PackedBatch) -> Iterator[Tensor]:
-        device = batch.position.device
-        was_training = model.training
-        model.eval()
-        try:
-            with (
-                torch.inference_mode(),
-                torch.autocast(
-                    device.type, dtype=torch.bfloat16, enabled=self._how.startswith("bf16")
-                ),
-            ):
-                yield from model.prefix(tokens_of(rows, batch), batch)
-        finally:
-            model.train(was_training)
+    def _computed(
+        self, layers: FrozenLayers, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+    ) -> Iterator[tuple[int, Tensor]]:
+        with (
+            torch.inference_mode(),
+            torch.autocast(
+                layers.device.type, dtype=torch.bfloat16, enabled=self._how.startswith("bf16")
+            ),
+        ):
+            yield from layers.hidden_behind(rows, chunk, wanted)
 
-    def rates(self, frozen_layers: int, model: PackedModel) -> Rates:
+    def rates(self, frozen_layers: int, layers: FrozenLayers) -> Rates:
         """Measured here and now: reading from this store's disk against computing on this device.
 
         Raises OSError where the disk cannot be written.
         """
         rows = next(iter(self.splits.values()))
         chunk = next(chunks(rows, _PROBE_TOKENS))
-        device = next(model.head.parameters()).device
-        batch = pack(rows, chunk, device)
+        device = layers.device
         seconds = []
         for _ in range(3):
             _synchronise(device)
             started = time.perf_counter()
-            for n, _hidden in enumerate(self._prefix(model, rows, batch)):
-                if n == frozen_layers:
-                    break
+            for _hidden in self._computed(layers, rows, chunk, [frozen_layers]):
+                pass
             _synchronise(device)
             seconds.append(time.perf_counter() - started)
-        recompute = min(seconds[1:]) / len(batch.source)
+        tokens = int(rows.offsets[chunk[-1] + 1] - rows.offsets[chunk[0]])
+        recompute = min(seconds[1:]) / tokens
         return Rates(read=self._read_rate(device), recompute=recompute)
 
     def _read_rate(self, device: torch.device) -> float:
@@ -259,16 +247,6 @@ class Prefix:
                 seconds.append(time.perf_counter() - started)
         self._store.evict(key)
         return min(seconds[1:]) / _PROBE_TOKENS
-
-
-def tokens_of(rows: TokenRows, batch: PackedBatch) -> Tokens:
-    """What the embeddings read of a packed batch of a split."""
-    source, device = batch.source, batch.position.device
-    types = None
-    if rows.token_type_ids is not None:
-        types = torch.from_numpy(rows.token_type_ids[source].astype(np.int64)).to(device)
-    ids = torch.from_numpy(rows.input_ids[source].astype(np.int64)).to(device)
-    return Tokens(ids=ids, positions=batch.position, types=types)
 
 
 def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:

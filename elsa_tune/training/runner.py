@@ -6,8 +6,7 @@ together, C outputs.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,25 +15,29 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.trial import PrefixCache, Recipe
+from elsa_tune.specs.trial import PrefixCache
 from elsa_tune.training.encoder import checkpoint_files
+from elsa_tune.training.equality import Setting, packed_doubt, tail_doubt
+from elsa_tune.training.frozen_layers import (
+    FrozenLayers,
+    PackedLayers,
+    PaddedLayers,
+    tokens_of,
+)
 from elsa_tune.training.groups import length_groups
 from elsa_tune.training.packed import IndexArray, pack
-from elsa_tune.training.packed_model import (
-    PackedModel,
-    copy_of,
-    use_compact_vocabulary,
-    without_dropout,
-)
+from elsa_tune.training.packed_model import PackedModel, Tokens, use_compact_vocabulary
+from elsa_tune.training.padded_model import begin_behind, kept_layers
 from elsa_tune.training.parts import layer_list, prefix_modules
-from elsa_tune.training.prefix import Prefix, prefix_digests, tokens_of
+from elsa_tune.training.prefix import Prefix, prefix_digests
 from elsa_tune.training.prefix_store import NoRoomError, PrefixStore, Reading
-from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch, padded_places
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
 GROUP_COST = 64
+
+_COMPUTED = "the frozen prefix is computed in every step"
 
 # Of a GPU's free memory, what the kept hidden states of one depth may take.
 _RESIDENT_SHARE = 0.4
@@ -70,7 +73,10 @@ class Runner(Protocol):
 
 @dataclass
 class Padded:
-    """Batches padded to their longest row, divided by length on a CPU: any architecture."""
+    """Batches padded to their longest row, divided by length on a CPU: any architecture.
+
+    From the first layer on, or from where a cache gives hidden states.
+    """
 
     model: PreTrainedModel
     data: TaskData
@@ -79,13 +85,21 @@ class Padded:
     frozen_prefix: list[nn.Module]
     prefix: str
     notes: list[str] = field(default_factory=list)
+    given: dict[str, Tensor] = field(default_factory=dict)
+    reading: Reading | None = None
     how: str = "padded"
 
     def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, IndexArray]:
         """As `Runner.logits`."""
-        batch = pad_batch(self.data.splits()[split], indices, self.data)
+        rows = self.data.splits()[split]
+        batch = pad_batch(rows, indices, self.data)
         inputs = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}
         inputs.pop("labels")
+        if split in self.given:
+            # At padding stands the row's first token: finite, and attended by nobody.
+            _mask, source = padded_places(rows, np.asarray(indices), self.data.padding_side)
+            inputs.pop("input_ids")
+            inputs["inputs_embeds"] = _gathered(self.given[split], source, self.device)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             logits = self.model(**inputs).logits
         return logits.float(), indices
@@ -107,6 +121,9 @@ class Padded:
     def close(self) -> None:
         """As `Runner.close`."""
         del self.model, self.frozen_prefix
+        self.given = {}
+        if self.reading is not None:
+            self.reading.close()
 
 
 @dataclass
@@ -129,18 +146,24 @@ class Packed:
         """As `Runner.logits`; rows come back in order of length."""
         rows = self.data.splits()[split]
         batch = pack(rows, indices, self.device, one_group=self.device.type == "cuda")
-        given, tokens = None, None
-        if split in self.given:
-            kept = self.given[split]
-            source = torch.from_numpy(batch.source).to(kept.device, non_blocking=True)
-            given = kept[source].to(self.device, torch.float32)
-        else:
-            tokens = tokens_of(rows, batch)
-            if self.vocabulary is not None:
-                tokens = tokens.renumbered(self.vocabulary)
+        given = self.hidden(split, batch.source)
+        tokens = self.tokens(rows, batch.source, batch.position) if given is None else None
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
             logits = self.model(batch, tokens, given)
         return logits.float(), batch.chosen
+
+    def hidden(self, split: str, source: IndexArray) -> Tensor | None:
+        """Kept hidden states [..., H] in fp32 of the split's tokens `source` [...]; None where none
+        are kept.
+        """
+        if split not in self.given:
+            return None
+        return _gathered(self.given[split], source, self.device)
+
+    def tokens(self, rows: TokenRows, source: IndexArray, positions: Tensor) -> Tokens:
+        """What the embeddings read, by the numbers that their table has now."""
+        tokens = tokens_of(rows, source, positions)
+        return tokens if self.vocabulary is None else tokens.renumbered(self.vocabulary)
 
     def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
         """As `Runner.parts`: one pass unless memory asks for more, then by length."""
@@ -163,27 +186,14 @@ class Packed:
             self.reading.close()
 
 
+def _gathered(kept: Tensor, source: IndexArray, device: torch.device) -> Tensor:
+    """Rows [..., H] of what is kept, in fp32 on the device."""
+    where = torch.from_numpy(source).to(kept.device, non_blocking=True)
+    return kept[where].to(device, torch.float32)
+
+
 def _runs(batch: IndexArray, largest: int) -> list[IndexArray]:
     return [batch[start : start + largest] for start in range(0, len(batch), largest)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What decides how a trial's model is run. depths: N of every depth whose prefix the search
-    will want. precision: as resolved, `fp32` or `bf16`.
-    """
-
-    depth: FreezeDepth
-    recipe: Recipe
-    precision: str
-    device: torch.device
-    name: str
-    depths: Sequence[int] = ()
-
-    @property
-    def autocast(self) -> bool:
-        """Whether matrix products are in bf16."""
-        return self.precision == "bf16"
 
 
 def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runner:
@@ -199,130 +209,42 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
         "device": setting.device,
         "autocast": setting.autocast,
         "frozen_prefix": frozen_prefix,
+        "prefix": "recomputed" if deep else "none",
     }
-    doubt = _doubt(model, data, setting)
+    facts = _facts(model) if deep else None
+    doubt = packed_doubt(model, data, setting)
     if doubt is not None:
-        notes = [f"padded batches: {doubt}"]
-        if deep and setting.recipe.prefix_cache is not PrefixCache.NONE:
-            notes.append("the frozen prefix is computed in every step: only packed models keep it")
-        return Padded(model=model, notes=notes, prefix="recomputed" if deep else "none", **common)
-    digests = _digests(model) if deep else ()
-    hidden_size = int(model.config.hidden_size)
-    packed = PackedModel(model, setting.depth)
-    runner = Packed(model=packed, prefix="recomputed" if deep else "none", **common)
-    if deep:
-        _give_prefix(runner, digests, hidden_size, setting)
+        padded = Padded(model=model, notes=[f"padded batches: {doubt}"], **common)
+        if facts is not None:
+            _give_to_padded(padded, facts, setting)
+        return padded
+    packed = Packed(model=PackedModel(model, setting.depth), **common)
+    if facts is not None:
+        _give_to_packed(packed, facts, setting)
     elif not setting.depth.embeddings_frozen:
         used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
-        runner.vocabulary = use_compact_vocabulary(
-            packed, torch.from_numpy(used.astype(np.int64)).to(setting.device)
+        packed.vocabulary = use_compact_vocabulary(
+            packed.model, torch.from_numpy(used.astype(np.int64)).to(setting.device)
         )
-    return runner
-
-
-# ---- is the packed model the model? ----
-
-_agreed: dict[tuple[Any, ...], str | None] = {}
-
-
-def _doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why packed tokens would not give what the model gives; None where they do.
-
-    Asked of every checkpoint, depth and way of training once a process, on a few short rows.
-    """
-    key = (
-        checkpoint_files(),
-        data.padding_side,
-        setting.depth,
-        setting.recipe.frozen_dropout,
-        setting.device,
-    )
-    if key not in _agreed:
-        try:
-            _agreed[key] = _disagreement(model, data, setting)
-        except ValueError as error:
-            _agreed[key] = str(error)
-        except Exception as error:  # an architecture may break in any way when it is taken apart
-            _agreed[key] = f"it cannot be run on packed tokens ({type(error).__name__}: {error})"
-    return _agreed[key]
-
-
-def _disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    rows = data.evaluation
-    copied = copy_of(model)
-    theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
-    packed = PackedModel(copied, setting.depth)
-    few = _probe_rows(rows)
-    batch = pack(rows, few, setting.device, one_group=setting.device.type == "cuda")
-    tokens = tokens_of(rows, batch)
-    padded = pad_batch(rows, batch.chosen, data)
-    inputs = {name: value.to(setting.device) for name, value in padded.items()}
-    inputs.pop("labels")
-    n = setting.depth.frozen_layers
-    with torch.no_grad():
-        packed.eval()
-        behind = next(h for i, h in enumerate(packed.prefix(tokens, batch)) if i == n)
-        for training in (False, True):
-            given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
-            with theirs.switched_off(model, training):
-                expected = model(**inputs).logits.float()
-            with ours.switched_off(packed, training):
-                found = packed(batch, None if given is not None else tokens, given).float()
-            off = float((expected - found).abs().max())
-            if not off <= 1e-4 * float(expected.abs().max()) + 1e-6:
-                mode = "training" if training else "evaluation"
-                return f"on packed tokens its logits differ by {off:.2g} in {mode} mode"
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Randomness:
-    """What is random in a trial of this model: in what trains, and in its frozen prefix.
-
-    A dropout that is in neither would act on hidden states that a cache gives, and then the packed
-    model must be found to differ.
-    """
-
-    trained: list[nn.Dropout]
-    prefix: list[nn.Module]
-
-    @classmethod
-    def of(cls, model: PreTrainedModel, setting: Setting) -> _Randomness:
-        if setting.recipe.frozen_dropout or setting.depth.is_full_model:
-            return cls(trained=_dropouts(model), prefix=[])
-        base = model.base_model
-        modules = [child for child in model.children() if child is not base]
-        modules += [child for name, child in base.named_children() if "pool" in name.lower()]
-        modules += list(layer_list(model))[setting.depth.frozen_layers :]
-        trained = [dropout for module in modules for dropout in _dropouts(module)]
-        return cls(trained=trained, prefix=prefix_modules(model, setting.depth))
-
-    @contextlib.contextmanager
-    def switched_off(self, runs: nn.Module, training: bool) -> Iterator[None]:
-        """`runs` in the mode of a trial, but for the randomness of what trains."""
-        runs.train(training)
-        for module in self.prefix:
-            module.eval()
-        with without_dropout(self.trained):
-            yield
-        runs.eval()
-
-
-def _dropouts(module: nn.Module) -> list[nn.Dropout]:
-    return [found for found in module.modules() if isinstance(found, nn.Dropout)]
-
-
-def _probe_rows(rows: TokenRows) -> IndexArray:
-    """A few short rows of different lengths."""
-    by_length = np.argsort(rows.lengths, kind="stable")
-    lengths = rows.lengths[by_length]
-    places = {0, *(int(np.searchsorted(lengths, n)) for n in (8, 14, 24))}
-    return np.asarray([by_length[min(place, len(rows) - 1)] for place in sorted(places)])
+    return packed
 
 
 # ---- the frozen prefix ----
 
 _known_digests: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What names a model's kept hidden states: its digests, L and H."""
+
+    digests: tuple[str, ...]
+    layers: int
+    hidden_size: int
+
+
+def _facts(model: PreTrainedModel) -> _Facts:
+    return _Facts(_digests(model), len(layer_list(model)), int(model.config.hidden_size))
 
 
 def _digests(model: PreTrainedModel) -> tuple[str, ...]:
@@ -334,48 +256,86 @@ def _digests(model: PreTrainedModel) -> tuple[str, ...]:
     return _known_digests[1]
 
 
-def _give_prefix(
-    runner: Packed, digests: Sequence[str], hidden_size: int, setting: Setting
-) -> None:
-    """Let the runner read its frozen prefix, where that is allowed, possible and worth it."""
-    recipe, n = setting.recipe, setting.depth.frozen_layers
-    if recipe.prefix_cache is PrefixCache.NONE:
-        return
+def _give_to_packed(runner: Packed, facts: _Facts, setting: Setting) -> None:
+    """Let the runner read its frozen layers' output, where that is allowed, possible and worth it.
+
+    Where dropout is on in them, training needs other masks every time: only evaluation reads.
+    """
     splits = dict(runner.data.splits())
-    if recipe.frozen_dropout:
-        # Other masks every time: what training reads cannot be kept. Evaluation knows no dropout.
+    if setting.recipe.frozen_dropout and setting.recipe.prefix_cache is not PrefixCache.NONE:
         del splits["train"]
-        runner.notes.append("the frozen prefix is computed in every step: frozen_dropout is on")
+        runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
+    n = setting.depth.frozen_layers
+    opened = _opened(runner, PackedLayers(runner.model), splits, n, setting.depths, facts, setting)
+    if opened and not setting.recipe.frozen_dropout:
+        runner.model.drop_prefix()
+        runner.frozen_prefix = []
+        runner.prefix = "cached"
+
+
+def _give_to_padded(runner: Padded, facts: _Facts, setting: Setting) -> None:
+    """The same on padded batches. With dropout in frozen layers the whole model stays in use."""
+    recipe = setting.recipe
+    n = kept_layers(setting.depth, facts.layers)
+    if recipe.prefix_cache is PrefixCache.NONE or n == 0:
+        return
+    if recipe.frozen_dropout:
+        runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
+        return
+    doubt = tail_doubt(runner.model, runner.data, setting, n)
+    if doubt is not None:
+        runner.notes.append(f"{_COMPUTED}: {doubt}")
+        return
+    layers = PaddedLayers(runner.model, runner.data)
+    others = {min(other, facts.layers - 1) for other in setting.depths}
+    left = list(layer_list(runner.model))[n : setting.depth.frozen_layers]
+    splits = dict(runner.data.splits())
+    if _opened(runner, layers, splits, n, sorted(others), facts, setting):
+        begin_behind(runner.model, n)
+        runner.frozen_prefix = left
+        runner.prefix = "cached"
+
+
+def _opened(
+    runner: Packed | Padded,
+    layers: FrozenLayers,
+    splits: dict[str, TokenRows],
+    n: int,
+    others: Sequence[int],
+    facts: _Facts,
+    setting: Setting,
+) -> bool:
+    """Whether the runner was given the hidden states behind layer n; a note says why not."""
+    if setting.recipe.prefix_cache is PrefixCache.NONE:
+        return False
     prefix = Prefix(
-        digests,
+        facts.digests,
         splits,
         runner.data.fingerprint,
-        hidden_size,
+        facts.hidden_size,
         precision=setting.precision,
-        dtype=recipe.prefix_cache.value,
+        dtype=setting.recipe.prefix_cache.value,
         name=setting.name,
+        batches=runner.how,
         store=PrefixStore(),
     )
     try:
         reading = prefix.open(n)
         if reading is None:
-            rates = prefix.rates(n, runner.model)
+            rates = prefix.rates(n, layers)
             if rates.read >= rates.recompute:
                 runner.notes.append(
-                    "the frozen prefix is computed in every step: here reading takes "
-                    f"{rates.read * 1e6:.1f} us a token, computing {rates.recompute * 1e6:.1f}"
+                    f"{_COMPUTED}: here reading takes {rates.read * 1e6:.1f} us a token, computing "
+                    f"{rates.recompute * 1e6:.1f}"
                 )
-                return
-            reading = prefix.read_or_build(n, setting.depths, runner.model)
+                return False
+            reading = prefix.read_or_build(n, others, layers)
     except (NoRoomError, OSError) as error:
-        runner.notes.append(f"the frozen prefix is computed in every step: {error}")
-        return
-    if not recipe.frozen_dropout:
-        runner.model.drop_prefix()
-        runner.frozen_prefix = []
-        runner.prefix = "cached"
+        runner.notes.append(f"{_COMPUTED}: {error}")
+        return False
     runner.reading = reading
     runner.given = _resident(reading, prefix.shape.bytes, setting.device)
+    return True
 
 
 def _resident(reading: Reading, size: int, device: torch.device) -> dict[str, Tensor]:

@@ -146,17 +146,7 @@ def pad_batch(
     labels: int64 or float32 [B].
     """
     chosen = np.asarray(indices, dtype=np.int64)
-    starts = rows.offsets[chosen]
-    lengths = rows.offsets[chosen + 1] - starts  # [B]
-    width = int(lengths.max())
-    columns = np.arange(width, dtype=np.int64)[None, :]  # [1, T]
-    pads = (width - lengths)[:, None]  # [B, 1]
-    if data.padding_side == "left":
-        mask = columns >= pads
-        source = starts[:, None] + columns - pads
-    else:
-        mask = columns < lengths[:, None]
-        source = starts[:, None] + columns
+    mask, source = padded_places(rows, chosen, data.padding_side)
     real = source[mask]
     batch = {
         "input_ids": _padded(rows.input_ids, real, mask, data.pad_token_id),
@@ -166,6 +156,24 @@ def pad_batch(
     if rows.token_type_ids is not None:
         batch["token_type_ids"] = _padded(rows.token_type_ids, real, mask, data.pad_token_type_id)
     return batch
+
+
+def padded_places(
+    rows: TokenRows, chosen: NDArray[np.int64], side: str
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Where tokens are in a padded batch (bool [B, T]), and which of the split's (int64 [B, T]); at
+    padding the row's first.
+    """
+    starts = rows.offsets[chosen]
+    lengths = rows.offsets[chosen + 1] - starts  # [B]
+    width = int(lengths.max())
+    columns = np.arange(width, dtype=np.int64)[None, :]  # [1, T]
+    pads = (width - lengths)[:, None]  # [B, 1]
+    if side == "left":
+        mask, place = columns >= pads, columns - pads
+    else:
+        mask, place = columns < lengths[:, None], columns
+    return mask, starts[:, None] + np.where(mask, place, 0)
 
 
 def _padded(

@@ -19,9 +19,10 @@ from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
-from elsa_tune.training import loop, runner
+from elsa_tune.training import course, loop, runner
+from elsa_tune.training.course import evaluation_steps, resolve_precision
 from elsa_tune.training.encoder import load_classifier
-from elsa_tune.training.loop import evaluation_steps, resolve_precision, train
+from elsa_tune.training.loop import train
 from elsa_tune.training.parts import divide
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
@@ -152,7 +153,7 @@ def test_frozen_tensors_are_bit_identical_and_the_rest_moves(
         held.append(dict(loaded.named_parameters()))
         return loaded
 
-    monkeypatch.setattr(loop, "load_classifier", keep)
+    monkeypatch.setattr(course, "load_classifier", keep)
     # The whole word table stays: the parameters are then the loaded ones to the end.
     monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, used: None)
     trial = make_trial(model, frozen, frozen_dropout=frozen_dropout)
@@ -257,7 +258,8 @@ def test_clipping_inside_the_fused_step_equals_torchs_own() -> None:
             # Far above the norm and far below it in turns.
             a.grad = torch.randn(a.shape, generator=draw) * (1e-4 if step % 2 else 3)
             b.grad = a.grad.clone()
-        loop._clip(optimizers[0], ours, 1.0)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in ours if p.grad is not None])
+        course.clip_in_step(optimizers[0], norm, 1.0)
         assert float(torch.nn.utils.clip_grad_norm_(theirs, 1.0)) > (0 if step % 2 else 100)
         for optimizer in optimizers:
             optimizer.step()

@@ -4,8 +4,6 @@ first tokens only and a compact word table, against the whole model on padded ba
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,24 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EpochResult, PrefixCache, TrialSpec
 from elsa_tune.training import runner
 from elsa_tune.training.loop import train
 from elsa_tune.training.packed_model import PackedModel
-from elsa_tune.training.tokens import TaskData, TokenRows
+from elsa_tune.training.tokens import TaskData
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
-from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
+from tests.unit.tiny_trials import calm, data_for, make_data, make_trial, tiny_bert
 
 # Those whose layers and heads the packed model knows; the rest must say that they fall back.
 PACKED = {"bert", "electra", "distilbert", "roberta", "camembert", "xlm-roberta", "mpnet"}
+# Of the rest, those whose layers can go on from kept hidden states.
+PADDED_BEHIND_A_CACHE = {"deberta-v2", "modernbert"}
 LAYERS = 3
-# Every name under which the ten architectures keep a dropout probability.
-DROPOUTS = {
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"),
-    *("seq_classif_dropout", "summary_last_dropout", "classifier_dropout", "embedding_dropout"),
-    *("mlp_dropout", "pooler_dropout"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -44,45 +38,10 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def calm(architecture: str, folder: Path) -> ModelSpec:
-    """A tiny model without any dropout."""
-    make_tiny(architecture, folder, LAYERS)
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    config.update({name: 0.0 for name in DROPOUTS if name in config})
-    config.update({"summary_last_dropout": 0.0} if architecture == "xlnet" else {})
-    path.write_text(json.dumps(config))
-    return resolve_model(str(folder))
-
-
-def data_for(architecture: str, train: int = 80) -> TaskData:
-    """Rows of very different lengths, padded as the architecture's tokenizer does it."""
-    data = make_data(train=train)
-    pad = {"xlnet": 5, "roberta": 1, "camembert": 1, "xlm-roberta": 1, "mpnet": 1}
-    side: Any = "left" if architecture == "xlnet" else "right"
-    return dataclasses.replace(
-        data,
-        train=with_long_rows(data.train),
-        pad_token_id=pad.get(architecture, 0),
-        padding_side=side,
-    )
-
-
-def with_long_rows(rows: TokenRows) -> TokenRows:
-    """The same rows, every third one three times as long."""
-    parts, lengths = [], []
-    for number, (start, stop) in enumerate(zip(rows.offsets, rows.offsets[1:], strict=False)):
-        part = np.tile(rows.input_ids[start:stop], 3 if number % 3 == 0 else 1)
-        parts.append(part)
-        lengths.append(len(part))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return dataclasses.replace(rows, input_ids=np.concatenate(parts), offsets=offsets)
-
-
 def plainly(trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch) -> list[EpochResult]:
     """The whole model on whole padded batches."""
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "_doubt", lambda *_: "this test wants the plain way")
+        patch.setattr(runner, "packed_doubt", lambda *_: "this test wants the plain way")
         patch.setattr(runner.Padded, "parts", lambda self, split, batch, largest: [batch])
         results = list(train(trial, data, device="cpu"))
     assert results[-1].batches == "padded" and "plain way" in " ".join(results[-1].notes)
@@ -103,7 +62,7 @@ def test_fast_equals_plain(
     architecture: str, frozen: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = make_trial(
-        calm(architecture, tmp_path / "model"),
+        calm(architecture, tmp_path / "model", LAYERS),
         frozen,
         epochs=10,
         learning_rate=1e-4,
@@ -119,7 +78,11 @@ def test_fast_equals_plain(
     else:
         # It passes by falling back, and says so.
         assert fast[-1].batches == "padded" and "padded batches" in fast[-1].notes[0]
-        assert fast[-1].prefix == ("recomputed" if deep else "none")
+        prefix = "cached" if architecture in PADDED_BEHIND_A_CACHE else "recomputed"
+        assert fast[-1].prefix == (prefix if deep else "none")
+        assert any("prefix is computed" in note for note in fast[-1].notes) == (
+            fast[-1].prefix == "recomputed"
+        )
 
 
 @pytest.mark.parametrize("frozen", [2, LAYERS])

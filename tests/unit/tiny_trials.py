@@ -5,6 +5,7 @@ learn.
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ REGRESSION = dataclasses.replace(
 )
 # Tokens 0..4 are the special ones of the tiny tokenizers.
 FIRST_WORD, LAST_WORD = 10, 60
+# Every name under which the ten architectures keep a dropout probability.
+DROPOUTS = {
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"),
+    *("seq_classif_dropout", "summary_last_dropout", "classifier_dropout", "embedding_dropout"),
+    *("mlp_dropout", "pooler_dropout"),
+}
 
 
 def make_rows(count: int, seed: int, regression: bool = False) -> TokenRows:
@@ -85,3 +92,38 @@ def make_trial(model: ModelSpec, frozen_layers: int | str = 0, **changes: Any) -
         **rest,
     }
     return TrialSpec(**fields)
+
+
+def calm(architecture: str, folder: Path, layers: int = 3) -> ModelSpec:
+    """A tiny model without any dropout."""
+    make_tiny(architecture, folder, layers)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config.update({name: 0.0 for name in DROPOUTS if name in config})
+    config.update({"summary_last_dropout": 0.0} if architecture == "xlnet" else {})
+    path.write_text(json.dumps(config))
+    return resolve_model(str(folder))
+
+
+def data_for(architecture: str, train: int = 80) -> TaskData:
+    """Rows of very different lengths, padded as the architecture's tokenizer does it."""
+    data = make_data(train=train)
+    pad = {"xlnet": 5, "roberta": 1, "camembert": 1, "xlm-roberta": 1, "mpnet": 1}
+    side: Any = "left" if architecture == "xlnet" else "right"
+    return dataclasses.replace(
+        data,
+        train=with_long_rows(data.train),
+        pad_token_id=pad.get(architecture, 0),
+        padding_side=side,
+    )
+
+
+def with_long_rows(rows: TokenRows) -> TokenRows:
+    """The same rows, every third one three times as long."""
+    parts, lengths = [], []
+    for number, (start, stop) in enumerate(zip(rows.offsets, rows.offsets[1:], strict=False)):
+        part = np.tile(rows.input_ids[start:stop], 3 if number % 3 == 0 else 1)
+        parts.append(part)
+        lengths.append(len(part))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return dataclasses.replace(rows, input_ids=np.concatenate(parts), offsets=offsets)

@@ -1,0 +1,139 @@
+"""What a trial costs as the training set grows, and a search as its trials multiply.
+
+    python bench/scaling.py --data-dir ../shared/glue rows
+    python bench/scaling.py trials
+
+rows: SST-2 at 500 to all 67,349 examples, one epoch, N = 5 (its prefix computed first, counted
+apart) and, up to 8,000, N = 0; in this process, both cores. trials: searches of 10, 100 and 1,000
+trials that train next to nothing (32 examples, N = 6), one at a time: what is left is Ray, the
+journal, MLflow, and the way from one trial to the next. Writes bench/results/scaling_WHAT.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import machine
+
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Recipe, TrialSpec
+from elsa_tune.training.course import evaluation_steps
+from elsa_tune.training.data import prepare
+from elsa_tune.training.loop import steps
+
+ROWS = (500, 1000, 2000, 8000, None)
+TRIALS = (10, 100, 1000)
+LARGEST_FULL = 8000
+
+
+def main() -> None:
+    """Measure one of the two."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["rows", "trials"])
+    parser.add_argument("--data-dir", default="../shared/glue")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["ELSA_TUNE_CACHE"] = f"{scratch}/cache"
+        if options.what == "rows":
+            results, note = _rows(options.data_dir)
+        else:
+            results, note = _trials(Path(scratch))
+    print(machine.write(f"scaling_{options.what}", results, note))
+
+
+def _rows(data_dir: str) -> tuple[dict[str, Any], str]:
+    model, task = resolve_model("minilm"), resolve_task("sst2", data_dir=data_dir)
+    found: dict[str, Any] = {}
+    for count in ROWS:
+        recipe = Recipe(epochs=1, train_size=count)
+        data = prepare(model, task, recipe)
+        for n in (5, 0):
+            if n == 0 and len(data.train) > LARGEST_FULL:
+                continue
+            trial = TrialSpec(
+                model=model,
+                task=task,
+                recipe=recipe,
+                depth=FreezeDepth.of(n),
+                learning_rate=5e-5,
+                seed=1,
+            )
+            started = time.perf_counter()
+            training = steps(trial, data, device="cpu")
+            next(training)
+            ready = time.perf_counter()
+            total = evaluation_steps(recipe, len(data.train))[-1]
+            for _ in range(total - 1):
+                next(training)
+            ended = time.perf_counter()
+            training.close()
+            found[f"N={n} {len(data.train)} examples"] = {
+                "seconds_to_first_step": round(ready - started, 2),
+                "seconds_of_training": round(ended - ready, 2),
+                "milliseconds_per_example": round(1e3 * (ended - ready) / len(data.train), 3),
+                "tokens": int(data.train.offsets[-1]),
+                "microseconds_per_token": round(
+                    1e6 * (ended - ready) / int(data.train.offsets[-1]), 1
+                ),
+            }
+            print(n, count, found[f"N={n} {len(data.train)} examples"], flush=True)
+    return found, "SST-2, MiniLM, one epoch without evaluation, batch 16, fp32, two threads"
+
+
+def _trials(place: Path) -> tuple[dict[str, Any], str]:
+    draw = random.Random(0)
+    rows = [f"{draw.choice(['good', 'bad'])} film,{number % 2}" for number in range(32)]
+    for split in ("train", "dev"):
+        (place / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    (place / "task.yaml").write_text(
+        "name: next_to_nothing\nfiles: {train: train.csv, evaluation: dev.csv}\ntext: [text]\n"
+        'label: label\nclasses: ["0", "1"]\n'
+    )
+    found: dict[str, Any] = {}
+    for count in TRIALS:
+        name = f"of-{count}"
+        started = time.perf_counter()
+        command = [
+            *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm"),
+            *("--task", "task.yaml", "--space", "grid", "--name", name, "--seeds", str(count)),
+            *("--set", "depths=[6]", "--set", "learning_rate=5e-5", "--set", "epochs=1"),
+            *("--cpus-per-trial", str(os.cpu_count())),
+        ]
+        status = subprocess.run(command, cwd=place, check=False, stdout=subprocess.DEVNULL)
+        wall = time.perf_counter() - started
+        if status.returncode not in (0, 3):  # 3: without the full model there is no answer
+            sys.exit(status.returncode)
+        journal = (place / "mlruns" / "searches" / name / "journal.jsonl").read_text()
+        records = [json.loads(line) for line in journal.splitlines()]
+        ends = [record for record in records if record["kind"] == "trial_ended"]
+        times = [end["time"] for end in ends]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        trained = statistics.median(end["metrics"]["train_seconds"] for end in ends)
+        found[f"{count} trials"] = {
+            "wall_s": round(wall, 1),
+            "completed": sum(end["status"] == "completed" for end in ends),
+            "median_seconds_from_end_to_end": round(statistics.median(gaps), 3),
+            "of_that_training": round(trained, 3),
+        }
+        print(count, found[f"{count} trials"], flush=True)
+    return found, (
+        "searches of trials of two steps at N = 6, one at a time on a warm worker; whole commands; "
+        "from one trial's end to the next one's: by the driver's journal"
+    )
+
+
+if __name__ == "__main__":
+    main()

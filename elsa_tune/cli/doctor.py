@@ -1,0 +1,146 @@
+"""`elsa-tune doctor`: what this machine has for a search, and how trials share it best."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from elsa_tune.specs.trial import TrialSpec
+    from elsa_tune.training.throughput import Throughput
+
+# bf16 is worth the question of its precision from here on.
+_WORTHWHILE = 1.3
+
+
+def doctor(
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune", help="Train for a minute or more to find how many trials to run at once."
+        ),
+    ] = False,
+    model: Annotated[str, typer.Option(help="What --tune trains: as for a search.")] = "minilm",
+    task: Annotated[str, typer.Option(help="What --tune trains on: as for a search.")] = "stdlib",
+    data_dir: Annotated[
+        str | None, typer.Option(help="Local GLUE folder in the official layout.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="How long --tune trains in each way.")
+    ] = 8.0,
+) -> None:
+    """Show what this machine has; --tune finds and keeps the best number of trials at once."""
+    if tune:
+        trial = _trial(model, task, data_dir)
+    _show_machine()
+    if tune:
+        _tune(trial, seconds)
+
+
+def _trial(model: str, task: str, data_dir: str | None) -> TrialSpec:
+    """The full model, on which a search spends most."""
+    from elsa_tune.cli.inputs import read_inputs
+    from elsa_tune.specs.freeze import FULL_MODEL
+    from elsa_tune.specs.trial import TrialSpec
+
+    inputs = read_inputs(model, task, data_dir=data_dir)
+    return TrialSpec(
+        model=inputs.model,
+        task=inputs.task,
+        recipe=inputs.recipe,
+        depth=FULL_MODEL,
+        learning_rate=2e-5,
+        seed=1,
+    )
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _show_machine() -> None:
+    import platform
+    from importlib import metadata
+
+    import torch
+
+    from elsa_tune.specs.trial import Precision
+    from elsa_tune.training.course import resolve_precision
+    from elsa_tune.training.prefix_store import PrefixStore
+    from elsa_tune.training.throughput import memory_mb, remembered
+
+    device = _device()
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    store = PrefixStore()
+    versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
+    tuned = remembered(device)
+    if tuned is None:
+        at_once = "not measured: `elsa-tune doctor --tune` finds the best number"
+    else:
+        at_once = f"{_words(tuned.division.trials, tuned.division.threads, device)}, "
+        at_once += f"measured {tuned.date} with {tuned.what}"
+    lines = (
+        ("CPU", f"{os.cpu_count()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
+        ("GPU", ", ".join(gpus) or "none"),
+        ("software", f"Python {platform.python_version()}, {', '.join(versions)}"),
+        ("precision", f"`auto` is {resolve_precision(Precision.AUTO, device).value}"),
+        ("prefix cache", f"{store.folder}, at most {store.budget / 1e9:g} GB"),
+        ("trials", at_once),
+    )
+    for label, value in lines:
+        typer.echo(f"{label:<13} {value}")
+
+
+def _tune(trial: TrialSpec, seconds: float) -> None:
+    import torch
+
+    from elsa_tune.training.data import prepare
+    from elsa_tune.training.throughput import divisions, fits, measure, product_rate, remember
+
+    device = _device()
+    data = prepare(trial.model, trial.task, trial.recipe)
+    what = f"{trial.model.name} on {trial.task.name}"
+    _say(f"training {what} at N = 0 in each way for {seconds:g} s:")
+    found: list[Throughput] = []
+    for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
+        words = _words(division.trials, division.threads, device)
+        if not fits(division, found, device):
+            _say(f"  {words}: not tried, the memory would not do")
+            continue
+        one = measure(trial, data, division, device, seconds)
+        found.append(one)
+        _say(
+            f"  {words}: {one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
+        )
+    best = max(found, key=lambda one: one.tokens_per_second).division
+    remember(best, device, what)
+    if device == "cuda":
+        options = f"--gpus-per-trial {1 / best.trials:g} --cpus-per-trial {best.threads}"
+    else:
+        options = f"--cpus-per-trial {best.threads}"
+    typer.echo(f"{'best':<13} {_words(best.trials, best.threads, device)}")
+    typer.echo(f"{'kept':<13} a search on this machine takes {options} unless told otherwise")
+    fp32, bf16 = (product_rate(kind, device) / 1e9 for kind in (torch.float32, torch.bfloat16))
+    advice = "fp32 it stays"
+    if bf16 > _WORTHWHILE * fp32:
+        advice = "bf16 is worth a try: --set precision=bf16" if device == "cpu" else "bf16 it is"
+    typer.echo(
+        f"{'products':<13} fp32 {fp32:,.4g} and bf16 {bf16:,.4g} GFLOP/s in one process: {advice}"
+    )
+
+
+def _words(trials: int, threads: int, device: str) -> str:
+    on = " on each GPU" if device == "cuda" else ""
+    each = "each " if trials > 1 else ""
+    return f"{trials} trial{'s' * (trials > 1)} at once{on}, {each}with {threads} CPU thread" + (
+        "s" * (threads > 1)
+    )
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,198 @@
+"""Does what runs fast compute what the whole model computes? Asked of each checkpoint on few rows.
+
+Not a list of architectures decides what may run on packed tokens or behind kept hidden states, but
+this: the same logits, in evaluation mode and in training mode, where a dropout or a convolution
+that acts on what is given would show. It must not know how trials are run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.trial import Recipe
+from elsa_tune.training.encoder import checkpoint_files
+from elsa_tune.training.frozen_layers import tokens_of
+from elsa_tune.training.packed import IndexArray, pack
+from elsa_tune.training.packed_model import PackedModel, copy_of, without_dropout
+from elsa_tune.training.padded_model import begin_behind, hidden_behind
+from elsa_tune.training.parts import layer_list, prefix_modules
+from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What decides how a trial's model is run. depths: N of every depth whose prefix the search
+    will want. precision: as resolved, `fp32` or `bf16`.
+    """
+
+    depth: FreezeDepth
+    recipe: Recipe
+    precision: str
+    device: torch.device
+    name: str
+    depths: Sequence[int] = ()
+
+    @property
+    def autocast(self) -> bool:
+        """Whether matrix products are in bf16."""
+        return self.precision == "bf16"
+
+
+_TOLERANCE = 1e-4
+
+_found: dict[tuple[Any, ...], str | None] = {}
+
+
+def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+    """Why packed tokens would not give what the model gives; None where they do.
+
+    Asked of every checkpoint, depth and way of training once a process, on a few short rows.
+    """
+    return _once("packed tokens", _packed_disagreement, model, data, setting)
+
+
+def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting, layers: int) -> str | None:
+    """Why the model's layers behind the first `layers`, on padded batches, would not give what the
+    model gives; None where they do. Asked as `packed_doubt` is.
+    """
+
+    def disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+        return _tail_disagreement(model, data, setting, layers)
+
+    return _once("kept hidden states", disagreement, model, data, setting)
+
+
+def _once(
+    what: str,
+    disagreement: Callable[[PreTrainedModel, TaskData, Setting], str | None],
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
+) -> str | None:
+    key = (
+        what,
+        checkpoint_files(),
+        data.padding_side,
+        setting.depth,
+        setting.recipe.frozen_dropout,
+        setting.device,
+    )
+    if key not in _found:
+        try:
+            _found[key] = disagreement(model, data, setting)
+        except ValueError as error:
+            _found[key] = str(error)
+        except Exception as error:  # an architecture may break in any way when it is taken apart
+            _found[key] = f"it cannot be run on {what} ({type(error).__name__}: {error})"
+    return _found[key]
+
+
+def _difference(expected: Tensor, found: Tensor, where: str, training: bool) -> str | None:
+    off = float((expected - found).abs().max())
+    if off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:
+        return None
+    mode = "training" if training else "evaluation"
+    return f"{where} its logits differ by {off:.2g} in {mode} mode"
+
+
+def _tail_disagreement(
+    model: PreTrainedModel, data: TaskData, setting: Setting, layers: int
+) -> str | None:
+    copied = copy_of(model)
+    theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
+    batch = pad_batch(data.evaluation, _probe_rows(data.evaluation), data)
+    inputs = {name: value.to(setting.device) for name, value in batch.items()}
+    inputs.pop("labels")
+    model.eval()
+    given = hidden_behind(model, inputs, [layers])[layers].clone()
+    begin_behind(copied, layers)
+    rest = {name: value for name, value in inputs.items() if name != "input_ids"}
+    with torch.no_grad():
+        for training in (False, True):
+            with theirs.switched_off(model, training):
+                expected = model(**inputs).logits.float()
+            with ours.switched_off(copied, training):
+                found = copied(inputs_embeds=given, **rest).logits.float()
+            if off := _difference(expected, found, "behind kept layers", training):
+                return off
+    return None
+
+
+def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+    rows = data.evaluation
+    copied = copy_of(model)
+    theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
+    packed = PackedModel(copied, setting.depth)
+    few = _probe_rows(rows)
+    batch = pack(rows, few, setting.device, one_group=setting.device.type == "cuda")
+    tokens = tokens_of(rows, batch.source, batch.position)
+    padded = pad_batch(rows, batch.chosen, data)
+    inputs = {name: value.to(setting.device) for name, value in padded.items()}
+    inputs.pop("labels")
+    n = setting.depth.frozen_layers
+    with torch.no_grad():
+        packed.eval()
+        behind = next(h for i, h in enumerate(packed.prefix(tokens, batch)) if i == n)
+        for training in (False, True):
+            given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
+            with theirs.switched_off(model, training):
+                expected = model(**inputs).logits.float()
+            with ours.switched_off(packed, training):
+                found = packed(batch, None if given is not None else tokens, given).float()
+            if off := _difference(expected, found, "on packed tokens", training):
+                return off
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Randomness:
+    """What is random in a trial of this model: in what trains, and in its frozen prefix.
+
+    A dropout that is in neither would act on hidden states that a cache gives, and then the packed
+    model must be found to differ.
+    """
+
+    trained: list[nn.Dropout]
+    prefix: list[nn.Module]
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, setting: Setting) -> _Randomness:
+        if setting.recipe.frozen_dropout or setting.depth.is_full_model:
+            return cls(trained=_dropouts(model), prefix=[])
+        base = model.base_model
+        modules = [child for child in model.children() if child is not base]
+        modules += [child for name, child in base.named_children() if "pool" in name.lower()]
+        modules += list(layer_list(model))[setting.depth.frozen_layers :]
+        trained = [dropout for module in modules for dropout in _dropouts(module)]
+        return cls(trained=trained, prefix=prefix_modules(model, setting.depth))
+
+    @contextlib.contextmanager
+    def switched_off(self, runs: nn.Module, training: bool) -> Iterator[None]:
+        """`runs` in the mode of a trial, but for the randomness of what trains."""
+        runs.train(training)
+        for module in self.prefix:
+            module.eval()
+        with without_dropout(self.trained):
+            yield
+        runs.eval()
+
+
+def _dropouts(module: nn.Module) -> list[nn.Dropout]:
+    return [found for found in module.modules() if isinstance(found, nn.Dropout)]
+
+
+def _probe_rows(rows: TokenRows) -> IndexArray:
+    """A few short rows of different lengths."""
+    by_length = np.argsort(rows.lengths, kind="stable")
+    lengths = rows.lengths[by_length]
+    places = {0, *(int(np.searchsorted(lengths, n)) for n in (8, 14, 24))}
+    return np.asarray([by_length[min(place, len(rows) - 1)] for place in sorted(places)])

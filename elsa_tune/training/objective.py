@@ -1,0 +1,98 @@
+"""What logits are worth: a task's loss, predictions and scores.
+
+It must not know models. Letters in shape comments: B batch, C outputs, E evaluation examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from elsa_tune.errors import DivergedError
+from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.trial import TrialSpec
+from elsa_tune.training.metrics import check_quality, score
+from elsa_tune.training.tokens import TaskData
+
+EVALUATION = "evaluation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """One evaluation. metrics: every metric of the task by its name, and the headline metric of
+    each further evaluation split by the split's. loss: mean of the evaluation split. predictions:
+    [E], class ids (int64) or values (float32).
+    """
+
+    quality: float
+    metrics: dict[str, float]
+    loss: float
+    predictions: np.ndarray
+
+
+class Objective:
+    """A task's loss and scores on its data. outputs: C, one for a regression."""
+
+    def __init__(self, task: TaskSpec, data: TaskData, device: torch.device) -> None:
+        self.is_regression = task.kind is TaskKind.REGRESSION
+        classes = 1 if self.is_regression else int(data.train.labels.max()) + 1
+        self.outputs = max(classes, task.outputs)
+        self._task = task
+        self._data = data
+        self._labels = {
+            name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
+        }
+
+    def labels(self, split: str, rows: np.ndarray) -> Tensor:
+        """Labels [B] of these rows of a split, on the device."""
+        every = self._labels[split]
+        return every[torch.from_numpy(rows).to(every.device, non_blocking=True)]
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Sum of the examples' losses, of logits [B, C]."""
+        if self.is_regression:
+            return F.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
+        return F.cross_entropy(logits, labels, reduction="sum")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Those that `assess` needs, the headline's first."""
+        return (EVALUATION, *self._data.companions)
+
+    def assess(self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]) -> Assessment:
+        """Judge logits [E, C] of every evaluation split; raises DivergedError where they are not
+        finite.
+        """
+        task, data = self._task, self._data
+        main = logits[EVALUATION]
+        loss = float(self.loss(main, self._labels[EVALUATION])) / len(main)
+        # Before any metric: a NaN logit still has an argmax, and would score like an honest answer.
+        if not math.isfinite(loss):
+            raise DivergedError(
+                f"{trial.key}: the evaluation loss became {loss} at step {step}; a learning rate "
+                f"below {trial.learning_rate:g} may help"
+            )
+        predictions = self._predictions(main)
+        values = {
+            metric.value: score(metric, predictions, data.evaluation.labels, self.outputs)
+            for metric in (task.metric, *task.companions)
+        }
+        for name, rows in data.companions.items():
+            found = self._predictions(logits[name])
+            values[name] = score(task.metric, found, rows.labels, self.outputs)
+        return Assessment(
+            quality=check_quality(values[task.metric.value], task.metric),
+            metrics=values,
+            loss=loss,
+            predictions=predictions,
+        )
+
+    def _predictions(self, logits: Tensor) -> np.ndarray:
+        chosen = logits.squeeze(-1) if self.is_regression else logits.argmax(-1)
+        return chosen.cpu().numpy()

@@ -1,0 +1,78 @@
+"""A classification model on padded batches that begins behind its frozen layers.
+
+For architectures whose layers are not known on packed tokens: the model stays itself, but its
+embeddings hand on the hidden states that it is given, and its first layers are gone. It must not
+know where hidden states are kept. Shapes: B rows, T tokens of the longest, H hidden size.
+Whether the rest of the model then computes what the whole model computes is found out by a test
+(`runner.py`): XLNet, for one, drops out what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.training.packed_model import Passthrough
+from elsa_tune.training.parts import drop_layers, layer_list
+
+
+def kept_layers(depth: FreezeDepth, layers: int) -> int:
+    """How many frozen layers' output can be given: all but the last of the model, which its own
+    code expects to run.
+    """
+    return min(depth.frozen_layers, layers - 1)
+
+
+class _EnoughError(Exception):
+    """Ends a forward pass whose rest nobody needs."""
+
+
+@torch.inference_mode()
+def hidden_behind(
+    model: PreTrainedModel, inputs: dict[str, Tensor], wanted: Collection[int]
+) -> dict[int, Tensor]:
+    """Hidden states [B, T, H] behind layer N for each wanted N below L, in the model's mode.
+
+    What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between.
+    """
+    found: dict[int, Tensor] = {}
+    layers = layer_list(model)
+
+    def keep(number: int) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            found[number] = args[0] if args else kwargs["hidden_states"]
+            if number == max(wanted):
+                raise _EnoughError
+
+        return hook
+
+    hooks = [
+        layers[number].register_forward_pre_hook(keep(number), with_kwargs=True)
+        for number in wanted
+    ]
+    try:
+        model(**inputs)
+    except _EnoughError:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def begin_behind(model: PreTrainedModel, layers: int) -> None:
+    """Take the embeddings and the first so many layers (1 or more) out of the model.
+
+    It then reads `inputs_embeds` [B, T, H], hidden states behind those layers. Raises ValueError
+    for an architecture without an embeddings module of its own.
+    """
+    base: Any = model.base_model
+    if not isinstance(getattr(base, "embeddings", None), nn.Module):
+        raise ValueError("its embeddings are not a module of their own")
+    drop_layers(model, layers)
+    base.embeddings = Passthrough()

@@ -1,0 +1,126 @@
+"""How trials share a machine: really trained, in processes of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.cli.app import app
+from elsa_tune.errors import RunError
+from elsa_tune.search.cluster import Capacity
+from elsa_tune.search.launch import _resources
+from elsa_tune.search.specification import Request
+from elsa_tune.specs.search import Resources
+from elsa_tune.training import throughput
+from elsa_tune.training.throughput import Division, Throughput, divisions, fits
+from tests.searching import Bench, make_bench
+from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
+
+HERE = Capacity(cpus=8, gpus=0, nodes=1, largest_cpus=8, largest_gpus=0)
+
+
+def pairs(found: list[Division]) -> list[tuple[int, int]]:
+    return [(one.trials, one.threads) for one in found]
+
+
+def test_divisions_use_all_cores_and_no_more() -> None:
+    assert pairs(divisions(1)) == [(1, 1)]
+    assert pairs(divisions(2)) == [(1, 2), (2, 1)]
+    assert pairs(divisions(6)) == [(1, 6), (1, 4), (3, 2), (6, 1)]
+    assert pairs(divisions(16, gpus=1)) == [(1, 16), (2, 8), (4, 4), (8, 2)]
+    assert pairs(divisions(16, gpus=8)) == [(1, 2), (2, 1)]
+    assert pairs(divisions(4, gpus=8)) == [(1, 1)]
+
+
+def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "memory_mb", lambda device: 10_000.0)
+    known = [
+        Throughput(division=Division(trials=1, threads=8), tokens_per_second=1, peak_memory_mb=m)
+        for m in (1_500.0, 2_000.0)
+    ]
+    assert fits(Division(trials=4, threads=2), known, "cpu")
+    assert not fits(Division(trials=5, threads=1), known, "cpu")
+    assert fits(Division(trials=99, threads=1), [], "cpu")
+
+
+def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert throughput.remembered("cpu") is None
+    path = throughput.remember(Division(trials=4, threads=2), "cpu", "minilm on rte")
+    found = throughput.remembered("cpu")
+    assert found is not None and found.division == Division(trials=4, threads=2)
+    assert throughput.remembered("cuda") is None
+    with monkeypatch.context() as other:
+        other.setattr(os, "cpu_count", lambda: 999)
+        assert throughput.remembered("cpu") is None
+    path.write_text("{")
+    assert throughput.remembered("cpu") is None
+
+
+def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> None:
+    request = Request.__new__(Request)  # only its resources are read
+    for field in dataclasses.fields(Request):
+        object.__setattr__(request, field.name, None)
+    said: list[str] = []
+    assert _resources(request, HERE, said.append) == Resources(cpus=4, gpus=0)
+    throughput.remember(Division(trials=8, threads=1), "cpu", "minilm on rte")
+    assert said == []
+    assert _resources(request, HERE, said.append) == Resources(cpus=1, gpus=0)
+    assert "doctor --tune" in said.pop()
+    asked = dataclasses.replace(request, cpus_per_trial=2.0)
+    assert _resources(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
+    # It says nothing of another machine's cores.
+    elsewhere = dataclasses.replace(request, address="10.0.0.1:6379")
+    assert _resources(elsewhere, HERE, said.append) == Resources(cpus=4, gpus=0)
+    # Of a larger machine with the same name, say in a container with fewer CPUs.
+    small = dataclasses.replace(HERE, cpus=0.5, largest_cpus=0.5)
+    with pytest.raises(Exception, match="CPUs per trial"):
+        _resources(request, small, said.append)
+    assert said == []
+
+
+def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
+    model = tiny_bert(tmp_path / "bert")
+
+    def kill_one() -> None:
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.05)
+        children[0].kill()
+
+    threading.Thread(target=kill_one, daemon=True).start()
+    with pytest.raises(RunError, match=r"2 trials at once with 1 threads each .* killed"):
+        throughput.measure(
+            make_trial(model), make_data(), Division(trials=2, threads=1), "cpu", seconds=60
+        )
+
+
+@pytest.mark.timeout(240)
+def test_tune_trains_in_every_way_and_keeps_the_best(tmp_path: Path) -> None:
+    bench: Bench = make_bench(tmp_path / "bench")
+    before = bench.run("doctor")
+    assert before.returncode == 0, before.stderr
+    assert "not measured" in before.stdout and f"{os.cpu_count()} cores" in before.stdout
+    tuned = bench.run(
+        "doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"
+    )
+    assert tuned.returncode == 0, tuned.stderr
+    ways = [line for line in tuned.stderr.splitlines() if "tokens/s" in line]
+    assert len(ways) == len(divisions(os.cpu_count() or 1))
+    rates = [float(way.split(": ")[1].split(" ")[0].replace(",", "")) for way in ways]
+    assert all(rate > 0 for rate in rates)
+    best = ways[rates.index(max(rates))].split(":")[0].strip()
+    assert f"best          {best}" in tuned.stdout
+    assert best in bench.run("doctor").stdout
+
+
+def test_bad_input_is_refused_before_anything_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    from elsa_tune.errors import UsageError
+
+    with pytest.raises(UsageError):
+        app(["doctor", "--tune", "--task", "nonsense"], standalone_mode=False)
+    assert capsys.readouterr().out == ""
