@@ -10,7 +10,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import ray
 import torch
 
 from elsa_tune.errors import ElsaTuneError, RunError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training.course import is_out_of_memory
@@ -28,8 +30,9 @@ from elsa_tune.training.tokens import TaskData
 
 log = logging.getLogger(__name__)
 
-# A group begins when it is full, or when for so long nobody has come.
-PATIENCE_SECONDS = 5.0
+# A group begins when all have come who can be expected, or when for so long nobody has: a trial's
+# process may take so long to start, and a trial that failed before will not come.
+PATIENCE_SECONDS = 30.0
 # A trial that does not ask for its next result for so long is gone, with its node for instance.
 _LOST_SECONDS = 120.0
 # Of a trial's CPUs, what the processes that only pass results on are given.
@@ -98,9 +101,14 @@ class Fusing:
         together: int,
         device: str,
         depths: Sequence[int],
+        expected: Mapping[FreezeDepth, int],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
+        """together: members of a group at most. expected: how many trials of each depth will come.
+        patience: seconds to wait for one of them.
+        """
         self._data = data
+        self._expected = Counter(expected)
         self._together = together
         self._device = device
         self._depths = depths
@@ -155,7 +163,7 @@ class Fusing:
             while True:
                 depth = self._waiting[0].trial.depth
                 group = [place for place in self._waiting if place.trial.depth == depth]
-                if len(group) >= self._together:
+                if len(group) >= max(1, min(self._together, self._expected[depth])):
                     break
                 if len(self._waiting) != came:
                     came, deadline = len(self._waiting), time.monotonic() + self._patience
@@ -163,6 +171,7 @@ class Fusing:
                     break
                 self._came.wait(left)
             group = group[: self._together]
+            self._expected[depth] -= len(group)
             self._waiting = [place for place in self._waiting if place not in group]
             return group
 
@@ -214,18 +223,29 @@ class Fuser(Fusing):
     """A `Fusing` in a process of its own, with a trial's GPU and CPUs."""
 
     def __init__(
-        self, data: TaskData, together: int, device: str, depths: Sequence[int], threads: int
+        self,
+        data: TaskData,
+        together: int,
+        device: str,
+        depths: Sequence[int],
+        expected: Mapping[FreezeDepth, int],
+        threads: int,
     ) -> None:
         torch.set_num_threads(max(1, threads))
         settle()
-        super().__init__(data, together, device, depths)
+        super().__init__(data, together, device, depths, expected)
 
 
 def start_fusers(
-    data: Any, count: int, together: int, resources: Resources, depths: Sequence[int]
+    data: Any,
+    count: int,
+    together: int,
+    resources: Resources,
+    depths: Sequence[int],
+    expected: Mapping[FreezeDepth, int],
 ) -> list[Any]:
     """So many actors, each with the resources of one trial less those of its places. data: a
-    reference to the TaskData.
+    reference to the TaskData; the rest as for `Fusing`.
     """
     device = "cuda" if resources.gpus > 0 else "cpu"
     options = {
@@ -235,7 +255,9 @@ def start_fusers(
         "max_concurrency": 2 * together + 8,
     }
     return [
-        Fuser.options(**options).remote(data, together, device, depths, int(resources.cpus))  # type: ignore[attr-defined]
+        Fuser.options(**options).remote(  # type: ignore[attr-defined]
+            data, together, device, depths, expected, int(resources.cpus)
+        )
         for _ in range(count)
     ]
 

@@ -11,7 +11,8 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +162,7 @@ class SearchRun:
                 reuse_actors=True,
             ),
             deadline,
+            Counter(slot.depth for slot in slots),
         )
 
     # ---- the learning rates ----
@@ -200,11 +202,23 @@ class SearchRun:
     def _measure_round(self, trials: Sequence[TrialSpec], deadline: float | None) -> None:
         together = by_depth(trials, lambda trial: trial.depth, self._spec.fused_trials)
         points = [config_of(trial) for trial in together]
-        self._fit({POINT: tune.grid_search(points)}, tune.TuneConfig(reuse_actors=True), deadline)
+        self._fit(
+            {POINT: tune.grid_search(points)},
+            tune.TuneConfig(reuse_actors=True),
+            deadline,
+            Counter(trial.depth for trial in trials),
+        )
 
     # ---- Ray Tune ----
 
-    def _fit(self, space: dict[str, Any], how: tune.TuneConfig, deadline: float | None) -> None:
+    def _fit(
+        self,
+        space: dict[str, Any],
+        how: tune.TuneConfig,
+        deadline: float | None,
+        expected: Mapping[FreezeDepth, int],
+    ) -> None:
+        """One phase; expected: its trials by depth."""
         spec = self._spec
         self._tuners += 1
         scheduler = how.scheduler if isinstance(how.scheduler, PerDepthAsha) else None
@@ -215,7 +229,7 @@ class SearchRun:
         work, share = self._work, {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         fusers: list[Any] = []
         if spec.fused_trials > 1:
-            fusers = self._fusers()
+            fusers = self._fusers(expected)
             work = dataclasses.replace(work, train=TrainInFuser(fusers))
             share = share_of_place(spec.resources, spec.fused_trials)
             how.max_concurrent_trials = len(fusers) * spec.fused_trials
@@ -240,7 +254,7 @@ class SearchRun:
             recorder.end_the_rest()
             self._is_over(deadline)
 
-    def _fusers(self) -> list[Any]:
+    def _fusers(self, expected: Mapping[FreezeDepth, int]) -> list[Any]:
         """As many as trials would run at once."""
         spec = self._spec
         if self._data is None:
@@ -251,6 +265,7 @@ class SearchRun:
             spec.fused_trials,
             spec.resources,
             cached_depths(spec),
+            expected,
         )
 
     def _is_over(self, deadline: float | None) -> bool:

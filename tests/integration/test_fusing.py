@@ -71,8 +71,11 @@ def ask_all(one: Fusing, trials: Sequence[TrialSpec], **leaving: int) -> dict[st
     return found
 
 
-def fusing_for(together: int, patience: float = 0.5) -> Fusing:
-    return Fusing(DATA, together, "cpu", [1, 2], patience)
+def fusing_for(together: int, expected: dict[int, int] | None = None) -> Fusing:
+    """By default it expects as many as go together, at every depth."""
+    counts = dict.fromkeys(range(3), together) if expected is None else expected
+    by_depth = {FreezeDepth.of(n): count for n, count in counts.items()}
+    return Fusing(DATA, together, "cpu", [1, 2], by_depth, patience=0.5)
 
 
 def losses(results: Sequence[EpochResult]) -> list[float]:
@@ -125,6 +128,24 @@ def sizes_of_groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(fusing, "train_fused", spy)
     return sizes
+
+
+def test_a_group_waits_for_those_who_will_come_and_for_nobody_else(model: ModelSpec) -> None:
+    one = fusing_for(8, {1: 2})
+    one._patience = 60.0
+    first, second = trials_of(model, [1, 1])
+    found: list[Any] = []
+    early = threading.Thread(target=lambda: found.extend(ask(one, first)))
+    early.start()
+    time.sleep(1.0)
+    assert early.is_alive()
+    started = time.monotonic()
+    assert {result.batches for result in ask(one, second)} == {"fused"}
+    early.join(30)
+    assert {result.batches for result in found} == {"fused"}
+    # Nobody is expected any more: a trial that is tried again does not wait.
+    assert {result.batches for result in ask(one, first)} == {"packed"}
+    assert time.monotonic() - started < 50
 
 
 def test_who_leaves_holds_nobody_up(model: ModelSpec) -> None:
