@@ -25,6 +25,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.training.loop import steps
+from elsa_tune.training.prefix_store import PrefixStore
 from elsa_tune.training.tokens import TaskData
 
 STEPS = 7
@@ -95,6 +96,9 @@ def _seconds(model: ModelSpec, n: int) -> dict[str, float]:
         )
         training[cache.value] = steps(trial, data, device="cpu")
         next(training[cache.value])
+        kept = [entry for entry in PrefixStore().entries() if model.name in entry.what]
+        if cache is PrefixCache.FP32 and not kept:
+            raise RuntimeError(f"{model.name} does not read its frozen layers' output")
     found: dict[str, list[float]] = {name: [] for name in training}
     for _ in range(STEPS):
         for name, one in training.items():

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elsa_tune.errors import RunError
+
 if TYPE_CHECKING:
     from elsa_tune.specs.trial import TrialSpec
-    from elsa_tune.training.throughput import Throughput
+    from elsa_tune.training.throughput import Division, Throughput
 
 # bf16 is worth the question of its precision from here on.
 _WORTHWHILE = 1.3
@@ -78,19 +80,20 @@ def _show_machine() -> None:
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     store = PrefixStore()
     versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
-    tuned = remembered(device)
-    if tuned is None:
-        at_once = "not measured: `elsa-tune doctor --tune` finds the best number"
-    else:
-        at_once = f"{_words(tuned.division.trials, tuned.division.threads, device)}, "
-        at_once += f"measured {tuned.date} with {tuned.what}"
+    at_once = [
+        (
+            "trials",
+            f"{one.model}: {_words(one.division, device)} ({one.task}, {one.date})",
+        )
+        for one in remembered(device)
+    ] or [("trials", "not measured: `elsa-tune doctor --tune` finds the best number")]
     lines = (
         ("CPU", f"{os.cpu_count()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
         ("GPU", ", ".join(gpus) or "none"),
         ("software", f"Python {platform.python_version()}, {', '.join(versions)}"),
         ("precision", f"`auto` is {resolve_precision(Precision.AUTO, device).value}"),
         ("prefix cache", f"{store.folder}, at most {store.budget / 1e9:g} GB"),
-        ("trials", at_once),
+        *at_once,
     )
     for label, value in lines:
         typer.echo(f"{label:<13} {value}")
@@ -104,42 +107,52 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
 
     device = _device()
     data = prepare(trial.model, trial.task, trial.recipe)
-    what = f"{trial.model.name} on {trial.task.name}"
-    _say(f"training {what} at N = 0 in each way for {seconds:g} s:")
+    model, task = trial.model.name, trial.task.name
+    _say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
     found: list[Throughput] = []
     for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
-        words = _words(division.trials, division.threads, device)
+        words = _words(division, device)
         if not fits(division, found, device):
             _say(f"  {words}: not tried, the memory would not do")
             continue
-        one = measure(trial, data, division, device, seconds)
+        try:
+            one = measure(trial, data, division, device, seconds)
+        except RunError as error:
+            if not found:
+                raise
+            _say(f"  {words}: {error}")
+            continue
         found.append(one)
         _say(
             f"  {words}: {one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
         )
     best = max(found, key=lambda one: one.tokens_per_second).division
-    remember(best, device, what)
+    typer.echo(f"{'best':<13} {_words(best, device)}")
+    options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
-        options = f"--gpus-per-trial {1 / best.trials:g} --cpus-per-trial {best.threads}"
-    else:
-        options = f"--cpus-per-trial {best.threads}"
-    typer.echo(f"{'best':<13} {_words(best.trials, best.threads, device)}")
-    typer.echo(f"{'kept':<13} a search on this machine takes {options} unless told otherwise")
+        options = f"--gpus-per-trial {1 / best.trials:g} {options}"
+    try:
+        remember(best, device, model, task)
+        kept = f"searches of {model} on this machine take {options} unless told otherwise"
+    except OSError as error:
+        kept = f"not kept ({error}); give {options} to your searches"
+    typer.echo(f"{'from now on':<13} {kept}")
     fp32, bf16 = (product_rate(kind, device) / 1e9 for kind in (torch.float32, torch.bfloat16))
-    advice = "fp32 it stays"
-    if bf16 > _WORTHWHILE * fp32:
-        advice = "bf16 is worth a try: --set precision=bf16" if device == "cpu" else "bf16 it is"
+    advice = ""
+    if device == "cpu":
+        pays = bf16 > _WORTHWHILE * fp32
+        advice = ": --set precision=bf16 is worth a try" if pays else ": fp32 it stays"
     typer.echo(
-        f"{'products':<13} fp32 {fp32:,.4g} and bf16 {bf16:,.4g} GFLOP/s in one process: {advice}"
+        f"{'products':<13} fp32 {fp32:,.4g}, bf16 {bf16:,.4g} GFLOP/s in one process{advice}"
     )
 
 
-def _words(trials: int, threads: int, device: str) -> str:
+def _words(division: Division, device: str) -> str:
     on = " on each GPU" if device == "cuda" else ""
-    each = "each " if trials > 1 else ""
-    return f"{trials} trial{'s' * (trials > 1)} at once{on}, {each}with {threads} CPU thread" + (
-        "s" * (threads > 1)
-    )
+    trials = "1 trial" if division.trials == 1 else f"{division.trials} trials"
+    each = "" if division.trials == 1 else "each "
+    threads = "1 CPU thread" if division.threads == 1 else f"{division.threads} CPU threads"
+    return f"{trials} at once{on}, {each}with {threads}"
 
 
 def _say(message: str) -> None:

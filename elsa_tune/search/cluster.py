@@ -71,12 +71,6 @@ class Capacity:
             )
         return Resources(cpus=cpus, gpus=gpus)
 
-    def concurrent(self, resources: Resources) -> int:
-        """How many trials run side by side."""
-        by_cpu = self.cpus / resources.cpus if resources.cpus else float("inf")
-        by_gpu = self.gpus / resources.gpus if resources.gpus else float("inf")
-        return max(1, int(min(by_cpu, by_gpu) + 1e-9))
-
 
 @contextlib.contextmanager
 def ray_session(address: str | None) -> Iterator[Capacity]:
@@ -120,24 +114,35 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     try:
         if address is not None:
             _check_nodes([node["NodeID"] for node in _nodes()])
-        yield capacity()
+        total = ray.cluster_resources()
+        alive = [node["Resources"] for node in _nodes()]
+        yield Capacity(
+            cpus=total.get("CPU", 0.0),
+            gpus=total.get("GPU", 0.0),
+            nodes=max(1, len(alive)),
+            largest_cpus=max((each.get("CPU", 0.0) for each in alive), default=0.0),
+            largest_gpus=max((each.get("GPU", 0.0) for each in alive), default=0.0),
+        )
     finally:
         ray.shutdown()
 
 
-def capacity() -> Capacity:
-    """Of the Ray that is up."""
-    import ray
-
-    total = ray.cluster_resources()
-    alive = [node["Resources"] for node in _nodes()]
-    return Capacity(
-        cpus=total.get("CPU", 0.0),
-        gpus=total.get("GPU", 0.0),
-        nodes=max(1, len(alive)),
-        largest_cpus=max((resources.get("CPU", 0.0) for resources in alive), default=0.0),
-        largest_gpus=max((resources.get("GPU", 0.0) for resources in alive), default=0.0),
+def places(resources: Resources) -> int:
+    """How many trials the Ray that is up can hold side by side, node by node and GPU by GPU."""
+    return sum(
+        held(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0), resources)
+        for node in _nodes()
     )
+
+
+def held(cpus: float, gpus: float, resources: Resources) -> int:
+    """How many trials one node holds."""
+    by_cpu = int(cpus / resources.cpus + 1e-9)
+    if resources.gpus == 0:
+        return by_cpu
+    if resources.gpus >= 1:
+        return min(by_cpu, int(gpus / resources.gpus + 1e-9))
+    return min(by_cpu, int(gpus) * int(1 / resources.gpus + 1e-9))
 
 
 def _nodes() -> list[dict[str, Any]]:

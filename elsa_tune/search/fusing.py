@@ -7,7 +7,9 @@ the GPU, trains the trials that have come to it together. It must not decide whi
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -38,7 +40,7 @@ _LOST_SECONDS = 120.0
 # Of a trial's CPUs, what the processes that only pass results on are given.
 _PLACES_SHARE = 0.1
 
-_END = None
+_DONE = "done"
 
 
 def share_of_place(resources: Resources, together: int) -> dict[str, float]:
@@ -63,6 +65,10 @@ class _Place:
             if not self._changed.wait_for(
                 lambda: self.left or self._asked > self._taken + len(self._events), _LOST_SECONDS
             ):
+                # For a process that was only slow: it hears why it got no further.
+                self._events.append(
+                    RunError(f"{self.trial.key} did not ask for its next result in time")
+                )
                 self.left = True
             return not self.left
 
@@ -77,13 +83,13 @@ class _Place:
             self._changed.notify_all()
 
     def take(self) -> Event | Exception | None:
-        """Wait for the next event."""
+        """Wait for the next event; None after the last."""
         with self._changed:
             self._asked += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._events)
+            self._changed.wait_for(lambda: self._events or self.left)
             self._taken += 1
-            return self._events.pop(0)
+            return self._events.pop(0) if self._events else None
 
     def leave(self) -> None:
         """Nothing more is wanted."""
@@ -110,6 +116,7 @@ class Fusing:
         self._data = data
         self._expected = Counter(expected)
         self._together = together
+        self._fitting: dict[FreezeDepth, int] = {}  # how many went together in memory
         self._device = device
         self._depths = depths
         self._patience = patience
@@ -143,60 +150,63 @@ class Fusing:
 
     def _work(self) -> None:
         while True:
-            group = self._gather()
-            try:
-                self._train([place for place in group if not place.left])
-            except Exception as error:  # whatever it is ends these trials, not the next ones
-                log.exception("a fused group failed")
-                for place in group:
-                    place.give(error)
-            else:
-                for place in group:
-                    place.give(_END)
+            self._train(self._gather())
 
     def _gather(self) -> list[_Place]:
-        """Wait for trials; those of the first one's depth, as many as go together."""
+        """Wait for a group: the first depth that is complete, or else what has come in time."""
         with self._came:
-            while not self._waiting:
-                self._came.wait()
             came, deadline = 0, 0.0
             while True:
-                depth = self._waiting[0].trial.depth
-                group = [place for place in self._waiting if place.trial.depth == depth]
-                if len(group) >= max(1, min(self._together, self._expected[depth])):
-                    break
-                if len(self._waiting) != came:
-                    came, deadline = len(self._waiting), time.monotonic() + self._patience
-                if (left := deadline - time.monotonic()) <= 0:
-                    break
-                self._came.wait(left)
-            group = group[: self._together]
-            self._expected[depth] -= len(group)
-            self._waiting = [place for place in self._waiting if place not in group]
-            return group
+                self._waiting = [place for place in self._waiting if not place.left]
+                groups: dict[FreezeDepth, list[_Place]] = {}
+                for place in self._waiting:
+                    groups.setdefault(place.trial.depth, []).append(place)
+                if len(self._waiting) > came:
+                    deadline = time.monotonic() + self._patience
+                came = len(self._waiting)
+                left = deadline - time.monotonic()
+                for depth, group in groups.items():
+                    if len(group) >= self._wanted(depth) or left <= 0:
+                        return self._taken(depth, group)
+                self._came.wait(left if groups else None)
+
+    def _wanted(self, depth: FreezeDepth) -> int:
+        """Members of the next group of a depth."""
+        most = self._fitting.get(depth, self._together)
+        return max(1, min(most, self._expected[depth]))
+
+    def _taken(self, depth: FreezeDepth, group: list[_Place]) -> list[_Place]:
+        group = group[: self._fitting.get(depth, self._together)]
+        self._expected[depth] -= len(group)
+        self._waiting = [place for place in self._waiting if place not in group]
+        return group
 
     def _train(self, group: list[_Place]) -> None:
-        if len(group) > 1:
-            try:
-                self._train_together(group)
-                return
-            except NotFusableError as error:
-                reason = str(error)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = ""
-            # Outside the handler: the exception's traceback would keep the memory in use.
-            release()
-            if not reason:
+        """Train them, together if that works; whatever goes wrong ends these trials only."""
+        try:
+            reason = self._train_together(group) if len(group) > 1 else ""
+            if reason is None:
                 half = len(group) // 2
+                self._fitting[group[0].trial.depth] = half
                 self._train(group[:half])
                 self._train(group[half:])
                 return
+        except Exception as error:
+            log.exception("a fused group failed")
+            for place in group:
+                place.give(error)
+            if isinstance(error, torch.AcceleratorError):
+                os._exit(1)  # CUDA works no more in this process; Ray starts another
+            return
+        if reason == _DONE:
+            for place in group:
+                place.give(None)
+            return
         for place in group:
-            self._train_alone(place)
+            self._train_alone(place, reason)
 
-    def _train_together(self, group: list[_Place]) -> None:
+    def _train_together(self, group: list[_Place]) -> str | None:
+        """_DONE, why these trials cannot train as one, or None where memory ran out."""
         places = {place.trial.key: place for place in group}
         events = train_fused(
             [place.trial for place in group],
@@ -205,20 +215,34 @@ class Fusing:
             depths=self._depths,
             wanted=lambda trial: places[trial.key].wants_more(),
         )
-        for trial, event in events:
-            places[trial.key].give(event)
-
-    def _train_alone(self, place: _Place) -> None:
         try:
-            for result in train(place.trial, self._data, device=self._device, depths=self._depths):
-                if not place.wants_more():
-                    return
-                place.give(result)
-        except ElsaTuneError as error:
+            for trial, event in events:
+                places[trial.key].give(event)
+        except NotFusableError as error:
+            return str(error)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        else:
+            return _DONE
+        # Outside the handler: the exception's traceback would keep the memory in use.
+        release()
+        return None
+
+    def _train_alone(self, place: _Place, reason: str) -> None:
+        results = train(place.trial, self._data, device=self._device, depths=self._depths)
+        try:
+            while place.wants_more() and (result := next(results, None)) is not None:
+                notes = (*result.notes, reason) if reason else result.notes
+                place.give(dataclasses.replace(result, notes=notes))
+            place.give(None)
+        except Exception as error:  # of this trial, whatever it is; the others go on
             place.give(error)
+        finally:
+            results.close()
 
 
-@ray.remote
+@ray.remote(max_restarts=-1)
 class Fuser(Fusing):
     """A `Fusing` in a process of its own, with a trial's GPU and CPUs."""
 
@@ -238,21 +262,22 @@ class Fuser(Fusing):
 
 def start_fusers(
     data: Any,
-    count: int,
+    most: int,
     together: int,
     resources: Resources,
     depths: Sequence[int],
     expected: Mapping[FreezeDepth, int],
 ) -> list[Any]:
-    """So many actors, each with the resources of one trial less those of its places. data: a
-    reference to the TaskData; the rest as for `Fusing`.
+    """Up to `most` actors, one for each depth at most, with the resources of one trial less those
+    of its places. data: a reference to the TaskData; the rest as for `Fusing`.
     """
+    count = max(1, min(most, len(expected)))
     device = "cuda" if resources.gpus > 0 else "cpu"
     options = {
         "num_cpus": resources.cpus * (1 - _PLACES_SHARE),
         "num_gpus": resources.gpus,
-        # One for each trial that waits for its next result, and for those who come and go.
-        "max_concurrency": 2 * together + 8,
+        # All trials that can be under way may wait in one of them, and come and go.
+        "max_concurrency": 2 * count * together + 8,
     }
     return [
         Fuser.options(**options).remote(  # type: ignore[attr-defined]
@@ -264,22 +289,25 @@ def start_fusers(
 
 @dataclass(frozen=True, slots=True)
 class TrainInFuser:
-    """Stands where `training.loop.train` stands: the trial is trained in the fuser of its depth."""
+    """Stands where `training.loop.train` stands: the trial is trained in the fuser of its depth.
+
+    depths: those of the phase.
+    """
 
     fusers: Sequence[Any]
+    depths: Sequence[FreezeDepth]
 
     def __call__(
         self, trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
     ) -> Iterator[EpochResult]:
         """As `training.loop.train`; raises RunError where the fuser is lost."""
-        order = (0, *depths)
-        number = trial.depth.frozen_layers
-        place = order.index(number) if number in order else 0
-        fuser = self.fusers[place % len(self.fusers)]
+        fuser = self.fusers[self.depths.index(trial.depth) % len(self.fusers)]
         try:
             ray.get(fuser.join.remote(trial))
             while (result := _asked(fuser, trial.key)) is not None:
                 yield result
+                if result.is_last:
+                    return
         except ray.exceptions.RayActorError as error:
             raise RunError(f"{trial.key}: the process that trained it was lost: {error}") from error
         finally:

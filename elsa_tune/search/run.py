@@ -230,7 +230,7 @@ class SearchRun:
         fusers: list[Any] = []
         if spec.fused_trials > 1:
             fusers = self._fusers(expected)
-            work = dataclasses.replace(work, train=TrainInFuser(fusers))
+            work = dataclasses.replace(work, train=TrainInFuser(fusers, sorted(expected)))
             share = share_of_place(spec.resources, spec.fused_trials)
             how.max_concurrent_trials = len(fusers) * spec.fused_trials
         tuner = tune.Tuner(
@@ -249,19 +249,20 @@ class SearchRun:
             with _quiet():
                 tuner.fit()
         finally:
-            for fuser in fusers:
-                ray.kill(fuser)
             recorder.end_the_rest()
             self._is_over(deadline)
+            for fuser in fusers:
+                with contextlib.suppress(Exception):  # with Ray itself gone, so are they
+                    ray.kill(fuser)
 
     def _fusers(self, expected: Mapping[FreezeDepth, int]) -> list[Any]:
-        """As many as trials would run at once."""
+        """As many as trials would run at once, and as there are depths."""
         spec = self._spec
         if self._data is None:
             self._data = ray.put(self._work.data)
         return start_fusers(
             self._data,
-            cluster.capacity().concurrent(spec.resources),
+            cluster.places(spec.resources),
             spec.fused_trials,
             spec.resources,
             cached_depths(spec),

@@ -2,7 +2,7 @@
 
 It must not know where hidden states come from or what reads them. Shapes: P tokens of a packed
 batch, B rows, H hidden size. An architecture is known here by the modules its layers have; whether
-what comes out is right is for a test of equality to say (`packed_model.py`), never for a list.
+what comes out is right is for a test of equality to say (`equality.py`), never for a list.
 """
 
 from __future__ import annotations

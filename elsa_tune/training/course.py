@@ -28,6 +28,9 @@ from elsa_tune.training.tokens import TaskData
 
 IndexArray = NDArray[np.int64]
 
+# The CPU's allocator, the CUDA runtime, cuBLAS.
+_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
 
 def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
     """The optimiser steps (1-based) after which a trial is evaluated; the last one ends it."""
@@ -212,7 +215,7 @@ def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
 
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    """CUDA has its own class; the CPU allocator raises a plain RuntimeError."""
-    return isinstance(
-        error, MemoryError | torch.OutOfMemoryError
-    ) or "can't allocate memory" in str(error)
+    """torch has its own class, for what its allocator cannot get; others raise a RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in _NO_MEMORY)

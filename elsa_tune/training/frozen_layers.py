@@ -90,20 +90,24 @@ class PaddedLayers:
         base = int(rows.offsets[chunk[0]])
         tokens = int(rows.offsets[chunk[-1] + 1]) - base
         found: dict[int, Tensor] = {}
+        by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
         was_training = self.model.training
         self.model.eval()
-        by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
-        for start in range(0, len(chunk), _PADDED_ROWS):
-            part = by_length[start : start + _PADDED_ROWS]
-            batch = pad_batch(rows, part, self.data)
-            inputs = {name: value.to(self.device) for name, value in batch.items()}
-            inputs.pop("labels")
-            mask, source = padded_places(rows, part, self.data.padding_side)
-            place = torch.from_numpy(source[mask] - base).to(self.device)
-            for n, hidden in hidden_behind(self.model, inputs, wanted).items():
-                flat = found.setdefault(n, hidden.new_empty((tokens, hidden.shape[-1])))
-                flat[place] = hidden[torch.from_numpy(mask).to(self.device)]
-        self.model.train(was_training)
+        try:
+            for start in range(0, len(chunk), _PADDED_ROWS):
+                part = by_length[start : start + _PADDED_ROWS]
+                batch = pad_batch(rows, part, self.data)
+                inputs = {name: value.to(self.device) for name, value in batch.items()}
+                inputs.pop("labels")
+                mask, source = padded_places(rows, part, self.data.padding_side)
+                place = torch.from_numpy(source[mask] - base).to(self.device)
+                is_token = torch.from_numpy(mask).to(self.device)
+                for n, hidden in hidden_behind(self.model, inputs, wanted).items():
+                    if n not in found:
+                        found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
+                    found[n][place] = hidden[is_token]
+        finally:
+            self.model.train(was_training)
         yield from sorted(found.items())
 
 

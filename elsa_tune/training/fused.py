@@ -12,6 +12,7 @@ the longest row, D trained numbers of one member, C outputs.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -24,12 +25,13 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from elsa_tune.errors import DivergedError, RunError
-from elsa_tune.specs.trial import EpochResult, TrialSpec
+from elsa_tune.specs.trial import EpochResult, PrefixCache, TrialSpec
 from elsa_tune.training.course import (
     IndexArray,
     adamw,
     check_training_loss,
     clip_in_step,
+    decays,
     epoch_result,
     evaluation_steps,
     own_randomness,
@@ -81,8 +83,9 @@ def train_fused(
 
     trials: of one model, task, recipe and depth. wanted: asked of each member before training goes
     on; one that is not wanted leaves the group. A member that diverges yields its DivergedError and
-    leaves. Raises NotFusableError before training where the model does not run on packed tokens or
-    its frozen layers' output is not kept; torch's out-of-memory errors pass.
+    leaves. Seconds and memory of the group are shared out equally. Raises NotFusableError before
+    training where the model does not run on packed tokens or its frozen layers' output is not kept;
+    torch's out-of-memory errors pass.
     """
     where = torch.device(device)
     with reproducible(trials[0].seed, where):
@@ -117,39 +120,43 @@ class _Group:
 
     def _load(self, trials: Sequence[TrialSpec], depths: Sequence[int]) -> Packed:
         """Every member's own weights; the runner that computes for all is the first one's."""
-        kept: Packed | None = None
-        for trial in trials:
-            runner, self.trainable_parameters = prepare_runner(
-                trial, self.data, self.objective, self.device, depths
-            )
-            reason = _reason_against(runner)
-            if reason is not None:
-                runner.close()
-                raise NotFusableError(f"trained one by one: {reason}")
-            assert isinstance(runner, Packed)
-            if kept is None:
-                parameters = dict(runner.model.named_parameters())
-                trained = [name for name, p in parameters.items() if p.requires_grad]
-                # With weight decay first, so that each kind is one block.
-                self.names = sorted(trained, key=lambda name: parameters[name].ndim < 2)
-                self.shapes = [parameters[name].shape for name in self.names]
-                self.decaying = sum(len(shape) >= 2 for shape in self.shapes)
-            self.members.append(self._member(trial, runner))
-            if kept is None:
-                kept = runner
-            else:
-                runner.close()
-        assert kept is not None
+        kept = self._runner(trials[0], depths)
+        reason = _reason_against(kept)
+        if reason is not None:
+            kept.close()
+            raise NotFusableError(f"trained one by one: {reason}")
+        assert isinstance(kept, Packed)
+        named = [(name, p) for name, p in kept.model.named_parameters() if p.requires_grad]
+        # With weight decay first, so that each kind is one block.
+        self.order = sorted(range(len(named)), key=lambda place: not decays(named[place][1]))
+        self.names = [named[place][0] for place in self.order]
+        self.shapes = [named[place][1].shape for place in self.order]
+        self.decaying = sum(decays(p) for _, p in named)
+        self.members.append(self._member(trials[0], kept))
+        for trial in trials[1:]:
+            # Only its own weights are wanted: it needs no hidden states.
+            without = dataclasses.replace(trial.recipe, prefix_cache=PrefixCache.NONE)
+            other = self._runner(dataclasses.replace(trial, recipe=without), ())
+            self.members.append(self._member(trial, other))
+            other.close()
+        for member in self.members:
+            member.notes += kept.notes
         return kept
 
-    def _member(self, trial: TrialSpec, runner: Packed) -> _Member:
-        parameters = dict(runner.model.named_parameters())
-        flat = [parameters[name].detach().reshape(-1) for name in self.names]
+    def _runner(self, trial: TrialSpec, depths: Sequence[int]) -> Runner:
+        runner, self.trainable_parameters = prepare_runner(
+            trial, self.data, self.objective, self.device, depths
+        )
+        return runner
+
+    def _member(self, trial: TrialSpec, runner: Runner) -> _Member:
+        trained = [p.detach().reshape(-1) for p in runner.model.parameters() if p.requires_grad]
+        flat = [trained[place] for place in self.order]
         member = _Member(
             trial=trial,
             decaying=nn.Parameter(_joined(flat[: self.decaying], self.device)),
             plain=nn.Parameter(_joined(flat[self.decaying :], self.device)),
-            notes=[*self.data.notes, *runner.notes],
+            notes=list(self.data.notes),
             batches=shuffled_batches(trial, len(self.data.train)),
         )
         member.optimizer = adamw([member.decaying], [member.plain], trial)
@@ -160,6 +167,8 @@ class _Group:
         """Lay the members' numbers and gradients out as rows [G, D], and every parameter [G, ...]
         as a part of the first: the optimisers see rows, the model sees parameters.
         """
+        self.parameters: dict[str, Tensor] = {}
+        self.gradients = torch.empty(0)  # the old ones are let go before the new ones are made
         flat = torch.stack([torch.cat([m.decaying.data, m.plain.data]) for m in self.members])
         self.gradients = torch.zeros_like(flat)
         divide = self.members[0].decaying.numel()
@@ -332,7 +341,7 @@ class _Group:
                 train_loss=train_loss,
                 train_seconds=member.train_seconds,
                 examples_per_second=seen / member.train_seconds,
-                peak_memory_mb=self.memory.mib(),
+                peak_memory_mb=self.memory.mib() / len(self.members),
                 trainable_parameters=self.trainable_parameters,
                 micro_batch_size=self.recipe.batch_size,
                 precision=self.precision.value,
@@ -351,8 +360,9 @@ class _Group:
         by_length = np.argsort(rows.lengths, kind="stable")
         shape = (len(self.members), len(rows), self.objective.outputs)
         logits = torch.empty(shape, device=self.device)
-        for start in range(0, len(rows), self.recipe.eval_batch_size):
-            part = by_length[start : start + self.recipe.eval_batch_size]
+        size = max(1, self.recipe.eval_batch_size // len(self.members))
+        for start in range(0, len(rows), size):
+            part = by_length[start : start + size]
             batch = pack(rows, part, torch.device("cpu"), one_group=True)
             own = {name: value[0] for name, value in self._inputs(split, [batch]).items()}
             found = vmap(self._logits, in_dims=(0, None))(self.parameters, own)

@@ -46,7 +46,7 @@ def train(
     *,
     device: str | None = None,
     depths: Sequence[int] = (),
-) -> Iterator[EpochResult]:
+) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation; the last one has `is_last`.
 
     data: the tokenised task; read (and cached) here when it is not given. device: `cpu` or `cuda`,

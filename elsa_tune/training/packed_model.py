@@ -7,7 +7,7 @@ Embeddings and layers are the model's own modules, called one by one; what stand
 model itself with its embeddings and layers taken out, so every head of Transformers stays as it is.
 The head gets each row's first token only, which is all that those of BERT, RoBERTa, XLM-R,
 CamemBERT, ELECTRA, DistilBERT and MPNet read: the last layer computes keys and values for every
-token, and all else for the first. Whether a head reads more is found out by a test (`runner.py`),
+token, and all else for the first. Whether a head reads more is found out by a test (`equality.py`),
 not by its name.
 """
 

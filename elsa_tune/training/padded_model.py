@@ -4,7 +4,7 @@ For architectures whose layers are not known on packed tokens: the model stays i
 embeddings hand on the hidden states that it is given, and its first layers are gone. It must not
 know where hidden states are kept. Shapes: B rows, T tokens of the longest, H hidden size.
 Whether the rest of the model then computes what the whole model computes is found out by a test
-(`runner.py`): XLNet, for one, drops out what it is given.
+(`equality.py`): XLNet, for one, drops out what it is given.
 """
 
 from __future__ import annotations

@@ -211,17 +211,18 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
         "frozen_prefix": frozen_prefix,
         "prefix": "recomputed" if deep else "none",
     }
-    facts = _facts(model) if deep else None
+    kept = deep and setting.recipe.prefix_cache is not PrefixCache.NONE
     doubt = packed_doubt(model, data, setting)
     if doubt is not None:
         padded = Padded(model=model, notes=[f"padded batches: {doubt}"], **common)
-        if facts is not None:
-            _give_to_padded(padded, facts, setting)
+        if kept:
+            _give_to_padded(padded, setting)
         return padded
+    facts = _facts(model) if kept else None
     packed = Packed(model=PackedModel(model, setting.depth), **common)
     if facts is not None:
         _give_to_packed(packed, facts, setting)
-    elif not setting.depth.embeddings_frozen:
+    if not setting.depth.embeddings_frozen:
         used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
         packed.vocabulary = use_compact_vocabulary(
             packed.model, torch.from_numpy(used.astype(np.int64)).to(setting.device)
@@ -262,7 +263,7 @@ def _give_to_packed(runner: Packed, facts: _Facts, setting: Setting) -> None:
     Where dropout is on in them, training needs other masks every time: only evaluation reads.
     """
     splits = dict(runner.data.splits())
-    if setting.recipe.frozen_dropout and setting.recipe.prefix_cache is not PrefixCache.NONE:
+    if setting.recipe.frozen_dropout:
         del splits["train"]
         runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
     n = setting.depth.frozen_layers
@@ -273,19 +274,19 @@ def _give_to_packed(runner: Packed, facts: _Facts, setting: Setting) -> None:
         runner.prefix = "cached"
 
 
-def _give_to_padded(runner: Padded, facts: _Facts, setting: Setting) -> None:
+def _give_to_padded(runner: Padded, setting: Setting) -> None:
     """The same on padded batches. With dropout in frozen layers the whole model stays in use."""
-    recipe = setting.recipe
-    n = kept_layers(setting.depth, facts.layers)
-    if recipe.prefix_cache is PrefixCache.NONE or n == 0:
+    n = kept_layers(setting.depth, len(layer_list(runner.model)))
+    if n == 0:
         return
-    if recipe.frozen_dropout:
+    if setting.recipe.frozen_dropout:
         runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
         return
     doubt = tail_doubt(runner.model, runner.data, setting, n)
     if doubt is not None:
         runner.notes.append(f"{_COMPUTED}: {doubt}")
         return
+    facts = _facts(runner.model)
     layers = PaddedLayers(runner.model, runner.data)
     others = {min(other, facts.layers - 1) for other in setting.depths}
     left = list(layer_list(runner.model))[n : setting.depth.frozen_layers]
@@ -306,8 +307,6 @@ def _opened(
     setting: Setting,
 ) -> bool:
     """Whether the runner was given the hidden states behind layer n; a note says why not."""
-    if setting.recipe.prefix_cache is PrefixCache.NONE:
-        return False
     prefix = Prefix(
         facts.digests,
         splits,

@@ -1,11 +1,12 @@
 """How trials share this machine best, one with many threads or many with few: found by training.
 
 It must not know of searches; what it finds is kept for them in the cache folder. A result is that
-of one machine: another host, number of cores or torch makes it unknown again.
+of one model on one machine: another host, number of cores, GPU or torch makes it unknown again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -18,12 +19,14 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from elsa_tune.errors import RunError
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.cache import cache_dir, write_aside
+from elsa_tune.training.course import is_out_of_memory
 from elsa_tune.training.loop import steps
 from elsa_tune.training.memory import MIB, PeakMemory, settle
 from elsa_tune.training.tokens import TaskData
@@ -34,6 +37,7 @@ _START_SECONDS = 600.0
 # Trials side by side may take so much of the memory: the driver and the page cache need the rest.
 _MEMORY_SHARE = 0.8
 _MOST_TRIALS_A_GPU = 8
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +63,14 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The best division, and where it was found. device: `cpu` or `cuda`."""
+    """The best division for a model, and where it was found. device: `cpu`, or the GPU's name."""
 
     division: Division
-    device: str
-    what: str
+    model: str
+    task: str
     date: str
     host: str
+    device: str
     cores: int
     torch: str
 
@@ -92,17 +97,26 @@ def measure(
         division.trials, mp_context=context, initializer=_take, initargs=(start,)
     )
     with pool:
-        waiting = [
-            pool.submit(_train, trial, data, division.threads, device, seconds)
-            for _ in range(division.trials)
-        ]
         try:
-            found = [future.result() for future in waiting]
+            waiting = [
+                pool.submit(_train, trial, data, division.threads, device, seconds)
+                for _ in range(division.trials)
+            ]
+            # Those that only waited for one that failed say nothing of why.
+            errors = [error for one in waiting if (error := one.exception()) is not None]
+            errors.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
+            if errors:
+                raise errors[0]
+            found = [one.result() for one in waiting]
         except (BrokenProcessPool, threading.BrokenBarrierError) as error:
             raise RunError(
-                f"{division.trials} trials at once with {division.threads} threads each did not "
-                "get going: one was killed, most likely for memory"
+                f"{division.trials} trials at once with {division.threads} CPU threads each did "
+                "not get going: one was killed, most likely for memory"
             ) from error
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise RunError(f"{division.trials} trials at once do not fit in memory") from error
     return Throughput(
         division=division,
         tokens_per_second=sum(rate for rate, _ in found),
@@ -119,10 +133,13 @@ def fits(division: Division, known: Sequence[Throughput], device: str) -> bool:
 
 
 def memory_mb(device: str) -> float:
-    """Of the machine, or of its first GPU, in MiB."""
+    """Of the machine (of this container, where that has less), or of its first GPU, in MiB."""
     if device == "cuda":
         return torch.cuda.get_device_properties(0).total_memory / MIB
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MIB
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MIB
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, int(_CONTAINER_LIMIT.read_text()) / MIB)
+    return memory
 
 
 def product_rate(dtype: torch.dtype, device: str, seconds: float = 0.5) -> float:
@@ -159,8 +176,12 @@ def _train(
     settle()
     memory = PeakMemory(torch.device(device))
     training = steps(trial, data, device=device)
-    for _ in range(_WARM_STEPS):
-        next(training)
+    try:
+        for _ in range(_WARM_STEPS):
+            next(training)
+    except BaseException:
+        _start.abort()  # the others need not wait
+        raise
     _start.wait(_START_SECONDS)
     started = time.perf_counter()
     tokens, elapsed = 0, 0.0
@@ -177,33 +198,41 @@ def _train(
 # ---- what is kept ----
 
 
-def remember(division: Division, device: str, what: str) -> Path:
-    """Keep the best division for the searches on this machine; raises OSError."""
-    path = _path()
-    tuned = Tuned(
-        division=division,
-        device=device,
-        what=what,
-        date=time.strftime("%Y-%m-%d"),
-        host=socket.gethostname(),
-        cores=os.cpu_count() or 1,
-        torch=torch.__version__,
-    )
-    text = json.dumps(asdict(tuned), indent=1) + "\n"
-    write_aside(path, lambda file: file.write(text.encode()))
-    return path
+def remember(division: Division, device: str, model: str, task: str) -> None:
+    """Keep the best division for a model's searches on this machine; raises OSError."""
+    found = {
+        **{one.model: one for one in remembered(device)},
+        model: Tuned(
+            division=division,
+            model=model,
+            task=task,
+            date=time.strftime("%Y-%m-%d"),
+            **_here(device),
+        ),
+    }
+    text = json.dumps([asdict(one) for one in found.values()], indent=1) + "\n"
+    write_aside(_path(device), lambda file: file.write(text.encode()))
 
 
-def remembered(device: str) -> Tuned | None:
-    """What was found here, None where nothing was or the machine is another one by now."""
+def remembered(device: str) -> list[Tuned]:
+    """What was found on this machine as it is now."""
     try:
-        values = json.loads(_path().read_text(encoding="utf-8"))
-        tuned = Tuned(**{**values, "division": Division(**values["division"])})
+        entries = json.loads(_path(device).read_text(encoding="utf-8"))
+        found = [Tuned(**{**one, "division": Division(**one["division"])}) for one in entries]
     except (OSError, ValueError, TypeError, KeyError):
-        return None
-    here = (device, socket.gethostname(), os.cpu_count() or 1, torch.__version__)
-    return tuned if (tuned.device, tuned.host, tuned.cores, tuned.torch) == here else None
+        return []
+    here = _here(device)
+    return [one for one in found if all(getattr(one, name) == here[name] for name in here)]
 
 
-def _path() -> Path:
-    return cache_dir() / f"machine-{socket.gethostname()}.json"  # a home may be shared
+def _here(device: str) -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "cores": os.cpu_count() or 1,
+        "torch": torch.__version__,
+    }
+
+
+def _path(device: str) -> Path:
+    return cache_dir() / f"machine-{socket.gethostname()}-{device}.json"  # a home may be shared

@@ -6,7 +6,6 @@ import dataclasses
 import multiprocessing
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from elsa_tune.errors import RunError
 from elsa_tune.search.cluster import Capacity
 from elsa_tune.search.launch import _resources
 from elsa_tune.search.specification import Request
+from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput
 from elsa_tune.training.throughput import Division, Throughput, divisions, fits
@@ -50,31 +50,37 @@ def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert throughput.remembered("cpu") is None
-    path = throughput.remember(Division(trials=4, threads=2), "cpu", "minilm on rte")
-    found = throughput.remembered("cpu")
-    assert found is not None and found.division == Division(trials=4, threads=2)
-    assert throughput.remembered("cuda") is None
+    assert throughput.remembered("cpu") == []
+    throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte")
+    throughput.remember(Division(trials=2, threads=4), "cpu", "bert_base", "rte")
+    throughput.remember(Division(trials=4, threads=2), "cpu", "minilm", "rte")
+    found = {one.model: one.division.trials for one in throughput.remembered("cpu")}
+    assert found == {"minilm": 4, "bert_base": 2}
     with monkeypatch.context() as other:
         other.setattr(os, "cpu_count", lambda: 999)
-        assert throughput.remembered("cpu") is None
-    path.write_text("{")
-    assert throughput.remembered("cpu") is None
+        assert throughput.remembered("cpu") == []
+    assert throughput.remembered("cpu") != []
+    throughput._path("cpu").write_text("{")
+    assert throughput.remembered("cpu") == []
 
 
 def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> None:
     request = Request.__new__(Request)  # only its resources are read
     for field in dataclasses.fields(Request):
         object.__setattr__(request, field.name, None)
+    object.__setattr__(request, "model", resolve_model("minilm"))
     said: list[str] = []
     assert _resources(request, HERE, said.append) == Resources(cpus=4, gpus=0)
-    throughput.remember(Division(trials=8, threads=1), "cpu", "minilm on rte")
+    throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte")
     assert said == []
     assert _resources(request, HERE, said.append) == Resources(cpus=1, gpus=0)
     assert "doctor --tune" in said.pop()
     asked = dataclasses.replace(request, cpus_per_trial=2.0)
     assert _resources(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
-    # It says nothing of another machine's cores.
+    assert _resources(request, HERE, said.append, 8) == Resources(cpus=4, gpus=0)
+    # It says nothing of other models and of another machine's cores.
+    larger = dataclasses.replace(request, model=resolve_model("bert_large"))
+    assert _resources(larger, HERE, said.append) == Resources(cpus=4, gpus=0)
     elsewhere = dataclasses.replace(request, address="10.0.0.1:6379")
     assert _resources(elsewhere, HERE, said.append) == Resources(cpus=4, gpus=0)
     # Of a larger machine with the same name, say in a container with fewer CPUs.
@@ -87,16 +93,20 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
 def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
     model = tiny_bert(tmp_path / "bert")
 
+    over = threading.Event()
+
     def kill_one() -> None:
-        while not (children := multiprocessing.active_children()):
-            time.sleep(0.05)
-        children[0].kill()
+        while not over.wait(0.05):
+            if children := multiprocessing.active_children():
+                children[0].kill()
+                return
 
     threading.Thread(target=kill_one, daemon=True).start()
-    with pytest.raises(RunError, match=r"2 trials at once with 1 threads each .* killed"):
+    with pytest.raises(RunError, match=r"2 trials at once with 1 CPU threads each .* killed"):
         throughput.measure(
             make_trial(model), make_data(), Division(trials=2, threads=1), "cpu", seconds=60
         )
+    over.set()
 
 
 @pytest.mark.timeout(240)

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from elsa_tune.errors import DivergedError
+from elsa_tune.errors import DivergedError, RunError
 from elsa_tune.search import fusing
+from elsa_tune.search.cluster import held
 from elsa_tune.search.fusing import Fusing
 from elsa_tune.search.plan import by_depth
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training import course
 from elsa_tune.training.loop import train
@@ -154,6 +156,22 @@ def test_who_leaves_holds_nobody_up(model: ModelSpec) -> None:
     assert [len(found[trial.key]) for trial in trials] == [1, 3]
 
 
+def test_who_is_lost_holds_nobody_up_and_hears_why(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fusing, "_LOST_SECONDS", 0.5)
+    one, (lost, other) = fusing_for(2), trials_of(model, [1, 1], epochs=3)
+    one.join(lost)
+    found: list[Any] = []
+    asking = threading.Thread(target=lambda: found.extend(ask(one, other)))
+    asking.start()
+    assert one.next(lost.key) is not None
+    asking.join(30)
+    assert [result.evaluation for result in found] == [1, 2, 3]
+    with pytest.raises(RunError, match="did not ask"):
+        one.next(lost.key)
+
+
 def test_training_waits_until_results_are_dealt_with(model: ModelSpec) -> None:
     """Else it would be over before ASHA has judged its first evaluation."""
     one, (trial, other) = fusing_for(2), trials_of(model, [1, 1], epochs=3)
@@ -215,7 +233,9 @@ def test_a_group_too_large_for_the_memory_is_halved(
 def test_what_cannot_be_fused_is_trained_one_by_one(model: ModelSpec) -> None:
     trials = trials_of(model, [1, 1], frozen_dropout=True)
     found = ask_all(fusing_for(2), trials)
-    assert all({result.batches for result in own} == {"packed"} for own in found.values())
+    for own in found.values():
+        assert {result.batches for result in own} == {"packed"}
+        assert "trained one by one: " in own[0].notes[-1] and "frozen_dropout" in own[0].notes[-1]
 
 
 def test_a_broken_group_ends_its_trials_and_not_the_next_ones(
@@ -228,6 +248,15 @@ def test_a_broken_group_ends_its_trials_and_not_the_next_ones(
         assert all(isinstance(own[0], ZeroDivisionError) for own in found.values())
     found = ask_all(one, trials_of(model, [1, 1]))
     assert all(len(own) == 2 for own in found.values())
+
+
+def test_places_are_counted_node_by_node_and_gpu_by_gpu() -> None:
+    assert held(3, 0, Resources(cpus=2, gpus=0)) == 1
+    assert held(16, 2, Resources(cpus=2, gpus=0.6)) == 2
+    assert held(16, 2, Resources(cpus=2, gpus=0.4)) == 4
+    assert held(16, 2, Resources(cpus=8, gpus=0.25)) == 2
+    assert held(64, 8, Resources(cpus=4, gpus=2)) == 4
+    assert held(16, 0, Resources(cpus=2, gpus=1)) == 0
 
 
 def test_the_plan_brings_a_depths_trials_together() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.trial import EpochResult, TrialSpec
+from elsa_tune.specs.trial import EpochResult, Precision, TrialSpec
 from elsa_tune.training import course
 from elsa_tune.training.fused import NotFusableError, train_fused
 from elsa_tune.training.loop import train
@@ -75,8 +76,10 @@ def assert_equal(one: Sequence[EpochResult], other: Sequence[EpochResult]) -> No
     assert one[-1].predictions == other[-1].predictions
 
 
-@pytest.mark.parametrize("depth", [0, "embeddings", 2, LAYERS])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("architecture", "depth"),
+    [*itertools.product(ARCHITECTURES, (0, 2)), ("bert", "embeddings"), ("bert", LAYERS)],
+)
 def test_fused_equals_single_over_fifty_steps(
     architecture: str, depth: int | str, tmp_path: Path
 ) -> None:
@@ -102,6 +105,16 @@ def test_a_regression_too(bert: ModelSpec) -> None:
         ours, theirs = found[trial.key][-1].predictions, alone[-1].predictions
         assert ours is not None and theirs is not None
         assert np.allclose(ours, theirs, atol=1e-5)
+
+
+def test_in_bf16_as_far_as_its_rounding_goes(bert: ModelSpec) -> None:
+    data = make_data()
+    trials = members(bert, 2, precision=Precision.BF16)
+    found = together(trials, data)
+    for trial in trials:
+        (first, *_) = train(trial, data, device="cpu")
+        assert found[trial.key][0].precision == first.precision == "bf16"
+        assert found[trial.key][0].train_loss == pytest.approx(first.train_loss, rel=0.02)
 
 
 def test_who_leaves_does_not_change_the_others(bert: ModelSpec) -> None:
