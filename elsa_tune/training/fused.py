@@ -178,7 +178,6 @@ class _Group:
                 (member.plain, slice(divide, None)),
             ):
                 own.data, own.grad = row[part], gradient[part]
-        self.parameters: dict[str, Tensor] = {}
         start = 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             stop = start + shape.numel()

@@ -19,7 +19,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput
 from elsa_tune.training.throughput import Division, Throughput, divisions, fits
-from tests.searching import Bench, make_bench
+from tests.searching import make_bench
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
 
 HERE = Capacity(cpus=8, gpus=0, nodes=1, largest_cpus=8, largest_gpus=0)
@@ -109,23 +109,24 @@ def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
     over.set()
 
 
-@pytest.mark.timeout(240)
-def test_tune_trains_in_every_way_and_keeps_the_best(tmp_path: Path) -> None:
-    bench: Bench = make_bench(tmp_path / "bench")
-    before = bench.run("doctor")
-    assert before.returncode == 0, before.stderr
-    assert "not measured" in before.stdout and f"{os.cpu_count()} cores" in before.stdout
-    tuned = bench.run(
-        "doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"
-    )
-    assert tuned.returncode == 0, tuned.stderr
-    ways = [line for line in tuned.stderr.splitlines() if "tokens/s" in line]
+def test_tune_trains_in_every_way_and_keeps_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(make_bench(tmp_path / "bench").folder)
+    app(["doctor"], standalone_mode=False)
+    before = capsys.readouterr().out
+    assert "not measured" in before and f"{os.cpu_count()} cores" in before
+    tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"]
+    app(tune, standalone_mode=False)
+    tuned = capsys.readouterr()
+    ways = [line for line in tuned.err.splitlines() if "tokens/s" in line]
     assert len(ways) == len(divisions(os.cpu_count() or 1))
     rates = [float(way.split(": ")[1].split(" ")[0].replace(",", "")) for way in ways]
     assert all(rate > 0 for rate in rates)
     best = ways[rates.index(max(rates))].split(":")[0].strip()
-    assert f"best          {best}" in tuned.stdout
-    assert best in bench.run("doctor").stdout
+    assert f"best          {best}" in tuned.out
+    app(["doctor"], standalone_mode=False)
+    assert f"trials        model: {best} (mood, " in capsys.readouterr().out
 
 
 def test_bad_input_is_refused_before_anything_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
