@@ -270,20 +270,20 @@ def test_the_plan_brings_a_depths_trials_together() -> None:
 def test_a_search_records_fused_trials_like_any_other(tmp_path: Path) -> None:
     bench: Bench = make_bench(tmp_path / "bench", train=256)
     done = bench.run(
-        *bench.search("fused", "--set", "epochs=3", "--set", "depths=[0, 1]"),
+        *bench.search("fused", "--set", "epochs=3", "--set", "depths=[1]"),
         *("--set", "learning_rate=[0.001, 0.002]", "--set", "tries=2", "--seeds", "2"),
         *("--set", "fused_trials=2", "--cpus-per-trial", "2"),
         timeout=280,
     )
-    assert done.returncode in (0, 3), done.stderr  # two seeds may not be enough for an answer
+    assert done.returncode == 3, done.stderr  # without the full model there is no answer
     ended = of_kind(bench.records("fused"), "trial_ended")
-    assert len(ended) == 8
+    assert len(ended) == 4
     measured = [one for one in ended if one["trial"].startswith("measure")]
     assert {one["status"] for one in measured} == {"completed"}
     assert all(one["artifact"] for one in measured)
     assert {one["status"] for one in ended} <= {"completed", "stopped_early"}
     runs = bench.query("select status, count(*) from runs group by status")
-    assert sum(count for _, count in runs) == 9 and "RUNNING" not in dict(runs)
+    assert sum(count for _, count in runs) == 5 and "RUNNING" not in dict(runs)
     batches = bench.query("select distinct value from tags where key = 'batches'")
     assert batches == [("fused",)]
     seconds = [one["metrics"]["train_seconds"] for one in measured]

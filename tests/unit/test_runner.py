@@ -64,11 +64,11 @@ def test_fast_equals_plain(
     trial = make_trial(
         calm(architecture, tmp_path / "model", LAYERS),
         frozen,
-        epochs=10,
+        epochs=5,
         learning_rate=1e-4,
         frozen_dropout=False,
     )
-    data = data_for(architecture)
+    data = data_for(architecture, train=160)
     fast = list(train(trial, data, device="cpu"))
     agree(fast, plainly(trial, data, monkeypatch))
     deep = frozen not in (0, "embeddings")
