@@ -22,9 +22,9 @@ demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two
 	$(BIN)/elsa-tune search --model minilm --task stdlib --space search_spaces/demo.yaml --name $$name >/dev/null && \
 	$(BIN)/elsa-tune operating-point --search $$name
 
-# Four processes, a file at a time, those with whole searches first: they wait more than they work.
+# Three processes, a file at a time, those with whole searches first: they wait more than they work.
 test: lint ## install, check style, types and floors, run every test
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 	$(BIN)/ruff check .
