@@ -191,7 +191,7 @@ class Fusing:
                 self._train(group[:half])
                 self._train(group[half:])
                 return
-        except Exception as error:
+        except Exception as error:  # of these trials, whatever it is; the next group goes on
             log.exception("a fused group failed")
             for place in group:
                 place.give(error)

@@ -43,7 +43,7 @@ from elsa_tune.training.course import (
 )
 from elsa_tune.training.memory import PeakMemory, release
 from elsa_tune.training.objective import Objective
-from elsa_tune.training.packed import AttentionGroup, PackedBatch, pack
+from elsa_tune.training.packed import AttentionGroup, PackedBatch, pack, padded_square
 from elsa_tune.training.packed_model import Tokens
 from elsa_tune.training.runner import Packed, Runner
 from elsa_tune.training.tokens import TaskData
@@ -262,13 +262,20 @@ class _Group:
         tokens = max(len(one.source) for one in packed)
         width = max(one.groups[0].width for one in packed)
         source = np.stack([_filled(one.source, tokens) for one in packed])
-        squares = [_square(one, tokens, width) for one in packed]
+        squares = [
+            padded_square(
+                one.starts.numpy(),
+                np.diff(one.starts.numpy(), append=len(one.source)),
+                width,
+            )
+            for one in packed
+        ]
         inputs = {
             "position": np.stack([_filled(one.position.numpy(), tokens) for one in packed]),
             "starts": np.stack([one.starts.numpy() for one in packed]),
-            "index": np.stack([square.index for square in squares]),
-            "bias": np.stack([square.bias for square in squares]),
-            "real": np.stack([square.real for square in squares]),
+            "index": np.stack([index for index, _, _ in squares]),
+            "bias": np.stack([bias for _, bias, _ in squares]),
+            "real": np.stack([_filled(real, tokens) for _, _, real in squares]),
         }
         on_device = {
             name: torch.from_numpy(value).to(self.device, non_blocking=True)
@@ -367,30 +374,6 @@ class _Group:
             found = vmap(self._logits, in_dims=(0, None))(self.parameters, own)
             logits[:, torch.from_numpy(batch.chosen).to(self.device)] = found.float()
         return logits
-
-
-@dataclass(frozen=True, slots=True)
-class _Square:
-    """One batch's rows in a padded square of a given width; see `packed.AttentionGroup`.
-
-    index: int64 [B * W]. bias: fp32 [B, 1, 1, W]. real: int64 [P].
-    """
-
-    index: np.ndarray
-    bias: np.ndarray
-    real: np.ndarray
-
-
-def _square(batch: PackedBatch, tokens: int, width: int) -> _Square:
-    starts = batch.starts.numpy()
-    lengths = np.diff(starts, append=len(batch.source))
-    columns = np.arange(width)[None, :]
-    is_token = columns < lengths[:, None]  # [B, W]
-    return _Square(
-        index=(starts[:, None] + np.where(is_token, columns, 0)).ravel(),
-        bias=np.where(is_token, np.float32(0), np.float32(-np.inf))[:, None, None, :],
-        real=_filled(np.flatnonzero(is_token), tokens),
-    )
 
 
 def _filled(values: np.ndarray, count: int) -> np.ndarray:

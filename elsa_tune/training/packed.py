@@ -116,20 +116,28 @@ def _group(
     start, stop = int(begin[0]), int(begin[-1] + own[-1])
     if int(own[0]) == width:
         return AttentionGroup(first, last, width, start, stop, None, None, None)
-    columns = np.arange(width, dtype=np.int64)[None, :]
-    is_token = columns < own[:, None]  # [b, w]
-    index = begin[:, None] + np.where(is_token, columns, 0)
-    bias = np.where(is_token, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+    index, bias, real = padded_square(begin, own, width)
     return AttentionGroup(
         first=first,
         last=last,
         width=width,
         start=start,
         stop=stop,
-        index=_tensor(index.ravel(), device),
+        index=_tensor(index, device),
         bias=_tensor(bias, device),
-        real=_tensor(np.flatnonzero(is_token), device),
+        real=_tensor(real, device),
     )
+
+
+def padded_square(
+    starts: IndexArray, lengths: IndexArray, width: int
+) -> tuple[IndexArray, NDArray[np.float32], IndexArray]:
+    """index, bias and real of an `AttentionGroup` of rows [b] padded to this width."""
+    columns = np.arange(width, dtype=np.int64)[None, :]
+    is_token = columns < lengths[:, None]  # [b, w]
+    index = starts[:, None] + np.where(is_token, columns, 0)
+    bias = np.where(is_token, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+    return index.ravel(), bias, np.flatnonzero(is_token)
 
 
 def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:

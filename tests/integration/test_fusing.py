@@ -22,10 +22,9 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import EpochResult, TrialSpec
-from elsa_tune.training import course
 from elsa_tune.training.loop import train
 from tests.searching import Bench, make_bench, of_kind
-from tests.unit.tiny_trials import calm, make_data, make_trial
+from tests.unit.tiny_trials import break_head, calm, make_data, make_trial
 
 DATA = make_data()
 
@@ -189,16 +188,7 @@ def test_training_waits_until_results_are_dealt_with(model: ModelSpec) -> None:
 def test_a_diverging_member_gets_its_error_and_the_other_goes_on(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = course.load_classifier
-
-    def load(spec: Any, outputs: int, seed: int, *more: Any) -> Any:
-        classifier = loaded(spec, outputs, seed, *more)
-        if seed == 2:
-            with torch.no_grad():
-                classifier.classifier.weight.fill_(float("inf"))
-        return classifier
-
-    monkeypatch.setattr(course, "load_classifier", load)
+    break_head(monkeypatch, 2)
     trials = trials_of(model, [1, 1])
     found = ask_all(fusing_for(2), trials)
     assert isinstance(found[trials[1].key][0], DivergedError)

@@ -14,12 +14,12 @@ import torch
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, TrialSpec
-from elsa_tune.training import course
 from elsa_tune.training.fused import NotFusableError, train_fused
 from elsa_tune.training.loop import train
 from elsa_tune.training.tokens import TaskData
 from tests.unit.tiny_trials import (
     REGRESSION,
+    break_head,
     calm,
     data_for,
     make_data,
@@ -143,17 +143,8 @@ def test_who_diverges_leaves_with_its_error(bert: ModelSpec) -> None:
     trials = members(bert, 2, epochs=3)
     broken = dataclasses.replace(trials[1], seed=99)
     # Infinite weights of one head alone: its loss is not a number, the others' are.
-    loaded = course.load_classifier
     with pytest.MonkeyPatch.context() as patch:
-
-        def load(model: Any, outputs: int, seed: int, *more: Any) -> Any:
-            classifier = loaded(model, outputs, seed, *more)
-            if seed == 99:
-                with torch.no_grad():
-                    classifier.classifier.weight.fill_(float("inf"))
-            return classifier
-
-        patch.setattr(course, "load_classifier", load)
+        break_head(patch, 99)
         events = list(train_fused([trials[0], broken, trials[2]], data, device="cpu"))
     of_broken = [event for trial, event in events if trial == broken]
     assert len(of_broken) == 1 and isinstance(of_broken[0], DivergedError)
