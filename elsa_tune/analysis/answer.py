@@ -15,7 +15,7 @@ ALL_TASKS = "*"
 
 
 class Reason(enum.StrEnum):
-    """Why there is no operating point, or why it saves nothing."""
+    """Why there is no operating point, why it saves nothing, or why nothing is certified."""
 
     NO_MEASUREMENTS = "no_measurements"  # no measuring trial has completed
     NO_FULL_MODEL = "no_full_model"  # nothing to compare with
@@ -24,6 +24,9 @@ class Reason(enum.StrEnum):
     NOTHING_REACHES_TARGET = (
         "nothing_reaches_target"  # but the full model, which is then the answer
     )
+    # There is an operating point, but nothing can be certified:
+    TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
+    RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
 
 
@@ -54,6 +57,33 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Certified:
+    """The fewest fine-tuned layers that, with every larger measured number, surely keep the target.
+
+    confidence: family-wise, e.g. .95. procedure: how it was decided, in a few words.
+    """
+
+    depth: FreezeDepth
+    fine_tuned_layers: int
+    confidence: float
+    procedure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """D = (q_N - b) - target (q_0 - b) of one depth: above 0 it reaches the target.
+
+    b: 0, or chance where corrected. low, high: 95 % interval. lower: one-sided 95 % bound.
+    """
+
+    depth: FreezeDepth
+    value: float
+    low: float
+    high: float
+    lower: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The answer for one model, task and training size, or (task `*`) for several tasks.
 
@@ -62,6 +92,11 @@ class Answer:
     warnings: sentences the reader must see beside the number.
     decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
     None otherwise.
+    certified, corrected_certified: None where nothing is certain enough. plausible: the numbers of
+    fine-tuned layers that may be the true operating point, at 95 %; None where seeds are too few to
+    tell. contrasts, corrected_contrasts: of each measured depth but the full model. certainty: all
+    that as a person reads it, "" without an operating point. next_step: the command that would
+    settle what is open, None where nothing is or no command would.
     """
 
     model: str
@@ -83,6 +118,13 @@ class Answer:
     points: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
     decided_by: tuple[str, ...] | None = None
+    certified: Certified | None = None
+    corrected_certified: Certified | None = None
+    plausible: tuple[int, ...] | None = None
+    contrasts: tuple[Contrast, ...] = ()
+    corrected_contrasts: tuple[Contrast, ...] = ()
+    certainty: str = ""
+    next_step: str | None = None
 
     @property
     def is_answered(self) -> bool:

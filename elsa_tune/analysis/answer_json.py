@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer, OperatingPoint
+from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 
 SCHEMA_VERSION = 1
@@ -36,7 +36,10 @@ ANSWER_COLUMNS = (
     *("best_frozen_layers", "best_quality"),
     *(f"operating_point_{name}" for name in _POINT_COLUMNS),
     *(f"corrected_operating_point_{name}" for name in _POINT_COLUMNS),
-    *("every_larger_k_passes", "reason", "decided_by", "warnings"),
+    *("certified_frozen_layers", "certified_fine_tuned_layers", "certified_confidence"),
+    *("corrected_certified_frozen_layers", "corrected_certified_fine_tuned_layers"),
+    *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
+    *("next_step", "warnings"),
 )
 
 
@@ -57,13 +60,21 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "best": None,
         "operating_point": _point_object(answer.operating_point),
         "corrected_operating_point": _point_object(answer.corrected_operating_point),
-        "certified": None,
-        "corrected_certified": None,
-        "plausible_fine_tuned_layers": None,
+        "certified": _certified_object(answer.certified),
+        "corrected_certified": _certified_object(answer.corrected_certified),
+        "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
-        "curve": [curve_object(point) for point in answer.points],
+        "curve": [
+            {
+                **curve_object(point),
+                "contrast": _contrast_object(answer.contrasts, point),
+                "corrected_contrast": _contrast_object(answer.corrected_contrasts, point),
+            }
+            for point in answer.points
+        ],
         "warnings": list(answer.warnings),
+        "next_step": answer.next_step,
     }
     if answer.full is not None:
         found["full"] = {
@@ -84,15 +95,15 @@ def answer_object(answer: Answer) -> dict[str, Any]:
 
 
 def curve_object(point: CurvePoint) -> dict[str, Any]:
-    """One depth of a curve; the interval stays null until there are confidence statements."""
+    """One depth of a curve."""
     return {
         "frozen_layers": point.depth.frozen_layers,
         "embeddings_frozen": point.depth.embeddings_frozen,
         "fine_tuned_layers": point.fine_tuned_layers,
         "quality": _number(point.quality),
         "std": _number(point.std),
-        "ci_low": None,
-        "ci_high": None,
+        "ci_low": _number(point.ci_low),
+        "ci_high": _number(point.ci_high),
         "seeds": point.seeds,
         "failed_seeds": point.failed_seeds,
         "learning_rate": point.learning_rate,
@@ -123,7 +134,7 @@ def answers_csv(answers: Iterable[Answer]) -> str:
     return _table(ANSWER_COLUMNS, (_flat(answer_object(answer)) for answer in answers))
 
 
-def curves_csv(curves: Iterable[FreezeCurve]) -> str:
+def curves_csv(curves: Iterable[FreezeCurve | Answer]) -> str:
     """One line per depth with the columns CURVE_COLUMNS."""
     lines = (
         {**_heading(curve), **curve_object(point)} for curve in curves for point in curve.points
@@ -131,7 +142,7 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     return _table(CURVE_COLUMNS, lines)
 
 
-def _heading(curve: FreezeCurve) -> dict[str, Any]:
+def _heading(curve: FreezeCurve | Answer) -> dict[str, Any]:
     return {
         "model": curve.model,
         "task": curve.task,
@@ -159,6 +170,29 @@ def _point_object(point: OperatingPoint | None) -> dict[str, Any] | None:
             "train_seconds": _number(point.saves.train_seconds),
             "peak_memory_mb": _number(point.saves.peak_memory_mb),
         },
+    }
+
+
+def _certified_object(certified: Certified | None) -> dict[str, Any] | None:
+    if certified is None:
+        return None
+    return {
+        "frozen_layers": certified.depth.frozen_layers,
+        "fine_tuned_layers": certified.fine_tuned_layers,
+        "confidence": certified.confidence,
+        "procedure": certified.procedure,
+    }
+
+
+def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[str, Any] | None:
+    found = next((one for one in contrasts if one.depth == point.depth), None)
+    if found is None:
+        return None
+    return {
+        "value": _number(found.value),
+        "ci_low": _number(found.low),
+        "ci_high": _number(found.high),
+        "lower_bound": _number(found.lower),
     }
 
 
@@ -192,5 +226,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return " | ".join(value)
+        return " | ".join(map(str, value))
     return value

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve, freeze_curve
+from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import TaskAnswer, joint_answer
 from elsa_tune.analysis.operating_point import answer_curve
@@ -18,17 +19,21 @@ from elsa_tune.specs.result import ResultRow
 
 
 def freeze_curves(
-    rows: Iterable[ResultRow], *, train_sizes_apart: bool = True
+    rows: Iterable[ResultRow],
+    evidence: Evidence | None = None,
+    *,
+    train_sizes_apart: bool = True,
 ) -> list[FreezeCurve]:
     """One curve per (model, task, train_size), in the order of first appearance.
 
-    train_sizes_apart: several training sizes of one model and task are curves of their own;
-    otherwise they raise like any other unlike results. Raises ResultsError, listing what matches,
-    where several groups of results that must not be averaged stand for one curve.
+    evidence: where the trials' predictions are found, if they are. train_sizes_apart: several
+    training sizes of one model and task are curves of their own; otherwise they raise like any
+    other unlike results. Raises ResultsError, listing what matches, where several groups of results
+    that must not be averaged stand for one curve.
     """
     groups = comparison_groups(rows)
     require_one_each(groups, train_sizes_apart=train_sizes_apart)
-    return [freeze_curve(group) for group in groups]
+    return [freeze_curve(group, evidence) for group in groups]
 
 
 def answer_curves(
@@ -69,9 +74,10 @@ def answer_rows(
     rows: Iterable[ResultRow],
     target: float = DEFAULT_TARGET,
     exclude_tasks: Sequence[str] = (),
+    evidence: Evidence | None = None,
 ) -> list[Answer]:
     """Rows to answers in one step; errors as in `freeze_curves` and `answer_curves`."""
-    return answer_curves(freeze_curves(rows), target, exclude_tasks)
+    return answer_curves(freeze_curves(rows, evidence), target, exclude_tasks)
 
 
 def _joined(tasks: Sequence[TaskAnswer]) -> list[list[TaskAnswer]]:

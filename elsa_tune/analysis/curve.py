@@ -8,12 +8,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.learnt import AT_CHANCE
+from elsa_tune.analysis.measured import (
+    MeasuredRun,
+    failure_text,
+    warn_of_uncounted,
+    without_copies,
+)
+from elsa_tune.analysis.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.words import depths_text, points, rate_text
-from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -34,7 +41,9 @@ class CurvePoint:
     cannot be seen). retention, corrected_retention: against the full model, None where the ratio
     has no meaning. explored: exploring trials done; stopped_early: those of them that early
     stopping ended. trainable_parameters, train_seconds (s), peak_memory_mb (MiB): medians over the
-    completed runs.
+    completed runs. ci_low, ci_high: 95 % interval of the quality that a fresh seed can expect, None
+    where nothing is known of the spread. runs: the measuring runs that count. rates: at how many
+    learning rates the depth was measured; more than one is a choice made on the same runs.
     """
 
     depth: FreezeDepth
@@ -51,11 +60,25 @@ class CurvePoint:
     trainable_parameters: float | None = None
     train_seconds: float | None = None
     peak_memory_mb: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
+    rates: int = 0
+
+    @property
+    def qualities(self) -> tuple[float, ...]:
+        """Of each measuring run; () where a row is a mean of several."""
+        if any(run.row.runs > 1 for run in self.runs):
+            return ()
+        return tuple(run.quality for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeCurve:
-    """All depths of one group, the full model first, with what the reader must be told."""
+    """All depths of one group, the full model first, with what the reader must be told.
+
+    uncertainty: of the depths whose runs are known one by one.
+    """
 
     model: str
     task: str
@@ -68,6 +91,7 @@ class FreezeCurve:
     examples: int | None
     points: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
+    uncertainty: Uncertainty | None = None
 
     @property
     def full(self) -> CurvePoint | None:
@@ -93,8 +117,10 @@ class FreezeCurve:
         )
 
 
-def freeze_curve(group: ResultGroup) -> FreezeCurve:
+def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:
     """Build the curve of one group of comparable rows.
+
+    evidence: where the runs' predictions are found; without it the spread rests on seeds alone.
 
     Only measuring trials give a quality. A diverged one counts as chance (left out, with a
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
@@ -106,6 +132,13 @@ def freeze_curve(group: ResultGroup) -> FreezeCurve:
     warnings: list[str] = []
     found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((p.quality for p in found if p.depth.is_full_model), None)
+    uncertainty = curve_uncertainty(
+        {point.depth: point.runs for point in found if point.qualities},
+        chance=group.chance,
+        metric=group.metric,
+        evidence=evidence,
+        warnings=warnings,
+    )
     if len(group.searches) > 1:
         warnings.append(f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}")
     return FreezeCurve(
@@ -118,8 +151,12 @@ def freeze_curve(group: ResultGroup) -> FreezeCurve:
         layers=group.layers,
         chance=group.chance,
         examples=group.examples,
-        points=tuple(_with_retention(point, full, group.chance) for point in found),
+        points=tuple(
+            _with_interval(_with_retention(point, full, group.chance), uncertainty)
+            for point in found
+        ),
         warnings=tuple(warnings),
+        uncertainty=uncertainty,
     )
 
 
@@ -134,10 +171,10 @@ def _point(
         stopped_early=sum(row.runs for row in exploring if row.status is TrialStatus.STOPPED_EARLY),
     )
     name = depths_text([depth])
-    measuring = _without_copies([row for row in rows if row.phase is Phase.MEASURE], name, warnings)
-    usable = [run for row in measuring if (run := _Run.of(row, group.chance)) is not None]
-    _warn_of_uncounted(measuring, usable, name, warnings)
-    by_rate: dict[float | None, list[_Run]] = {}
+    measuring = without_copies([row for row in rows if row.phase is Phase.MEASURE], name, warnings)
+    usable = [run for row in measuring if (run := MeasuredRun.of(row, group.chance)) is not None]
+    warn_of_uncounted(measuring, usable, name, warnings)
+    by_rate: dict[float | None, list[MeasuredRun]] = {}
     for run in usable:
         by_rate.setdefault(run.row.learning_rate, []).append(run)
     if not by_rate:
@@ -153,7 +190,7 @@ def _point(
         )
     failed = [run for run in runs if run.is_failed(group.chance)]
     if failed:
-        warnings.append(f"{name}: {_failure(failed, runs, group.chance)}")
+        warnings.append(f"{name}: {failure_text(failed, runs, group.chance)}")
     completed = [run.row for run in runs if run.row.status is TrialStatus.COMPLETED]
     return replace(
         empty,
@@ -162,108 +199,20 @@ def _point(
         seeds=sum(run.row.runs for run in runs),
         failed_seeds=sum(run.row.runs for run in failed),
         learning_rate=rate,
+        runs=tuple(sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))),
+        rates=len(by_rate),
         trainable_parameters=_median(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A measuring row with the quality it counts as."""
-
-    row: ResultRow
-    quality: float
-
-    @classmethod
-    def of(cls, row: ResultRow, chance: float | None) -> _Run | None:
-        if row.status is TrialStatus.DIVERGED:
-            return None if chance is None else cls(row, chance)
-        is_number = row.quality is not None and math.isfinite(row.quality)
-        if row.status is not TrialStatus.COMPLETED or not is_number:
-            return None
-        assert row.quality is not None
-        return cls(row, row.quality)
-
-    def is_failed(self, chance: float | None) -> bool:
-        if self.row.status is TrialStatus.DIVERGED:
-            return True
-        # A mean of several runs hides how many of them failed.
-        return self.row.runs == 1 and chance is not None and self.quality <= chance + AT_CHANCE
-
-
-def _failure(failed: Sequence[_Run], runs: Sequence[_Run], chance: float | None) -> str:
-    count, seeds = (sum(run.row.runs for run in several) for several in (failed, runs))
-    diverged = sum(run.row.runs for run in failed if run.row.status is TrialStatus.DIVERGED)
-    ways = {
-        f"{diverged} diverged, counted as chance": diverged,
-        f"{count - diverged} no better than a constant answer": count - diverged,
-    }
-    how = "; ".join(text for text, number in ways.items() if number)
-    return (
-        f"{count} of {seeds} seeds failed ({how}; chance is {points(chance)}); the mean has them in"
-    )
-
-
-def _without_copies(rows: Sequence[ResultRow], name: str, warnings: list[str]) -> list[ResultRow]:
-    """Drop rows that repeat another exactly; one seed with two outcomes is a contradiction."""
-    kept: dict[tuple[object, ...], ResultRow] = {}
-    dropped = 0
-    for row in rows:
-        # Without a seed, rows with different values are different runs, equal ones are copies.
-        what = row.seed if row.seed is not None else (row.quality, row.runs, row.std)
-        key = (row.learning_rate, what)
-        if key not in kept:
-            kept[key] = row
-            continue
-        other = kept[key]
-        if (other.quality, other.status, other.runs) != (row.quality, row.status, row.runs):
-            raise ResultsError(
-                f"{row.model} on {row.task}, {name}, learning rate {rate_text(row.learning_rate)}, "
-                "seed "
-                f"{row.seed}: two rows disagree ({_outcome(other)} and {_outcome(row)}); keep the "
-                "right one"
-            )
-        dropped += 1
-    if dropped:
-        rows_repeat = "row repeats another" if dropped == 1 else "rows repeat others"
-        warnings.append(f"{name}: {dropped} {rows_repeat} exactly and counted once")
-    return list(kept.values())
-
-
-def _outcome(row: ResultRow) -> str:
-    number = "no quality" if row.quality is None else f"{row.quality:g}"
-    return number if row.status is TrialStatus.COMPLETED else f"{row.status.value}, {number}"
-
-
-def _warn_of_uncounted(
-    measuring: Sequence[ResultRow], usable: Sequence[_Run], name: str, warnings: list[str]
-) -> None:
-    counted = {id(run.row) for run in usable}
-    why: dict[str, int] = {}
-    for row in measuring:
-        if id(row) in counted:
-            continue
-        if row.status is TrialStatus.DIVERGED:
-            text = "diverged, and as chance is not known there is no quality to count them as"
-        elif row.status is TrialStatus.COMPLETED:
-            text = "completed without a quality"
-        else:
-            text = row.status.value.replace("_", " ")
-        why[text] = why.get(text, 0) + row.runs
-    if why:
-        total = sum(why.values())
-        reasons = "; ".join(f"{count} {text}" for text, count in why.items())
-        trials = "trial is" if total == 1 else "trials are"
-        warnings.append(f"{name}: {total} measuring {trials} not counted ({reasons})")
-
-
-def _mean(runs: Sequence[_Run]) -> float:
+def _mean(runs: Sequence[MeasuredRun]) -> float:
     # fsum, so that the order of the rows cannot change the answer.
     return math.fsum(run.quality * run.row.runs for run in runs) / sum(run.row.runs for run in runs)
 
 
-def _std(runs: Sequence[_Run], mean: float) -> float | None:
+def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
     """Standard deviation (ddof 1) over all runs, those inside rows that are means included."""
     total = sum(run.row.runs for run in runs)
     if total < 2 or any(run.row.runs > 1 and _inner_std(run) is None for run in runs):
@@ -273,9 +222,9 @@ def _std(runs: Sequence[_Run], mean: float) -> float | None:
     return math.sqrt((inside + between) / (total - 1))
 
 
-def _inner_std(run: _Run) -> float | None:
+def _inner_std(run: MeasuredRun) -> float | None:
     # Every diverged run counts as exactly chance.
-    return 0.0 if run.row.status is TrialStatus.DIVERGED else run.row.std
+    return 0.0 if run.is_diverged else run.row.std
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -294,3 +243,10 @@ def _with_retention(point: CurvePoint, full: float | None, chance: float | None)
         retention=point.quality / full if full > SAME_QUALITY else None,
         corrected_retention=corrected,
     )
+
+
+def _with_interval(point: CurvePoint, uncertainty: Uncertainty) -> CurvePoint:
+    found = uncertainty.quality(point.depth)
+    if found is None and point.quality is not None and point.std is not None:
+        found = interval_of_mean(point.quality, point.std, point.seeds)
+    return point if found is None else replace(point, ci_low=found.low, ci_high=found.high)

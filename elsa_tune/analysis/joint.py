@@ -12,9 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer, OperatingPoint, Reason, Saves
+from elsa_tune.analysis.answer import (
+    ALL_TASKS,
+    Answer,
+    Certified,
+    Contrast,
+    OperatingPoint,
+    Reason,
+    Saves,
+)
+from elsa_tune.analysis.certainty import step_of
+from elsa_tune.analysis.certified import Certification, Step, certify
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.operating_point import saved
+from elsa_tune.analysis.learnt import Learnt
+from elsa_tune.analysis.operating_point import saved, verdict_on
 from elsa_tune.analysis.target import failing_above, passing, smallest
 from elsa_tune.analysis.words import (
     depths_text,
@@ -85,7 +96,23 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
     decided_by = _decided_by(tasks, common, raw, target)
     sentence = _sentence(tasks, raw, corrected, decided_by)
     reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
-    decision = _Decision(target, reason, sentence, decided_by, raw, corrected, not failing)
+    found = _certified(tasks, common, target, corrected=False)
+    for_chance = None
+    if not unknown:
+        for_chance = _certified(tasks, common, target, corrected=True).certified
+    if reason is None and found.lacks_seeds and found.certified is None:
+        reason = Reason.TOO_FEW_SEEDS
+    decision = _Decision(
+        target,
+        reason,
+        sentence,
+        decided_by,
+        raw,
+        corrected,
+        not failing,
+        found.certified,
+        for_chance,
+    )
     return _joint(tasks, common, decision, warnings)
 
 
@@ -98,6 +125,35 @@ class _Decision:
     raw: CurvePoint | None = None
     corrected: CurvePoint | None = None
     every_larger_k_passes: bool | None = None
+    certified: Certified | None = None
+    corrected_certified: Certified | None = None
+
+
+def _certified(
+    tasks: Sequence[TaskAnswer], common: Sequence[CurvePoint], target: float, *, corrected: bool
+) -> Certification:
+    """A depth is certified where the test of every task rejects (intersection-union)."""
+    learnt = all(verdict_on(task.curve) is Learnt.YES for task in tasks)
+    if any(point.rates > 1 for task in tasks for point in task.curve.measured):
+        return Certification(certified=None, lacks_seeds=False)
+    steps = [_together(tasks, point, target, corrected=corrected) for point in common]
+    bases = {task.curve.uncertainty.basis for task in tasks if task.curve.uncertainty is not None}
+    return certify(steps[1:], steps[0], learnt=learnt, basis=" or ".join(sorted(bases)))
+
+
+def _together(
+    tasks: Sequence[TaskAnswer], point: CurvePoint, target: float, *, corrected: bool
+) -> Step:
+    """The contrast of the task that is least sure of a depth."""
+    steps = [
+        step_of(task.curve, _at(task.curve, point.depth), target, corrected=corrected)
+        for task in tasks
+    ]
+    contrasts: list[Contrast] = [step.contrast for step in steps if step.contrast is not None]
+    least = None
+    if len(contrasts) == len(steps):
+        least = min(contrasts, key=lambda contrast: contrast.lower)
+    return Step(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, contrast=least)
 
 
 def _joint(
@@ -128,7 +184,27 @@ def _joint(
         points=tuple(common),
         warnings=tuple(warnings),
         decided_by=decision.decided_by,
+        certified=decision.certified,
+        corrected_certified=decision.corrected_certified,
+        certainty=_certainty_sentence(decision, first.layers),
     )
+
+
+def _certainty_sentence(decision: _Decision, layers: int) -> str:
+    if decision.raw is None:
+        return ""
+    found = decision.certified
+    if found is None:
+        return "Nothing is certified for all tasks together."
+    if found.depth.is_full_model:
+        return "No depth with frozen layers is certain for all tasks together."
+    text = f"Certified for all tasks together: {found.fine_tuned_layers} of {layers_text(layers)}"
+    for_chance = decision.corrected_certified
+    if for_chance is None or for_chance.depth == found.depth:
+        return f"{text}."
+    if for_chance.depth.is_full_model:
+        return f"{text}; corrected for chance none."
+    return f"{text}; corrected for chance {for_chance.fine_tuned_layers}."
 
 
 def _if_same(values: Sequence[_Value]) -> _Value | None:

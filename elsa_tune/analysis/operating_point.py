@@ -6,6 +6,8 @@ It must not know where the curve came from, nor how an answer is printed.
 from __future__ import annotations
 
 from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, Saves
+from elsa_tune.analysis.certainty import Certainty, certainty_of
+from elsa_tune.analysis.certainty_sentences import certainty_sentence, next_step
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.learnt import Evidence, Learnt, learnt
 from elsa_tune.analysis.sentences import Decision, answer_sentence, answer_warnings
@@ -21,6 +23,13 @@ from elsa_tune.analysis.target import (
 def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
     """Answer from one freeze curve. Raises UsageError for a target outside (0, 1]."""
     decision = _decide(curve, check_target(target))
+    sure = Certainty()
+    certainty, step = "", None
+    if decision.raw is not None:
+        learnt_surely = decision.verdict is Learnt.YES
+        sure = certainty_of(curve, target, decision.raw, learnt=learnt_surely)
+        certainty = certainty_sentence(curve, target, decision.raw, sure)
+        step = next_step(curve, decision.raw, sure)
     return Answer(
         model=curve.model,
         task=curve.task,
@@ -36,15 +45,22 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
         operating_point=_operating_point(decision.raw, curve.full),
         corrected_operating_point=_operating_point(decision.corrected, curve.full),
         every_larger_k_passes=None if decision.raw is None else not decision.failing_above,
-        reason=decision.reason,
+        reason=decision.reason or sure.reason,
         sentence=answer_sentence(curve, decision),
         points=curve.points,
         warnings=(*answer_warnings(curve, decision), *curve.warnings),
+        certified=sure.certified,
+        corrected_certified=sure.corrected_certified,
+        plausible=sure.plausible,
+        contrasts=sure.contrasts,
+        corrected_contrasts=sure.corrected_contrasts,
+        certainty=certainty,
+        next_step=step,
     )
 
 
 def _decide(curve: FreezeCurve, target: float) -> Decision:
-    verdict = _verdict(curve)
+    verdict = verdict_on(curve)
     reason = _refusal(curve, verdict)
     if reason is not None:
         return Decision(target=target, verdict=verdict, reason=reason)
@@ -62,7 +78,8 @@ def _decide(curve: FreezeCurve, target: float) -> Decision:
     )
 
 
-def _verdict(curve: FreezeCurve) -> Learnt | None:
+def verdict_on(curve: FreezeCurve) -> Learnt | None:
+    """Whether the full model learnt; None where it was not measured."""
     full = curve.full
     if full is None or full.quality is None:
         return None

@@ -9,12 +9,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import Reason
+from elsa_tune.analysis.answer import OperatingPoint, Reason
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve
 from elsa_tune.analysis.learnt import AT_CHANCE, Learnt
 from elsa_tune.analysis.words import (
     depths_text,
     layers_text,
+    listed,
     metric_text,
     percent,
     points,
@@ -78,6 +79,21 @@ def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
             *_warnings_on_design(curve),
         ]
     )
+
+
+def saves_sentence(point: OperatingPoint) -> str:
+    """What it saves against the full model; "" where nothing is known or nothing is frozen."""
+    shares = {
+        "trained parameters": point.saves.trainable_parameters,
+        "training time": point.saves.train_seconds,
+        "peak memory": point.saves.peak_memory_mb,
+    }
+    told = [
+        f"{percent(share)} of the {what}" for what, share in shares.items() if share is not None
+    ]
+    if not told or point.depth.is_full_model:
+        return ""
+    return f"Saves {listed(told)}."
 
 
 def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
@@ -227,6 +243,16 @@ def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
     counted = [point for point in curve.points if point.quality is not None]
     if len({point.seeds for point in counted}) > 1:
         yield f"depths differ in measuring seeds: {_tally(counted, 'seeds')}"
+    if curve.uncertainty is not None and curve.full is not None:
+        runs = curve.uncertainty.runs
+        full = runs.get(curve.full.depth)
+        apart = [] if full is None else [d for d in runs if not runs[d].is_paired_with(full)]
+        named = [depth for depth in apart if None not in runs[depth].seeds]
+        if named:
+            yield (
+                f"seeds differ between depths: {depths_text(named)} and the full model were "
+                "compared as independent runs, not seed by seed"
+            )
     if len({point.explored for point in curve.points}) > 1:
         yield f"depths differ in exploring tries: {_tally(curve.points, 'explored')}"
     rates = {point.learning_rate for point in counted}

@@ -38,6 +38,11 @@ def spread(quality: float | None, std: float | None) -> str:
     return points(quality) if std is None else f"{points(quality)} ± {points(std)}"
 
 
+def interval(low: float | None, high: float | None) -> str:
+    """`89.9..91.2`; `-` where there is none."""
+    return "-" if low is None or high is None else f"{points(low)}..{points(high)}"
+
+
 def rate_text(learning_rate: float | None) -> str:
     """`3e-05`, or `not named`."""
     return "not named" if learning_rate is None else f"{learning_rate:g}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,17 @@ FromOption = Annotated[
         "--from", metavar="FILE", help="A results table (CSV) or a search's journal.jsonl."
     ),
 ]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="OURS=THEIRS",
+        help="A column of the results table by its name there, or OURS==VALUE; repeatable.",
+    ),
+]
+PublishedOption = Annotated[
+    bool, typer.Option("--published", help="Ask the numbers printed in the two studies instead.")
+]
 ScaleOption = Annotated[Scale, typer.Option("--scale", help="Of the qualities in a results table.")]
 TrackingOption = Annotated[
     str | None, typer.Option("--tracking-uri", metavar="URI", help="The MLflow store to read.")
@@ -87,6 +99,8 @@ def operating_point(
     train_size: TrainSizeOption = None,
     search: SearchOption = None,
     from_: FromOption = None,
+    map_: MapOption = None,
+    published: PublishedOption = False,
     scale: ScaleOption = Scale.FRACTION,
     tracking_uri: TrackingOption = None,
     storage_path: StorageOption = None,
@@ -99,10 +113,15 @@ def operating_point(
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
     from elsa_tune.analysis.answers import answer_curves, freeze_curves
     from elsa_tune.analysis.target import check_target
+    from elsa_tune.cli.answer_rows import evidence_for
 
     check_target(target)
-    query = _query(model, task, train_size, search, from_, scale, tracking_uri, storage_path)
-    curves = freeze_curves(_rows(query, format_), train_sizes_apart=query.train_sizes_apart)
+    source = _Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
+    query = _query(model, task, train_size, source)
+    rows = _rows(query, format_)
+    curves = freeze_curves(
+        rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
+    )
     answers = answer_curves(curves, target, exclude_task or ())
     if format_ is Format.JSON:
         typer.echo(as_json([answer_object(answer) for answer in answers]))
@@ -121,6 +140,8 @@ def curve(
     train_size: TrainSizeOption = None,
     search: SearchOption = None,
     from_: FromOption = None,
+    map_: MapOption = None,
+    published: PublishedOption = False,
     scale: ScaleOption = Scale.FRACTION,
     tracking_uri: TrackingOption = None,
     storage_path: StorageOption = None,
@@ -132,9 +153,14 @@ def curve(
     """
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
     from elsa_tune.analysis.answers import freeze_curves
+    from elsa_tune.cli.answer_rows import evidence_for
 
-    query = _query(model, task, train_size, search, from_, scale, tracking_uri, storage_path)
-    curves = freeze_curves(_rows(query, format_), train_sizes_apart=query.train_sizes_apart)
+    source = _Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
+    query = _query(model, task, train_size, source)
+    rows = _rows(query, format_)
+    curves = freeze_curves(
+        rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
+    )
     if format_ is Format.JSON:
         typer.echo(as_json([freeze_curve_object(found) for found in curves]))
     elif format_ is Format.CSV:
@@ -147,44 +173,69 @@ def curve(
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The options that say where the results are."""
+
+    search: str | None
+    table: Path | None
+    columns: tuple[str, ...]
+    published: bool
+    scale: Scale
+    tracking_uri: str | None
+    storage_path: Path | None
+
+    def check(self) -> None:
+        """Raise UsageError where two of them contradict one another."""
+        stores = {"--tracking-uri": self.tracking_uri, "--storage-path": self.storage_path}
+        if self.published:
+            others = {"--from": self.table, "--search": self.search, **stores}
+            given = [name for name, value in others.items() if value is not None]
+            if given:
+                raise UsageError(
+                    f"--published asks what two studies printed; leave out {' and '.join(given)}"
+                )
+        if self.table is not None and any(value is not None for value in stores.values()):
+            raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
+        if self.tracking_uri is not None and self.storage_path is not None:
+            raise UsageError(
+                "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
+            )
+        is_csv = self.table is not None and self.table.suffix != ".jsonl"
+        if self.columns and not is_csv:
+            raise UsageError("--map names columns of a results table given with --from")
+        if self.scale is Scale.PERCENT and not is_csv:
+            raise UsageError("--scale percent is for a results table given with --from")
+
+
 def _query(
     model: str | None,
     tasks: Sequence[str] | None,
     train_sizes: Sequence[str] | None,
-    search: str | None,
-    table: Path | None,
-    scale: Scale,
-    tracking_uri: str | None,
-    storage_path: Path | None,
+    source: _Source,
 ) -> Query:
     """Check the options against one another before anything is read."""
-    if table is None and search is None and (model is None or not tasks):
+    asks_the_record = source.table is None and source.search is None and not source.published
+    if asks_the_record and (model is None or not tasks):
         missing = "--model" if model is None else "--task (or --task all)"
         raise UsageError(
             f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
-            "results "
-            "table with --from FILE"
+            "results table with --from FILE"
         )
-    if table is not None and (tracking_uri is not None or storage_path is not None):
-        raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
-    if tracking_uri is not None and storage_path is not None:
-        raise UsageError(
-            "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
-        )
-    is_csv = table is not None and table.suffix != ".jsonl"
-    if scale is Scale.PERCENT and not is_csv:
-        raise UsageError("--scale percent is for a results table given with --from")
+    source.check()
     from elsa_tune.cli.answer_rows import Query, read_tasks, read_train_sizes
 
     return Query(
         model=model,
         tasks=read_tasks(tasks or ()),
         train_sizes=read_train_sizes(train_sizes or ()),
-        search=search,
-        table=table,
-        percent=scale is Scale.PERCENT,
-        tracking_uri=tracking_uri,
-        storage_path=storage_path,
+        search=source.search,
+        table=source.table,
+        columns=source.columns,
+        published=source.published,
+        percent=source.scale is Scale.PERCENT,
+        tracking_uri=source.tracking_uri,
+        storage_path=source.storage_path,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the rows of a question come from: the MLflow store, journals, or a results table.
+"""Where the rows of a question come from: the MLflow store, journals, a results table, or print.
 
 It must not compute anything from the rows; it finds them, and says which names are not known.
 """
@@ -10,11 +10,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elsa_tune.errors import NoAnswerError, ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.tasks import KNOWN_TASKS, YAML_SUFFIXES, resolve_task
+
+if TYPE_CHECKING:
+    from elsa_tune.tracking.predictions import KeptPredictions
 
 ALL = "all"
 FULL = "full"
@@ -26,6 +30,8 @@ class Query:
 
     tasks: None for every task. train_sizes: None where not asked for, () for all, else those (None
     in it stands for the whole training set). table: a CSV, or a search's journal (.jsonl).
+    columns: what the table calls its columns, as `ColumnMapping.of` reads it. published: the two
+    studies' printed numbers are asked, and nothing else.
     """
 
     model: str | None
@@ -33,6 +39,8 @@ class Query:
     train_sizes: tuple[int | None, ...] | None
     search: str | None
     table: Path | None
+    columns: tuple[str, ...] = ()
+    published: bool
     percent: bool
     tracking_uri: str | None
     storage_path: Path | None
@@ -40,13 +48,15 @@ class Query:
     @property
     def train_sizes_apart(self) -> bool:
         """A table answers for each of its training sizes; recorded ones are chosen from."""
-        return self.table is not None or self.train_sizes is not None
+        return self.table is not None or self.published or self.train_sizes is not None
 
     @property
     def where(self) -> str:
         """The source as a sentence names it."""
         if self.table is not None:
             return str(self.table)
+        if self.published:
+            return "the published tables"
         if self.storage_path is not None:
             return f"the journals under {self.storage_path}"
         return "the record"
@@ -86,6 +96,8 @@ def find_rows(query: Query) -> list[ResultRow]:
     Raises UsageErrors for unknown names and unreadable sources, NoAnswerError where the names are
     good but nothing is recorded under them.
     """
+    if query.published:
+        return _from_print(query)
     if query.table is not None:
         rows = _from_table(query, query.table)
     elif query.storage_path is not None:
@@ -95,12 +107,38 @@ def find_rows(query: Query) -> list[ResultRow]:
     return _of_train_sizes(query, rows)
 
 
+def evidence_for(rows: Sequence[ResultRow], query: Query) -> KeptPredictions | None:
+    """Where the rows' predictions are; None for results that have none."""
+    if not any(row.predictions for row in rows):
+        return None
+    from elsa_tune.tracking.paths import StorePaths
+    from elsa_tune.tracking.predictions import KeptPredictions
+    from elsa_tune.training.cache import cache_dir
+
+    store = StorePaths(Path.cwd()).tracking_uri(query.tracking_uri)
+    return KeptPredictions(rows, cache_dir(), store)
+
+
 def _from_table(query: Query, table: Path) -> list[ResultRow]:
     if table.suffix == ".jsonl":
         return _select(query, _from_journal(table), recorded=False)
-    from elsa_tune.analysis.results_csv import read_results
+    from elsa_tune.analysis.column_mapping import ColumnMapping
+    from elsa_tune.analysis.results_csv import import_results
 
-    return _select(query, read_results(table, percent=query.percent), recorded=False)
+    mapping = ColumnMapping.of(query.columns)
+    imported = import_results(table, percent=query.percent, mapping=mapping)
+    for number, line in enumerate(imported.told):
+        print(f"  {line}" if number else f"elsa-tune: {line}", file=sys.stderr)
+    return _select(query, imported.rows, recorded=False)
+
+
+def _from_print(query: Query) -> list[ResultRow]:
+    from elsa_tune.analysis.published import published_rows
+
+    rows = _of_train_sizes(query, _select(query, published_rows(), recorded=False))
+    printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
+    print(f"elsa-tune: as printed by {printed}", file=sys.stderr)
+    return rows
 
 
 def _from_journal(journal: Path) -> list[ResultRow]:

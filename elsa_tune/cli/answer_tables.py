@@ -13,14 +13,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer, OperatingPoint
+from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.words import listed, metric_text, percent, points, rate_text, spread
+from elsa_tune.analysis.sentences import saves_sentence
+from elsa_tune.analysis.words import interval, metric_text, percent, points, rate_text, spread
 from elsa_tune.specs.freeze import FreezeDepth
 
 RAW_MARK = "▶"
 CORRECTED_MARK = "▷"
+CERTIFIED_MARK = "✓"
+MEANINGS = {
+    RAW_MARK: "operating point",
+    CORRECTED_MARK: "corrected for chance",
+    CERTIFIED_MARK: "certified",
+}
 
 # Wide enough for any line when nobody's window has to hold it.
 PIPE_WIDTH = 200
@@ -28,7 +35,7 @@ PIPE_WIDTH = 200
 
 def print_answers(answers: Sequence[Answer], console: Console | None = None) -> None:
     """Print every answer to stdout."""
-    console = console or _stdout()
+    console = console or stdout_console()
     for number, answer in enumerate(answers):
         if number:
             console.print()
@@ -36,13 +43,17 @@ def print_answers(answers: Sequence[Answer], console: Console | None = None) -> 
 
 
 def print_answer(answer: Answer, console: Console) -> None:
-    """One answer: heading, sentence, what it saves, curve, warnings."""
+    """One answer: heading, sentence, what it saves, how sure it is, curve, warnings."""
     joint = answer.task == ALL_TASKS
     task = "all tasks together" if joint else answer.task
     _heading(console, answer.model, task, answer.metric, answer.train_size, answer.search)
     console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
-    if answer.operating_point is not None and (saves := _saves(answer.operating_point)):
+    if answer.operating_point is not None and (saves := saves_sentence(answer.operating_point)):
         console.print(saves)
+    if answer.certainty:
+        console.print(answer.certainty)
+    if answer.next_step is not None:
+        console.print(f"Next: {answer.next_step}")
     if answer.points:
         _curve(console, answer.points, _marks(answer), joint=joint)
     _warnings(console, answer.warnings)
@@ -50,7 +61,7 @@ def print_answer(answer: Answer, console: Console) -> None:
 
 def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
     """Print every curve to stdout."""
-    console = console or _stdout()
+    console = console or stdout_console()
     for number, curve in enumerate(curves):
         if number:
             console.print()
@@ -61,7 +72,7 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
         _warnings(console, curve.warnings)
 
 
-def _stdout() -> Console:
+def stdout_console() -> Console:
     """A console that wraps words at the terminal's width; without one it breaks no line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a sign shows a question mark rather than a traceback.
@@ -89,24 +100,17 @@ def _heading(
     console.print(f"{model} on {task}" + (f" ({told})" if told else ""), style="dim")
 
 
-def _saves(found: OperatingPoint) -> str:
-    shares = {
-        "trained parameters": found.saves.trainable_parameters,
-        "training time": found.saves.train_seconds,
-        "peak memory": found.saves.peak_memory_mb,
-    }
-    told = [
-        f"{percent(share)} of the {what}" for what, share in shares.items() if share is not None
-    ]
-    if not told or found.depth.is_full_model:
-        return ""
-    return f"Saves {listed(told)}."
-
-
 def _marks(answer: Answer) -> dict[FreezeDepth, str]:
-    raw, corrected = answer.operating_point, answer.corrected_operating_point
-    marks = {} if corrected is None else {corrected.depth: CORRECTED_MARK}
-    return marks if raw is None else {**marks, raw.depth: RAW_MARK}
+    found = {
+        CERTIFIED_MARK: answer.certified,
+        CORRECTED_MARK: answer.corrected_operating_point,
+        RAW_MARK: answer.operating_point,
+    }
+    marks: dict[FreezeDepth, str] = {}
+    for mark, point in found.items():
+        if point is not None:
+            marks[point.depth] = marks.get(point.depth, "") + mark
+    return marks
 
 
 def _curve(
@@ -118,6 +122,7 @@ def _curve(
         "frozen": ["emb." if p.depth.is_embeddings_only else p.depth.label for p in rows],
         "tuned": [str(point.fine_tuned_layers) for point in rows],
         "quality": [spread(point.quality, point.std) for point in rows],
+        "95 %": [interval(point.ci_low, point.ci_high) for point in rows],
         "least kept" if joint else "kept": [percent(point.retention) for point in rows],
         "corrected": [percent(point.corrected_retention) for point in rows],
         "rate": ["-" if p.learning_rate is None else rate_text(p.learning_rate) for p in rows],
@@ -137,14 +142,12 @@ def _curve(
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for point, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
-        table.add_row(*cells, style="bold" if marks.get(point.depth) == RAW_MARK else None)
+        table.add_row(*cells, style="bold" if RAW_MARK in marks.get(point.depth, "") else None)
     console.print(table)
-    if CORRECTED_MARK in marks.values():
-        console.print(
-            f"{RAW_MARK} operating point  {CORRECTED_MARK} corrected for chance", style="dim"
-        )
-    elif marks:
-        console.print(f"{RAW_MARK} operating point", style="dim")
+    shown = "".join(marks.values())
+    told = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in shown]
+    if told:
+        console.print("  ".join(told), style="dim")
 
 
 def _warnings(console: Console, warnings: Sequence[str]) -> None:

@@ -11,7 +11,19 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli import answer, cache, doctor, models, search, searches, spaces, tasks, trial, ui
+from elsa_tune.cli import (
+    answer,
+    cache,
+    doctor,
+    models,
+    reproduce,
+    search,
+    searches,
+    spaces,
+    tasks,
+    trial,
+    ui,
+)
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 
 app = typer.Typer(
@@ -29,6 +41,7 @@ app.command("resume")(search.resume)
 app.command("searches")(searches.searches)
 app.command("operating-point")(answer.operating_point)
 app.command("curve")(answer.curve)
+app.command("reproduce")(reproduce.reproduce)
 app.command("trial")(trial.trial)
 app.command("models")(models.models)
 app.command("tasks")(tasks.tasks)

@@ -120,6 +120,9 @@ def resume(
     name: Annotated[
         str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
     ],
+    seeds: Annotated[
+        int | None, typer.Option(help="Measuring trials per depth, as many as before or more.")
+    ] = None,
     max_time: Annotated[
         str | None, typer.Option(help="Time for this session, e.g. 2h; default: as at the start.")
     ] = None,
@@ -129,7 +132,9 @@ def resume(
         str | None, typer.Option(help="A running Ray cluster; default: as at the start.")
     ] = None,
 ) -> None:
-    """Go on with a search after Ctrl-C, a crash or a kill; what is finished is kept."""
+    """Go on with a search after Ctrl-C, a crash or a kill, or give a finished one more seeds; what is
+    finished is kept.
+    """
     from elsa_tune.cli.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
@@ -145,7 +150,8 @@ def resume(
 
     from elsa_tune.search.launch import resume as go_on
 
-    _conclude(go_on(paths, _say, max_time=seconds, tracking_uri=uri, address=address))
+    finished = go_on(paths, _say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
+    _conclude(finished)
 
 
 def _default_name(inputs: Inputs) -> str:
@@ -168,9 +174,14 @@ def _print_plan(request: Request) -> None:
         disk += (
             f", and frozen layers' output in the cache, at most {gigabytes:g} GB on each machine"
         )
+    held_out = []
+    if request.recipe.holdout is not None:
+        what = "of the training examples choose learning rate and evaluation"
+        held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
+        *held_out,
         ("depths", f"{depths} frozen layers"),
         ("exploring", f"{cost.exploring_trials} trials"),
         ("measuring", f"{cost.measuring_trials} trials"),

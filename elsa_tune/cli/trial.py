@@ -79,24 +79,28 @@ def trial(
     if threads is not None:
         torch.set_num_threads(threads)
     notes: set[str] = set()
-    qualities = []
+    qualities, held_out = [], []
     for result in train(spec):
         for note in result.notes:
             if note not in notes:
                 notes.add(note)
                 print(f"note: {note}", file=sys.stderr)
         qualities.append(result.quality)
+        if result.holdout_quality is not None:
+            held_out.append(result.holdout_quality)
         if output == "json":
             typer.echo(json.dumps(dataclasses.asdict(result)))
             continue
         scores = "  ".join(f"{name} {100 * value:.1f}" for name, value in result.metrics.items())
+        if result.holdout_quality is not None:
+            scores += f"  holdout_quality {100 * result.holdout_quality:.1f}"
         typer.echo(
             f"epoch {result.epoch:g}/{spec.recipe.epochs}  step {result.step}/{result.steps}  "
             f"{scores}  "
             f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
             f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
         )
-    quality = trial_quality(spec.recipe.selection, qualities)
+    quality = trial_quality(spec.recipe.selection, qualities, held_out)
     print(
         f"{spec.key}: {inputs.task.metric.value} {100 * quality:.1f} "
         f"(a constant answer scores {100 * result.chance:.1f}); "

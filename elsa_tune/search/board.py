@@ -20,7 +20,7 @@ from rich.text import Text
 from elsa_tune.search.plan import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialStatus, trial_quality
+from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 
 # Drawing asks for the whole state; more often than this nobody could read it.
 REFRESH_SECONDS = 1.0
@@ -28,7 +28,9 @@ REFRESH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthLine:
-    """One row of the table: counts of trials at a depth, and the best of it so far."""
+    """One row of the table: counts of trials at a depth, and the best score so far (held out
+    under `selection: holdout`).
+    """
 
     depth: FreezeDepth
     done: int
@@ -47,9 +49,9 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
     for depth in spec.depths:
         here = [one for one in known if one.trial.depth == depth]
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
-        qualities = [(_quality(spec, one), one.trial.learning_rate) for one in completed]
-        best = max(qualities, default=(None, None), key=lambda pair: pair[0] or 0.0)
-        measured = [_quality(spec, one) for one in completed if one.trial.phase is Phase.MEASURE]
+        scores = [(one.score, one.trial.learning_rate) for one in completed]
+        best = max(scores, default=(None, None), key=lambda pair: pair[0] or 0.0)
+        measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]
         lines.append(
             DepthLine(
                 depth=depth,
@@ -107,6 +109,7 @@ class Board:
         console: Console | None = None,
     ) -> None:
         self._spec = spec
+        self._by_holdout = spec.recipe.selection is Selection.HOLDOUT
         self._known = known
         self._provisional = provisional
         self._console = console or Console(stderr=True)
@@ -161,12 +164,15 @@ class Board:
                     self.say(line)
 
     def _line(self, one: KnownTrial, known: Sequence[KnownTrial]) -> str:
-        quality = f"{100 * _quality(self._spec, one):.1f}" if one.qualities else "no result"
+        measures = one.trial.phase is Phase.MEASURE
+        found = one.quality if measures else one.score
+        what = "" if measures or not self._by_holdout else " held out"
+        reached = "no result" if found is None else f"{100 * found:.1f}{what}"
         total = self._spec.exploring_trials + self._spec.measuring_trials
         ended = sum(other.status.is_final for other in known)
         left = self._left(known)
         return (
-            f"[{ended}/{total}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {quality}"
+            f"[{ended}/{total}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {reached}"
             f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
             + (f", about {duration(left)} left" if left else "")
         )
@@ -192,7 +198,8 @@ class Board:
         table = Table(
             title=f"{spec.name}: {spec.model.name} on {spec.task.name}", title_style="bold"
         )
-        for name in ("frozen", "tuned", "done", "running", "stopped", "failed", "best", "at rate"):
+        best = "best held out" if self._by_holdout else "best"
+        for name in ("frozen", "tuned", "done", "running", "stopped", "failed", best, "at rate"):
             table.add_column(name, justify="right")
         table.add_column(f"measured {spec.task.metric.value}", justify="right")
         for line in depth_lines(spec, known):
@@ -215,10 +222,6 @@ class Board:
         if (sentence := self._provisional()) is not None:
             lines.append(Text(f"so far: {sentence}", style="italic"))
         self._live.update(Group(table, *lines), refresh=True)
-
-
-def _quality(spec: SearchSpec, one: KnownTrial) -> float:
-    return trial_quality(spec.recipe.selection, one.qualities) if one.qualities else 0.0
 
 
 def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:

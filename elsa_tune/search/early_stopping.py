@@ -16,9 +16,9 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialSch
 
 from elsa_tune.search.sampler import FROZEN_LAYERS
 from elsa_tune.specs.search import Asha
+from elsa_tune.specs.trial import QUALITY
 
 EVALUATION = "evaluation"
-QUALITY = "quality"
 
 
 class PerDepthAsha(FIFOScheduler):
@@ -26,23 +26,24 @@ class PerDepthAsha(FIFOScheduler):
 
     evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
     from `trial.config["frozen_layers"]`, its age from the report's `evaluation`, its merit from
-    `quality`.
+    its `metric`.
     """
 
-    def __init__(self, asha: Asha | None, evaluations: int) -> None:
+    def __init__(self, asha: Asha | None, evaluations: int, metric: str = QUALITY) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
         self._asha = asha
         self._evaluations = evaluations
+        self._compared_by = metric
         self._by_depth: dict[str, AsyncHyperBandScheduler] = {}
         self.stopped: set[str] = set()
 
-    def replay(self, trial_id: str, depth_label: str, qualities: Sequence[float]) -> None:
+    def replay(self, trial_id: str, depth_label: str, scores: Sequence[float]) -> None:
         """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
         trial: Any = SimpleNamespace(trial_id=trial_id, config={FROZEN_LAYERS: depth_label})
         controller: Any = None
         self.on_trial_add(controller, trial)
-        for evaluation, quality in enumerate(qualities, start=1):
-            self._judge(controller, trial, {EVALUATION: evaluation, QUALITY: quality})
+        for evaluation, score in enumerate(scores, start=1):
+            self._judge(controller, trial, {EVALUATION: evaluation, self._compared_by: score})
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Enter the trial into its depth's rungs."""
@@ -75,7 +76,7 @@ class PerDepthAsha(FIFOScheduler):
         if label not in self._by_depth:
             self._by_depth[label] = AsyncHyperBandScheduler(
                 time_attr=EVALUATION,
-                metric=QUALITY,
+                metric=self._compared_by,
                 mode="max",
                 max_t=self._evaluations,
                 grace_period=self._asha.grace,

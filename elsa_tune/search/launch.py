@@ -21,14 +21,16 @@ from elsa_tune.search.plan import Estimate, estimate
 from elsa_tune.search.specification import (
     Request,
     load_specification,
+    replace_specification,
     save_specification,
     settled,
     specify,
     taken,
+    with_seeds,
 )
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
-from elsa_tune.specs.trial import Recipe
+from elsa_tune.specs.trial import Phase, Recipe
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.lock import holder, is_held
@@ -63,8 +65,12 @@ Say = Callable[[str], None]
 
 
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
-    """What the search would cost at most; nothing is touched."""
+    """What the search would cost at most; nothing is touched.
+
+    train_examples: those in use, from which a holdout is taken here.
+    """
     spec = specify(request)
+    train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
     _check_evaluations(spec.recipe, train_examples)
     return estimate(
         dataclasses.replace(
@@ -115,6 +121,7 @@ def start(request: Request, say: Say) -> Finished:
             draft,
             chance=data.chance,
             train_examples=len(data.train),
+            holdout_examples=len(data.holdout) if data.holdout else 0,
             evaluation_examples=len(data.evaluation),
             fingerprints=fingerprints,
             versions=_versions(),
@@ -159,13 +166,15 @@ def resume(
     paths: SearchPaths,
     say: Say,
     *,
+    seeds: int | None = None,
     max_time: float | None = None,
     tracking_uri: str | None = None,
     address: str | None = None,
 ) -> Finished:
     """Go on with a search after any interruption; a finished one is only answered.
 
-    max_time (seconds for this session), tracking_uri and address: None takes what the search was
+    seeds: measuring trials per depth, as many as before or more; a finished search measures the
+    ones that are new. max_time (seconds for this session), tracking_uri and address: None takes what the search was
     started with. A new store is given everything from the journal's beginning.
     """
     spec = load_specification(paths)
@@ -176,7 +185,9 @@ def resume(
             "wait for it or end it"
         )
     state = SearchState.replay(records, alive=False)
-    if state.status is SearchStatus.COMPLETED:
+    if seeds is not None:
+        spec = with_seeds(spec, seeds)
+    if state.status is SearchStatus.COMPLETED and _measured(state) >= spec.measuring_trials:
         from elsa_tune.search.session import FLUSH_SECONDS, Finished, answers_of
 
         return Finished(
@@ -184,7 +195,7 @@ def resume(
             paths=paths,
             status=SearchStatus.COMPLETED,
             message="it is complete: nothing is left to do",
-            answers=tuple(answers_of(state, say)),
+            answers=tuple(answers_of(state, paths, say)),
             unsent=_send_the_rest(spec, paths, FLUSH_SECONDS),
         )
     if max_time is not None:
@@ -201,7 +212,14 @@ def resume(
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        if seeds is not None:
+            replace_specification(spec, paths)
         return run_session(spec, paths, data, store, say)
+
+
+def _measured(state: SearchState) -> int:
+    trials = state.trials.values()
+    return sum(t.params["phase"] == Phase.MEASURE and t.status.is_final for t in trials)
 
 
 def _send_the_rest(spec: SearchSpec, paths: SearchPaths, seconds: float) -> int:

@@ -15,7 +15,14 @@ from typing import TypeVar
 from elsa_tune.search.sampler import Slot, Tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, Selection, TrialSpec, TrialStatus, trial_quality
+from elsa_tune.specs.trial import (
+    Phase,
+    Selection,
+    TrialSpec,
+    TrialStatus,
+    trial_quality,
+    trial_score,
+)
 
 # What one trial leaves on disk: journal lines, its MLflow rows, Ray's folder, predictions.
 # Measured: see bench/results/footprint.json.
@@ -26,12 +33,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrial:
-    """A trial of this search that was started at least once."""
+    """A trial of this search that was started at least once. qualities, holdout_qualities: of its
+    evaluations in order; the latter are () without a holdout.
+    """
 
     trial: TrialSpec
     status: TrialStatus
     qualities: tuple[float, ...]
     attempt: int
+    holdout_qualities: tuple[float, ...] = ()
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """What its evaluations, and exploring trials, are compared by."""
+        by_holdout = self.trial.recipe.selection is Selection.HOLDOUT
+        return self.holdout_qualities if by_holdout else self.qualities
+
+    @property
+    def score(self) -> float | None:
+        """What it is compared by as an exploring trial, as far as it has come."""
+        return trial_score(self.trial.recipe.selection, self.scores) if self.scores else None
+
+    @property
+    def quality(self) -> float | None:
+        """The quality that it gives, as far as it has come."""
+        if not self.qualities:
+            return None
+        return trial_quality(self.trial.recipe.selection, self.qualities, self.holdout_qualities)
 
 
 def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
@@ -60,7 +88,7 @@ def tried(known: Iterable[KnownTrial]) -> tuple[Tried, ...]:
         Tried(
             depth=one.trial.depth,
             learning_rate=one.trial.learning_rate,
-            qualities=one.qualities,
+            scores=one.scores,
             completed=one.status is TrialStatus.COMPLETED,
         )
         for one in known
@@ -71,9 +99,9 @@ def tried(known: Iterable[KnownTrial]) -> tuple[Tried, ...]:
 def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
     """Each depth's learning rate for measuring; a depth that no trial says anything of is left out.
 
-    The best quality among completed exploring trials; where none completed (time was up), among all
-    that reported, compared at the last evaluation they share. Ties go to the lower rate. Depths
-    that were not explored take the full model's rate.
+    The best score (`KnownTrial.scores`) among completed exploring trials; where none completed
+    (time was up), among all that reported, compared at the last evaluation they share. Ties go to
+    the lower rate. Depths that were not explored take the full model's rate.
     """
     if not spec.explored:
         values = spec.rates.values
@@ -89,7 +117,7 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
             # Its measuring seeds will diverge too and count as chance, which is the truth about it.
             chosen[depth] = min(one.trial.learning_rate for one in diverged)
             continue
-        reported = [one for one in at_depth if one.qualities and one not in diverged]
+        reported = [one for one in at_depth if one.scores and one not in diverged]
         completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
         if candidates := completed or reported:
             chosen[depth] = _best(candidates, spec.recipe.selection).trial.learning_rate
@@ -101,11 +129,11 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
 
 
 def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
-    age = min(len(one.qualities) for one in candidates)
+    age = min(len(one.scores) for one in candidates)
     return max(
         candidates,
         key=lambda one: (
-            trial_quality(selection, one.qualities[:age]),
+            trial_score(selection, one.scores[:age]),
             -one.trial.learning_rate,
         ),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from elsa_tune.search.plan import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.specs.task import TaskKind
+from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
@@ -72,15 +74,30 @@ class SearchRecord:
         """Every trial started so far, in the order in which they first started."""
         return tuple(known_trial(self.spec, trial) for trial in self.state().trials.values())
 
-    def keep_predictions(self, key: str, predictions: np.ndarray) -> str | None:
-        """Write a trial's predictions [E] beside the journal; returns the path relative to the
-        search.
+    def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
+        """Write a trial's predictions [E], and what judges them, beside the journal; returns the
+        path relative to the search.
+
+        predictions, labels: int8 where the class ids fit, else int16; float32 for values. classes:
+        C, 0 for a regression. metric: its name. They give the trial's quality again.
         """
+        task = self.spec.task
+        classes = 0
+        dtype: np.dtype[Any] = np.dtype(np.float32)
+        if task.kind is TaskKind.CLASSIFICATION:
+            classes = task.outputs
+            dtype = np.dtype(np.int8 if classes - 1 <= np.iinfo(np.int8).max else np.int16)
         file = self.paths.predictions / f"{key}.npz"
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             aside = file.with_suffix(".tmp.npz")
-            np.savez_compressed(aside, predictions=predictions)
+            np.savez_compressed(
+                aside,
+                predictions=predictions.astype(dtype),
+                labels=labels.astype(dtype),
+                classes=np.int64(classes),
+                metric=np.str_(task.metric.value),
+            )
             aside.replace(file)
         except OSError as error:
             self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
@@ -104,9 +121,15 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
     return KnownTrial(
         trial=spec.trial(Phase(str(state.params["phase"])), depth, rate, seed),
         status=state.status,
-        qualities=tuple(report.metrics["quality"] for report in state.reports),
+        qualities=_reported(state, QUALITY),
+        holdout_qualities=_reported(state, HOLDOUT_QUALITY),
         attempt=state.attempt,
     )
+
+
+def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
+    """The metric's values, for as many reports as have it."""
+    return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
 
 
 def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
@@ -116,7 +139,8 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         for name, value in dataclasses.asdict(trial.recipe).items()
     }
     # Without a subset the training set's own size says more than "none".
-    recipe["train_size"] = recipe["train_size"] or spec.train_examples
+    in_use = spec.train_examples + spec.holdout_examples
+    recipe["train_size"] = recipe["train_size"] or in_use
     return {
         "model": trial.model.name,
         "task": trial.task.name,

@@ -9,22 +9,30 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import ray
 from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.search.early_stopping import EVALUATION, QUALITY, PerDepthAsha
+from elsa_tune.search.early_stopping import EVALUATION, PerDepthAsha
 from elsa_tune.search.record import SearchRecord, params_of
 from elsa_tune.search.trainable import NODE, trial_of
-from elsa_tune.specs.trial import TrialSpec, TrialStatus, trial_quality
+from elsa_tune.specs.trial import (
+    HOLDOUT_QUALITY,
+    QUALITY,
+    Selection,
+    TrialSpec,
+    TrialStatus,
+    trial_quality,
+)
 from elsa_tune.tracking.records import Report, TrialEnded, TrialStarted
 
 # Once-per-trial figures: those of the last report.
 _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
 # Reported every time; a metric of the epoch.
-_PER_EVALUATION = ("quality", "train_loss", "eval_loss", "epoch", *_ONCE)
+_PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
 _MAILBOX_SECONDS = 30.0
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -45,7 +53,8 @@ class Recorder(Callback):
     """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
     say.
 
-    on_change: called after each record with the trial's key, for whoever shows progress.
+    labels: [E] of the evaluation split, kept beside the predictions. on_change: called after each
+    record with the trial's key, for whoever shows progress.
     """
 
     def __init__(
@@ -53,6 +62,7 @@ class Recorder(Callback):
         record: SearchRecord,
         scheduler: PerDepthAsha | None,
         mailbox: Any,
+        labels: np.ndarray,
         on_change: Callable[[str], None],
         problem: Callable[[str], None],
     ) -> None:
@@ -60,6 +70,7 @@ class Recorder(Callback):
         self._record = record
         self._scheduler = scheduler
         self._mailbox = mailbox
+        self._labels = labels
         self._on_change = on_change
         self.problem = problem
         self._attempts = {known.trial.key: known.attempt for known in record.known_trials()}
@@ -103,6 +114,8 @@ class Recorder(Callback):
         for note in result["notes"]:
             self._record.warn_once(note, f"note: {note}")
         metrics = {name: float(result[name]) for name in _PER_EVALUATION}
+        if result[HOLDOUT_QUALITY] is not None:
+            metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
         self._record.write(
             Report(
                 trial=spec.key,
@@ -171,8 +184,12 @@ class Recorder(Callback):
         metrics: dict[str, float] = {}
         if reports:
             metrics = {name: float(reports[-1][name]) for name in _ONCE}
+            selection = self._record.spec.recipe.selection
+            by_holdout = selection is Selection.HOLDOUT
             metrics[QUALITY] = trial_quality(
-                self._record.spec.recipe.selection, [report[QUALITY] for report in reports]
+                selection,
+                [report[QUALITY] for report in reports],
+                [report[HOLDOUT_QUALITY] for report in reports] if by_holdout else (),
             )
         artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
         self._record.write(
@@ -193,7 +210,9 @@ class Recorder(Callback):
         except Exception as error:  # the trial counts without them; only later intervals need them
             self.problem(f"the predictions of {key} did not arrive ({type(error).__name__})")
             return None
-        return None if predictions is None else self._record.keep_predictions(key, predictions)
+        if predictions is None:
+            return None
+        return self._record.keep_predictions(key, predictions, self._labels)
 
 
 def _error_of(trial: Trial) -> BaseException:

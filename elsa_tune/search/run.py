@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from elsa_tune.errors import RunError
 from elsa_tune.search import cluster
 from elsa_tune.search.board import Board
-from elsa_tune.search.early_stopping import QUALITY, PerDepthAsha
+from elsa_tune.search.early_stopping import PerDepthAsha
 from elsa_tune.search.fusing import TrainInFuser, share_of_place, start_fusers
 from elsa_tune.search.plan import (
     KnownTrial,
@@ -139,16 +139,23 @@ class SearchRun:
         self, slots: Sequence[Slot], known: Sequence[KnownTrial], deadline: float | None
     ) -> None:
         spec = self._spec
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations)
+        selection = spec.recipe.selection
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, selection.score)
         for one in known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
-                scheduler.replay(one.trial.key, one.trial.depth.label, one.qualities)
+                scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
         sampler = PlannedDepthSampler(
-            slots, spec.rates, spec.sampler, spec.seed, spec.recipe.evaluations, tried(known)
+            slots,
+            spec.rates,
+            spec.sampler,
+            spec.seed,
+            spec.recipe.evaluations,
+            tried(known),
+            selection,
         )
         searcher = OptunaSearch(
             space=distributions(spec.explored, spec.rates),
-            metric=QUALITY,
+            metric=selection.score,
             mode="max",
             sampler=sampler,
             study_name=f"{spec.name}-{self._tuners}",
@@ -223,7 +230,12 @@ class SearchRun:
         self._tuners += 1
         scheduler = how.scheduler if isinstance(how.scheduler, PerDepthAsha) else None
         recorder = Recorder(
-            self._record, scheduler, self._mailbox, self._board.changed, self._board.say
+            self._record,
+            scheduler,
+            self._mailbox,
+            self._work.data.evaluation.labels,
+            self._board.changed,
+            self._board.say,
         )
         name = f"{self._record.state().attempt}-{self._tuners}"
         work, share = self._work, {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}

@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
-from elsa_tune.specs.trial import canonical_rate
+from elsa_tune.specs.trial import Selection, canonical_rate, trial_score
 
 FROZEN_LAYERS = "frozen_layers"
 LEARNING_RATE = "learning_rate"
@@ -48,11 +48,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A learning rate that a depth has had: its qualities so far, and whether it ran to its end."""
+    """A learning rate that a depth has had: the scores of its evaluations so far, and whether it
+    ran to its end.
+    """
 
     depth: FreezeDepth
     learning_rate: float
-    qualities: tuple[float, ...]
+    scores: tuple[float, ...]
     completed: bool
 
 
@@ -81,7 +83,7 @@ class PlannedDepthSampler(BaseSampler):
     Deterministic for one sequence of results: each proposal is seeded by the search's seed, the
     depth and the number of tries the depth has had. slots: by trial number. evaluations: planned
     per trial.
-    history: trials of an earlier session.
+    history: trials of an earlier session. selection: which evaluation's score is a trial's.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class PlannedDepthSampler(BaseSampler):
         seed: int,
         evaluations: int,
         history: Sequence[Tried] = (),
+        selection: Selection = Selection.LAST,
     ) -> None:
         self._slots = tuple(slots)
         self._rates = rates
@@ -99,6 +102,7 @@ class PlannedDepthSampler(BaseSampler):
         self._seed = seed
         self._evaluations = evaluations
         self._history = tuple(history)
+        self._selection = selection
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -128,7 +132,7 @@ class PlannedDepthSampler(BaseSampler):
         return self._rate(slot.depth, self._tried(study, slot.depth, before=trial.number))
 
     def _tried(self, study: Study, depth: FreezeDepth, before: int) -> list[Tried]:
-        """What this depth has had, running trials included (no qualities yet)."""
+        """What this depth has had, running trials included (no scores yet)."""
         tried = [one for one in self._history if one.depth == depth]
         for trial in study.get_trials(deepcopy=False):
             if trial.number >= before or trial.params.get(FROZEN_LAYERS) != depth.label:
@@ -138,7 +142,7 @@ class PlannedDepthSampler(BaseSampler):
                 Tried(
                     depth=depth,
                     learning_rate=canonical_rate(trial.params[LEARNING_RATE]),
-                    qualities=values,
+                    scores=values,
                     # Ray tells Optuna COMPLETE for a trial that ASHA stopped, with its truncated
                     # value.
                     completed=trial.state is TrialState.COMPLETE
@@ -173,21 +177,21 @@ class PlannedDepthSampler(BaseSampler):
         study = optuna.create_study(direction="maximize", sampler=sampler)
         distribution = rate_distribution(self._rates)
         for one in tried:
-            study.add_trial(_as_trial(one, distribution))
+            study.add_trial(_as_trial(one, distribution, self._selection))
         asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(ASK_LIMIT))
         return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
 
 
-def _as_trial(tried: Tried, distribution: BaseDistribution) -> FrozenTrial:
+def _as_trial(tried: Tried, distribution: BaseDistribution, selection: Selection) -> FrozenTrial:
     """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one."""
     state = TrialState.COMPLETE if tried.completed else TrialState.PRUNED
-    if not tried.qualities:
+    if not tried.scores:
         state = TrialState.RUNNING
     return optuna.trial.create_trial(
         params={LEARNING_RATE: _inside(tried.learning_rate, distribution)},
         distributions={LEARNING_RATE: distribution},
-        value=tried.qualities[-1] if state is TrialState.COMPLETE else None,
-        intermediate_values=dict(enumerate(tried.qualities, start=1)),
+        value=trial_score(selection, tried.scores) if state is TrialState.COMPLETE else None,
+        intermediate_values=dict(enumerate(tried.scores, start=1)),
         state=state,
     )
 

@@ -23,6 +23,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
 from elsa_tune.tracking.results import rows_of
 from elsa_tune.tracking.state import SearchState
@@ -85,7 +86,7 @@ def run_session(
                 raise
             finally:
                 interruption.closing = True
-                answers = answers_of(record.state(), say)
+                answers = answers_of(record.state(), paths, say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
                 record.write(SearchEnded(status=status, message=message))
@@ -119,6 +120,7 @@ def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
             "seed": str(spec.seed),
             "fused_trials": str(spec.fused_trials),
             "train_examples": str(spec.train_examples),
+            "holdout_examples": str(spec.holdout_examples),
             "evaluation_examples": str(spec.evaluation_examples),
             "chance": f"{spec.chance:.6g}",
             "comparison": spec.comparison,
@@ -132,12 +134,13 @@ def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
     )
 
 
-def answers_of(state: SearchState, say: Say) -> list[Answer]:
+def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
     """The answer so far; results that cannot be answered are said, never a reason to lose the
     record.
     """
     try:
-        return answer_rows(rows_of(state))
+        rows = rows_of(state, paths.folder)
+        return answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
     except ElsaTuneError as error:
         say(str(error))
         return []

@@ -114,20 +114,40 @@ def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
     return given
 
 
+def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
+    """The search with so many measuring seeds, as many as before or more. Raises SpaceError."""
+    if seeds < spec.seeds:
+        raise SpaceError(
+            f"--seeds is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what is "
+            f"measured stays; write {spec.seeds} or more"
+        )
+    return dataclasses.replace(spec, seeds=seeds)
+
+
+def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:
+    """Write it over the one that is there; a search never has half a specification."""
+    _write_aside(spec, paths).replace(paths.specification)
+
+
 def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
     """Write it aside, then give it its name: a search never has half a specification, nor
     another's.
 
     Raises StorageError when a search of this name began meanwhile.
     """
-    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
+    aside = _write_aside(spec, paths)
     try:
         os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
     except FileExistsError:
         raise taken(paths) from None
     finally:
         aside.unlink()
+
+
+def _write_aside(spec: SearchSpec, paths: SearchPaths) -> Path:
+    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
+    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
+    return aside
 
 
 def taken(paths: SearchPaths) -> StorageError:

@@ -5,10 +5,15 @@ It must not know where a row came from beyond the `search` it names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +28,8 @@ class ResultRow:
     parameter counts as in EpochResult. epochs_run counts evaluations done, epochs the planned
     ones; both may be None in imported tables. examples: E of the evaluation split, None where it
     is not known; with it the test that the full model learnt also weighs how few examples judged
-    it.
+    it. trial: its key within the search, None in imported tables. predictions: where its predictions
+    are kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none.
     """
 
     model: str
@@ -44,8 +50,22 @@ class ResultRow:
     epochs: int | None = None
     epochs_run: int | None = None
     search: str | None = None
+    trial: str | None = None
     comparison: str = ""
     train_seconds: float | None = None
     peak_memory_mb: float | None = None
     trainable_parameters: int | None = None
     examples: int | None = None
+    predictions: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """What one trial answered on the evaluation split, at the evaluation that gave its quality.
+
+    predictions, labels: [E], class ids 0..classes-1, or values where classes is 0.
+    """
+
+    predictions: NDArray[np.generic] = field(repr=False)
+    labels: NDArray[np.generic] = field(repr=False)
+    classes: int

@@ -80,6 +80,7 @@ class SearchSpec:
     are explored; the other depths take the full model's rate. seeds: measuring trials per depth.
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
     None. fused_trials: how many trials of one depth train as one at most; 1 trains each alone.
+    train_examples: those that are trained on; holdout_examples: those held out beside them.
     fingerprints and versions: recorded, and compared before results are pooled.
     """
 
@@ -105,6 +106,7 @@ class SearchSpec:
     fused_trials: int = 1
     chance: float = 0.0
     train_examples: int = 0
+    holdout_examples: int = 0
     evaluation_examples: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

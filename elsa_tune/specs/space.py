@@ -125,6 +125,7 @@ class Space(_Strict):
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
+    holdout: float | None = Field(None, gt=0, le=0.5)
     metric: Metric | None = None
     revision: str | None = None
 
@@ -211,6 +212,7 @@ class Space(_Strict):
             prefix_cache=self.prefix_cache,
             precision=self.precision,
             selection=self.selection,
+            holdout=self.holdout,
         )
 
 

@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -46,12 +46,50 @@ class Selection(enum.StrEnum):
     """Which epoch's quality is the trial's."""
 
     LAST = "last"
-    BEST_EPOCH = "best_epoch"
+    BEST_EPOCH = "best_epoch"  # the best of those that it is judged by: optimistic
+    HOLDOUT = "holdout"  # that of the best score on a part of the training set held out for it
+
+    @property
+    def score(self) -> str:
+        """The metric, `quality` or `holdout_quality`, that a trial's evaluations, and trials that
+        look for a learning rate, are compared by.
+        """
+        return HOLDOUT_QUALITY if self is Selection.HOLDOUT else QUALITY
 
 
-def trial_quality(selection: Selection, qualities: Sequence[float]) -> float:
-    """A trial's quality from those of its evaluations (one or more, in order)."""
-    return max(qualities) if selection is Selection.BEST_EPOCH else qualities[-1]
+# The headline metric on the evaluation split, and on the part of the training set held out.
+QUALITY: Final = "quality"
+HOLDOUT_QUALITY: Final = "holdout_quality"
+DEFAULT_HOLDOUT: Final = 0.1
+
+
+def chosen_evaluation(selection: Selection, scores: Sequence[float]) -> int:
+    """Which of a trial's evaluations (one or more, in order) gives its quality, from 0: the last,
+    or the first of the best. scores: those of `selection.score`.
+    """
+    if selection is Selection.LAST:
+        return len(scores) - 1
+    return max(range(len(scores)), key=scores.__getitem__)
+
+
+def trial_quality(
+    selection: Selection, qualities: Sequence[float], holdout_qualities: Sequence[float] = ()
+) -> float:
+    """A trial's quality from those of its evaluations (one or more, in order).
+
+    holdout_qualities: as many, under `selection: holdout`; ValueError where they are missing.
+    """
+    scores = holdout_qualities if selection is Selection.HOLDOUT else qualities
+    if len(scores) != len(qualities):
+        raise ValueError(f"{len(qualities)} evaluations, {len(scores)} scores to choose by")
+    return qualities[chosen_evaluation(selection, scores)]
+
+
+def trial_score(selection: Selection, scores: Sequence[float]) -> float:
+    """What an exploring trial is compared by: its quality, or the held-out score that chose its
+    evaluation. scores: one or more, those of `selection.score`.
+    """
+    return scores[chosen_evaluation(selection, scores)]
 
 
 class Precision(enum.StrEnum):
@@ -92,8 +130,12 @@ class Recipe:
     epochs: full passes over the training set, >= 1.
     batch_size: examples per optimiser step (the effective batch), >= 1.
     max_length: tokens per example, truncated above, 8..the model's positions.
-    train_size: examples of the nested, stratified subset, None for the whole training set.
+    train_size: labelled examples in use, a nested, stratified subset; None for the whole training
+    set. What is held out is taken out of them.
     subset_seed: seed of that subset and of any held-out split; the same for every trial.
+    selection: which evaluation's quality is the trial's. holdout: share of the training examples,
+    above 0 and up to 1/2, that is not trained on but chooses learning rate and evaluation; with
+    `selection: holdout` only, where it is 0.1 unless given.
     warmup_ratio: share of all optimiser steps spent in linear warm-up before the linear decay to 0;
     0..1.
     weight_decay: AdamW's, applied to matrices, not to biases and norms.
@@ -119,9 +161,17 @@ class Recipe:
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
+    holdout: float | None = None
     eval_batch_size: int = 64
 
     def __post_init__(self) -> None:
+        if self.selection is Selection.HOLDOUT and self.holdout is None:
+            object.__setattr__(self, "holdout", DEFAULT_HOLDOUT)
+        if self.selection is not Selection.HOLDOUT and self.holdout is not None:
+            raise SpaceError(
+                f"holdout is {self.holdout:g}, but selection is {self.selection.value}; set "
+                "selection=holdout, or leave holdout out"
+            )
         checks = (
             ("epochs", self.epochs, self.epochs >= 1, "1 or more"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
@@ -132,6 +182,12 @@ class Recipe:
                 self.train_size,
                 self.train_size is None or self.train_size >= 1,
                 "1 or more, or left out for the whole training set",
+            ),
+            (
+                "holdout",
+                self.holdout,
+                self.holdout is None or 0 < self.holdout <= 0.5,
+                "above 0 and up to 0.5",
             ),
             ("warmup_ratio", self.warmup_ratio, 0 <= self.warmup_ratio <= 1, "0..1"),
             ("weight_decay", self.weight_decay, 0 <= self.weight_decay < 1, "0 up to below 1"),
@@ -195,15 +251,17 @@ class EpochResult:
     evaluation: 1-based number of this evaluation, of `evaluations` planned; the last one is the
     trial's quality under `selection: last`. step: optimiser steps done, of `steps` planned. epoch:
     passes over the training set done (0.5, 1, ...). quality: the headline metric in [-1, 1].
-    metrics: every metric of the task by its own name. Losses are means per example. train_seconds:
-    time spent training since the trial began, evaluation left out. peak_memory_mb: of the device on
-    a GPU, else of the process, in MiB.
+    holdout_quality: the same on what is held out of the training set, None without `selection:
+    holdout`. metrics: every metric of the task by its own name. Losses are means per example.
+    train_seconds: time spent training since the trial began, evaluation left out. peak_memory_mb:
+    of the device on a GPU, else of the process, in MiB.
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
     `packed` or `padded`, `fused` where it trained together with others (seconds and memory are then
     its share). prefix: how the frozen layers' output came, `cached` or `recomputed`; `none` where
     no layer is frozen. notes: what the reader should be told, e.g. that micro-batches were halved.
-    predictions: on the last evaluation class ids (int) or values (float), one per evaluation
-    example, else None.
+    predictions: None but on the last evaluation, and there those of the evaluation that gives the
+    trial's quality (see `chosen_evaluation`): class ids (int) or values (float), one per
+    evaluation example.
     """
 
     evaluation: int
@@ -224,6 +282,7 @@ class EpochResult:
     chance: float
     batches: str = "padded"
     prefix: str = "none"
+    holdout_quality: float | None = None
     notes: tuple[str, ...] = ()
     predictions: tuple[float, ...] | tuple[int, ...] | None = field(default=None, repr=False)
 

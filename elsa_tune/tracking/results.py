@@ -8,8 +8,10 @@ train_seconds peak_memory_mb trainable_parameters`.
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from elsa_tune.errors import ElsaTuneError, ResultsError
@@ -28,9 +30,10 @@ from elsa_tune.tracking.names import (
     TRIAL_QUALITY,
 )
 from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.predictions import predictions_place
 from elsa_tune.tracking.records import param_text
-from elsa_tune.tracking.runs import StoredRun, read_runs
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.runs import StoredRun, read_metric, read_runs
+from elsa_tune.tracking.state import SearchState, TrialState
 
 
 def read_rows(
@@ -47,6 +50,7 @@ def read_rows(
     """
     runs = read_runs(tracking_uri, tasks, search)
     alive = {run.tags[SEARCH_ID_TAG]: driver_may_live(run) for run in runs if not run.trial}
+    folders = {run.tags[SEARCH_ID_TAG]: _local_folder(run) for run in runs if not run.trial}
     rows: list[ResultRow] = []
     for run in runs:
         if not run.trial or (model is not None and run.params.get("model") != model):
@@ -60,25 +64,74 @@ def read_rows(
         metrics = dict(run.metrics)
         if TRIAL_QUALITY in metrics:
             metrics["quality"] = metrics[TRIAL_QUALITY]
-        rows.append(_row(name, run.trial, _Values(run.params, metrics, run.tags), status))
+        row = _row(name, run.trial, _Values(run.params, metrics, run.tags), status)
+        folder = folders.get(run.tags[SEARCH_ID_TAG])
+        rows.append(replace(row, predictions=predictions_place(run.trial, folder, run.run_id)))
     return rows
 
 
 def read_journal_rows(journal: Path) -> list[ResultRow]:
     """The same rows from a search's journal, also where MLflow has not got everything yet."""
-    return rows_of(SearchState.replay(read_journal(journal), alive=is_held(lock_of(journal))))
+    state = SearchState.replay(read_journal(journal), alive=is_held(lock_of(journal)))
+    return rows_of(state, journal.absolute().parent)
 
 
-def rows_of(state: SearchState) -> list[ResultRow]:
-    """One row a trial of a replayed search, in the order of their start."""
+def read_histories(
+    tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
+) -> dict[tuple[str, str], tuple[float, ...]]:
+    """By (search, trial): the quality at each evaluation of an exploring trial's last attempt.
+
+    Measuring trials are never stopped, so that theirs, which no figure shows, are not read. Raises
+    TrackingError like `read_rows`.
+    """
+    runs = [
+        run
+        for run in read_runs(tracking_uri, tasks, search)
+        if run.trial and run.params.get("phase") == Phase.EXPLORE
+    ]
+    found = read_metric(tracking_uri, runs, "quality")
+    return {
+        (run.params.get("search", run.tags[SEARCH_TAG]), run.trial): found[run.run_id]
+        for run in runs
+        if found.get(run.run_id)
+    }
+
+
+def read_journal_histories(journal: Path) -> dict[tuple[str, str], tuple[float, ...]]:
+    """The same from a search's journal; of every trial, whatever its phase."""
+    state = SearchState.replay(read_journal(journal))
+    return {
+        (state.name, trial.key): qualities
+        for trial in state.trials.values()
+        if (qualities := _qualities(trial))
+    }
+
+
+def _qualities(trial: TrialState) -> tuple[float, ...]:
+    ordered = sorted(trial.reports, key=lambda report: report.evaluation)
+    values = (report.metrics.get("quality", math.nan) for report in ordered)
+    return tuple(value for value in values if math.isfinite(value))
+
+
+def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
+    """One row a trial of a replayed search, in the order of their start. folder: the search's."""
     rows: list[ResultRow] = []
     for trial in state.trials.values():
         params = {name: param_text(value) for name, value in trial.params.items()}
         metrics = trial.latest
         if trial.reports:
             metrics[EVALUATION] = float(trial.evaluations)
-        rows.append(_row(state.name, trial.key, _Values(params, metrics, trial.tags), trial.status))
+        row = _row(state.name, trial.key, _Values(params, metrics, trial.tags), trial.status)
+        rows.append(replace(row, predictions=predictions_place(trial.key, folder, None)))
     return rows
+
+
+def _local_folder(run: StoredRun) -> Path | None:
+    """The folder of this parent run's search, if it may be on this machine."""
+    journal = run.tags.get(JOURNAL_TAG)
+    if journal is None or run.tags.get(HOST_TAG) != socket.gethostname():
+        return None
+    return Path(journal).parent
 
 
 def driver_may_live(run: StoredRun) -> bool:
@@ -149,6 +202,7 @@ def _row(search: str, trial: str, values: _Values, status: TrialStatus) -> Resul
             epochs=values.whole("epochs"),
             epochs_run=values.count(EVALUATION),
             search=values.text("search") or search,
+            trial=trial,
             comparison=values.text("comparison") or "",
             train_seconds=values.number("train_seconds"),
             peak_memory_mb=values.number("peak_memory_mb"),

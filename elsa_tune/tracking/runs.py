@@ -8,6 +8,7 @@ MLflow's client.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -79,6 +80,39 @@ def read_runs(
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
+def read_metric(
+    tracking_uri: str, runs: Sequence[StoredRun], metric: str
+) -> dict[str, tuple[float, ...]]:
+    """By run id: one metric at every step of the run's last attempt, in the order of the steps.
+
+    Raises TrackingError when the store does not answer.
+    """
+    ids = [run.run_id for run in runs]
+    database = sqlite_file(tracking_uri)
+    if database is None:
+        histories = _histories_from_client(tracking_uri, ids, metric)
+    else:
+        try:
+            histories = _histories_from_sqlite(database, ids, metric)
+        except sqlite3.Error:
+            histories = _histories_from_client(tracking_uri, ids, metric)
+    return {
+        run.run_id: _at_each_step(histories.get(run.run_id, {}).get(metric, []), run.tags)
+        for run in runs
+    }
+
+
+def _at_each_step(points: list[tuple[int, int, float]], tags: dict[str, str]) -> tuple[float, ...]:
+    """The values since the last attempt began; of a step that was logged twice the later one."""
+    since = int(tags.get(ATTEMPT_STARTED_TAG, "0"))
+    values = {
+        step: value
+        for step, time, value in sorted(points)
+        if time >= since and math.isfinite(value)
+    }
+    return tuple(values.values())
+
+
 def _stored_run(
     run_id: str,
     run_status: str,
@@ -124,9 +158,7 @@ def _of_last_attempt(history: _History, tags: dict[str, str]) -> dict[str, float
 def _from_sqlite(
     database: Path, names: Sequence[str] | None, search: str | None
 ) -> Iterator[StoredRun]:
-    # mode=ro: a question must never create or change a store.
-    uri = f"file:{quote(str(database))}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=20)) as connection:
+    with _read_only(database) as connection:
         connection.execute("BEGIN")  # one consistent look, also while a search writes
         runs = _sqlite_runs(connection, names, search)
         for start in range(0, len(runs), _CHUNK):
@@ -143,6 +175,12 @@ def _from_sqlite(
                 if run_id in restarted:
                     metrics = _of_last_attempt(histories.get(run_id, {}), own)
                 yield _stored_run(run_id, status, started, (params.get(run_id, {}), own), metrics)
+
+
+def _read_only(database: Path) -> closing[sqlite3.Connection]:
+    # mode=ro: a question must never create or change a store.
+    uri = f"file:{quote(str(database))}?mode=ro"
+    return closing(sqlite3.connect(uri, uri=True, timeout=20))
 
 
 def _sqlite_runs(
@@ -188,13 +226,28 @@ def _latest(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, dic
     return found
 
 
-def _histories(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, _History]:
+def _histories_from_sqlite(database: Path, ids: Sequence[str], metric: str) -> dict[str, _History]:
+    found: dict[str, _History] = {}
+    with _read_only(database) as connection:
+        for start in range(0, len(ids), _CHUNK):
+            found |= _histories(connection, ids[start : start + _CHUNK], metric)
+    return found
+
+
+def _histories(
+    connection: sqlite3.Connection, ids: Sequence[str], metric: str | None = None
+) -> dict[str, _History]:
+    """Of all metrics, or of one."""
     found: dict[str, _History] = {}
     question = (
         "SELECT run_uuid, key, step, timestamp, value FROM metrics "
         f"WHERE is_nan = 0 AND run_uuid IN ({_marks(ids)})"
     )
-    for run_id, key, step, milliseconds, value in connection.execute(question, list(ids)):
+    values = list(ids)
+    if metric is not None:
+        question += " AND key = ?"
+        values.append(metric)
+    for run_id, key, step, milliseconds, value in connection.execute(question, values):
         points = found.setdefault(run_id, {}).setdefault(key, [])
         points.append((step, milliseconds, float(value)))
     return found
@@ -240,9 +293,23 @@ def _from_client(
     except (
         Exception
     ) as error:  # the client's, the server's and the network's, without a common base
-        raise TrackingError(
-            f"the MLflow store {shown_uri(tracking_uri)} cannot be read: {first_line(error)}"
-        ) from error
+        raise _unreadable(tracking_uri, error) from error
+
+
+def _histories_from_client(
+    tracking_uri: str, ids: Sequence[str], metric: str
+) -> dict[str, _History]:
+    try:
+        client = Connection(tracking_uri).client()
+        return {run_id: _history(client, run_id, [metric]) for run_id in ids}
+    except Exception as error:  # as in _from_client
+        raise _unreadable(tracking_uri, error) from error
+
+
+def _unreadable(tracking_uri: str, error: Exception) -> TrackingError:
+    return TrackingError(
+        f"the MLflow store {shown_uri(tracking_uri)} cannot be read: {first_line(error)}"
+    )
 
 
 def _history(client: Any, run_id: str, names: Iterable[str]) -> _History:

@@ -18,7 +18,14 @@ from torch import Tensor
 from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, SpaceError
-from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
+from elsa_tune.specs.trial import (
+    EpochResult,
+    Precision,
+    Recipe,
+    Selection,
+    TrialSpec,
+    chosen_evaluation,
+)
 from elsa_tune.training.encoder import load_classifier
 from elsa_tune.training.equality import Setting
 from elsa_tune.training.objective import Assessment, Objective
@@ -159,15 +166,34 @@ def check_training_loss(trial: TrialSpec, loss: float, step: int, steps: int) ->
         )
 
 
+class Choice:
+    """The evaluation that gives a trial's quality, among those so far. predictions: its [E]."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._scores: list[float] = []
+        self.predictions = np.empty(0)
+
+    def add(self, found: Assessment) -> None:
+        """One more evaluation, which may be the one."""
+        self._scores.append(float(getattr(found, self._selection.score)))
+        if chosen_evaluation(self._selection, self._scores) == len(self._scores) - 1:
+            self.predictions = found.predictions
+
+
 def epoch_result(
     trial: TrialSpec,
     data: TaskData,
     found: Assessment,
+    choice: Choice,
     number: int,
     points: Sequence[int],
     **how: Any,
 ) -> EpochResult:
-    """The result of a trial's evaluation `number`. how: the fields on how it was trained."""
+    """The result of a trial's evaluation `number`, which is added to its choice. how: the fields on
+    how it was trained.
+    """
+    choice.add(found)
     return EpochResult(
         evaluation=number,
         evaluations=len(points),
@@ -175,10 +201,11 @@ def epoch_result(
         step=points[number - 1],
         steps=points[-1],
         quality=found.quality,
+        holdout_quality=found.holdout_quality,
         metrics=found.metrics,
         eval_loss=found.loss,
         chance=data.chance,
-        predictions=tuple(found.predictions.tolist()) if number == len(points) else None,
+        predictions=tuple(choice.predictions.tolist()) if number == len(points) else None,
         **how,
     )
 

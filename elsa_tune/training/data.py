@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import FilesSource, TaskSpec
+from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.metrics import chance
 from elsa_tune.training.texts import Split, TaskTexts, check_variety, read_texts
-from elsa_tune.training.tokens import TaskData, TokenRows
+from elsa_tune.training.tokens import HOLDOUT, TaskData, TokenRows
 
 __all__ = ["cache_dir", "prepare", "read_splits", "stratified_order"]
 
@@ -36,7 +36,7 @@ REGRESSION_BINS = 10
 CHUNK = 1000  # texts handed to the tokenizer at once
 
 # Streams of randomness that must not follow one another.
-_SUBSET, _HOLDOUT = 0, 1
+_SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
@@ -45,7 +45,8 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
     The cache's key covers every text and label, so a changed file is a new entry; a second call
     reads and hashes the texts, and tokenises nothing. Any number of processes may call it at once.
-    Raises DataError as `read_texts` does, and for a train_size above the number of training rows.
+    Raises DataError as `read_texts` does, and for a train_size above the number of training rows or
+    too small for its holdout.
     """
     # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
     # process forked after them would be told so at length.
@@ -63,14 +64,13 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
-    """train (the recipe's subset of it), evaluation and the companions, by name, as texts and
-    labels.
+    """train (the recipe's subset of it), evaluation, what the recipe holds out, and the companions,
+    by name, as texts and labels.
 
     Raises DataError as `prepare` does.
     """
     splits = _splits(task, read_texts(task), recipe.subset_seed)
-    splits["train"] = _subset(task, splits["train"], recipe)
-    return splits
+    return {**splits, **_in_use(task, splits["train"], recipe)}
 
 
 # --- Subsets --------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _splits(task: TaskSpec, texts: TaskTexts, seed: int) -> dict[str, Split]:
     assert isinstance(source, FilesSource) and source.evaluation_share is not None
     share, rows = source.evaluation_share, len(texts.train)
     held_out = round(rows * share)
-    order = stratified_order(texts.train.labels, seed, _HOLDOUT)
+    order = stratified_order(texts.train.labels, seed, _EVALUATION)
     evaluation = texts.train.take(np.sort(order[:held_out]))
     train = texts.train.take(np.sort(order[held_out:]))
     check_variety(task, evaluation, f"the held-out share of {share:g} ({held_out} rows)")
@@ -130,19 +130,80 @@ def _splits(task: TaskSpec, texts: TaskTexts, seed: int) -> dict[str, Split]:
     return {"train": replace(train, notes=(*texts.train.notes, note)), "evaluation": evaluation}
 
 
-def _subset(task: TaskSpec, train: Split, recipe: Recipe) -> Split:
-    size = recipe.train_size
-    if size is None:
-        return train
+def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
+    """The recipe's subset of the training rows: `train`, and `holdout` where it holds some out."""
+    if recipe.train_size is None and recipe.holdout is None:
+        return {"train": train}
+    size = len(train) if recipe.train_size is None else recipe.train_size
     if size > len(train):
         raise DataError(
             f"train_size is {size:,}, but task '{task.name}' has {len(train):,} training rows; "
             "give at most so many, or leave it out for all of them"
         )
-    order = stratified_order(train.labels, recipe.subset_seed)
-    subset = train.take(np.sort(order[:size]))
-    check_variety(task, subset, f"the subset of {size} rows (train_size)")
-    return replace(subset, notes=train.notes)
+    chosen = stratified_order(train.labels, recipe.subset_seed)[:size]
+    held_out = np.zeros(size, dtype=bool)
+    if recipe.holdout is not None:
+        held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
+    subset = train.take(np.sort(chosen[~held_out]))
+    if recipe.holdout is None:
+        check_variety(task, subset, f"the subset of {size} rows (train_size)")
+        return {"train": replace(subset, notes=train.notes)}
+    count = int(held_out.sum())
+    holdout = train.take(np.sort(chosen[held_out]))
+    _check_holdout(task, subset, holdout, recipe.holdout)
+    check_variety(task, subset, f"what is left beside the holdout ({len(subset)} rows)")
+    note = (
+        f"selection holdout: {count:,} of {size:,} training rows ({recipe.holdout:g}, stratified, "
+        f"subset_seed {recipe.subset_seed}) are not trained on; they choose learning rate and "
+        "evaluation"
+    )
+    return {"train": replace(subset, notes=(*train.notes, note)), HOLDOUT: holdout}
+
+
+def _held_out(
+    labels: NDArray[Any], chosen: NDArray[np.int64], share: float, seed: int
+) -> NDArray[np.bool_]:
+    """Which of the chosen rows (a prefix of `stratified_order`) are held out.
+
+    Within a stratum of the whole training set [E] every 1/share-th row in the order, so that a
+    larger prefix holds out what a smaller one does, and more. Of each class the nearest whole
+    number. The ten bins of float labels are too small to be rounded alike: each begins at a random
+    place.
+    """
+    strata = _strata(labels)[chosen]
+    by_stratum = np.argsort(strata, kind="stable")
+    sizes = np.bincount(strata)
+    rank = np.empty(len(chosen), dtype=np.int64)
+    rank[by_stratum] = np.arange(len(chosen)) - (np.cumsum(sizes) - sizes)[strata[by_stratum]]
+    start = np.full(len(sizes), 0.5)
+    if labels.dtype.kind != "i":
+        bits = np.random.MT19937(np.random.SeedSequence([seed, _SELECTION]))
+        places = np.random.RandomState(bits).permutation(REGRESSION_BINS)
+        start = ((places + 0.5) / REGRESSION_BINS)[: len(sizes)]
+    before = np.floor(rank * share + start[strata])
+    behind = np.floor((rank + 1) * share + start[strata])
+    held_out: NDArray[np.bool_] = behind > before
+    return held_out
+
+
+def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:
+    """Raise DataError unless every class of the rows in use is trained on and held out."""
+    size = len(subset) + len(holdout)
+    advice = "give a larger train_size or holdout"
+    if task.kind is TaskKind.REGRESSION:
+        if len(holdout) < 2 or (holdout.labels == holdout.labels[0]).all():
+            raise DataError(
+                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows has "
+                f"{len(holdout)} rows, too few to score a regression; {advice}"
+            )
+        return
+    for label in np.union1d(subset.labels, holdout.labels):
+        if label not in holdout.labels or label not in subset.labels:
+            rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
+            raise DataError(
+                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows has none of "
+                f"class '{task.classes[int(label)]}', of which there are {rows}; {advice}"
+            )
 
 
 # --- Tokens ---------------------------------------------------------------------------------------
@@ -165,6 +226,7 @@ def _tokenised(
     data = TaskData(
         train=rows.pop("train"),
         evaluation=rows.pop("evaluation"),
+        holdout=rows.pop(HOLDOUT, None),
         companions=rows,
         pad_token_id=int(tokenizer.pad_token_id or 0),
         padding_side=tokenizer.padding_side,

@@ -27,6 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from elsa_tune.errors import DivergedError, RunError
 from elsa_tune.specs.trial import EpochResult, PrefixCache, TrialSpec
 from elsa_tune.training.course import (
+    Choice,
     IndexArray,
     adamw,
     check_training_loss,
@@ -66,6 +67,7 @@ class _Member:
     plain: nn.Parameter
     notes: list[str]
     batches: Iterator[IndexArray]
+    choice: Choice
     train_seconds: float = 0.0
     optimizer: torch.optim.AdamW = field(init=False)
     schedule: torch.optim.lr_scheduler.LRScheduler = field(init=False)
@@ -158,6 +160,7 @@ class _Group:
             plain=nn.Parameter(_joined(flat[self.decaying :], self.device)),
             notes=list(self.data.notes),
             batches=shuffled_batches(trial, len(self.data.train)),
+            choice=Choice(trial.recipe.selection),
         )
         member.optimizer = adamw([member.decaying], [member.plain], trial)
         member.schedule = schedule_for(member.optimizer, trial.recipe, self.points[-1])
@@ -342,6 +345,7 @@ class _Group:
                 member.trial,
                 self.data,
                 found,
+                member.choice,
                 number,
                 self.points,
                 train_loss=train_loss,

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from elsa_tune.errors import RunError
 from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training.course import (
+    Choice,
     IndexArray,
     adamw,
     check_training_loss,
@@ -111,6 +112,7 @@ class _Run:
         self.micro_batch = recipe.batch_size
         self.eval_batch = recipe.eval_batch_size
         self.notes: list[str] = [*data.notes, *self.runner.notes]
+        self.choice = Choice(recipe.selection)
         self.train_seconds = 0.0
 
     def close(self) -> None:
@@ -202,6 +204,7 @@ class _Run:
             self.trial,
             self.data,
             self.objective.assess(self.trial, step, logits),
+            self.choice,
             number,
             self.points,
             train_loss=train_loss,

@@ -18,14 +18,15 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.metrics import check_quality, score
-from elsa_tune.training.tokens import TaskData
+from elsa_tune.training.tokens import HOLDOUT, TaskData
 
 EVALUATION = "evaluation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """One evaluation. metrics: every metric of the task by its name, and the headline metric of
+    """One evaluation. holdout_quality: the headline metric on what is held out of the training set,
+    None where nothing is. metrics: every metric of the task by its name, and the headline metric of
     each further evaluation split by the split's. loss: mean of the evaluation split. predictions:
     [E], class ids (int64) or values (float32).
     """
@@ -33,6 +34,7 @@ class Assessment:
     quality: float
     metrics: dict[str, float]
     loss: float
+    holdout_quality: float | None
     predictions: np.ndarray
 
 
@@ -63,7 +65,7 @@ class Objective:
     @property
     def splits(self) -> tuple[str, ...]:
         """Those that `assess` needs, the headline's first."""
-        return (EVALUATION, *self._data.companions)
+        return tuple(name for name in self._data.splits() if name != "train")
 
     def assess(self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]) -> Assessment:
         """Judge logits [E, C] of every evaluation split; raises DivergedError where they are not
@@ -83,13 +85,17 @@ class Objective:
             metric.value: score(metric, predictions, data.evaluation.labels, self.outputs)
             for metric in (task.metric, *task.companions)
         }
-        for name, rows in data.companions.items():
-            found = self._predictions(logits[name])
-            values[name] = score(task.metric, found, rows.labels, self.outputs)
+        others = {
+            name: score(task.metric, self._predictions(logits[name]), rows.labels, self.outputs)
+            for name, rows in data.splits().items()
+            if name not in ("train", EVALUATION)
+        }
+        holdout_quality = others.pop(HOLDOUT, None)
         return Assessment(
             quality=check_quality(values[task.metric.value], task.metric),
-            metrics=values,
+            metrics={**values, **others},
             loss=loss,
+            holdout_quality=holdout_quality,
             predictions=predictions,
         )
 

@@ -91,6 +91,18 @@ def measure(
 
     Raises RunError where one of them is killed, as the kernel does when memory runs out.
     """
+    return measure_each([(trial, data)], division, device, seconds)[0]
+
+
+def measure_each(
+    trainings: Sequence[tuple[TrialSpec, TaskData]],
+    division: Division,
+    device: str,
+    seconds: float = 8.0,
+) -> list[Throughput]:
+    """The same for several trials, each for so many seconds, one after another in the same
+    processes, whose start takes longer than that.
+    """
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(division.trials)
     pool = ProcessPoolExecutor(
@@ -99,7 +111,7 @@ def measure(
     with pool:
         try:
             waiting = [
-                pool.submit(_train, trial, data, division.threads, device, seconds)
+                pool.submit(_train_each, trainings, division.threads, device, seconds)
                 for _ in range(division.trials)
             ]
             # Those that only waited for one that failed say nothing of why.
@@ -117,11 +129,14 @@ def measure(
             if not is_out_of_memory(error):
                 raise
             raise RunError(f"{division.trials} trials at once do not fit in memory") from error
-    return Throughput(
-        division=division,
-        tokens_per_second=sum(rate for rate, _ in found),
-        peak_memory_mb=max(peak for _, peak in found),
-    )
+    return [
+        Throughput(
+            division=division,
+            tokens_per_second=sum(rate for rate, _ in alike),
+            peak_memory_mb=max(peak for _, peak in alike),
+        )
+        for alike in zip(*found, strict=True)
+    ]
 
 
 def fits(division: Division, known: Sequence[Throughput], device: str) -> bool:
@@ -165,6 +180,12 @@ _start: threading.Barrier | None = None
 def _take(start: threading.Barrier) -> None:
     global _start
     _start = start
+
+
+def _train_each(
+    trainings: Sequence[tuple[TrialSpec, TaskData]], threads: int, device: str, seconds: float
+) -> list[tuple[float, float]]:
+    return [_train(trial, data, threads, device, seconds) for trial, data in trainings]
 
 
 def _train(

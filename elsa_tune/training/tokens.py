@@ -11,13 +11,16 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from elsa_tune.training.cache import write_aside
+
+# The name of the split that is held out of the training set.
+HOLDOUT: Final = "holdout"
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,13 @@ class TokenRows:
 class TaskData:
     """A task, read and tokenised for one model: all that training needs to know of either.
 
-    evaluation: the split that gives the quality. companions: further evaluation splits, scored with
-    the same metric and logged under their names (`mnli_mismatched`). padding_side: the tokenizer's
+    evaluation: the split that gives the quality. holdout: examples held out of the training set,
+    which choose learning rate and evaluation under `selection: holdout`. companions: further
+    evaluation splits, scored with the same metric and logged under their names
+    (`mnli_mismatched`). padding_side: the tokenizer's
     (XLNet: left). fingerprint: sha256 over texts, labels, subset, max_length and tokenizer. chance:
     of the headline metric, the best constant prediction on `evaluation`. train_size: training
-    examples, the subset taken. notes: what a reader of the results should be told.
+    examples, subset and holdout taken. notes: what a reader of the results should be told.
     """
 
     train: TokenRows
@@ -62,6 +67,7 @@ class TaskData:
     fingerprint: str
     chance: float
     train_size: int
+    holdout: TokenRows | None = None
     notes: tuple[str, ...] = ()
 
     def save(self, path: Path) -> None:
@@ -75,6 +81,7 @@ class TaskData:
                 arrays[f"{name}/token_type_ids"] = rows.token_type_ids
         facts = {
             "companions": list(self.companions),
+            "holdout": self.holdout is not None,
             "pad_token_id": self.pad_token_id,
             "padding_side": self.padding_side,
             "pad_token_type_id": self.pad_token_type_id,
@@ -101,13 +108,16 @@ class TaskData:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             facts = json.loads(arrays["facts"].tobytes())
+            # Files of earlier versions say nothing of a holdout, and have none.
+            held_out = [HOLDOUT] if facts.get("holdout") else []
             rows = {
                 name: _rows_from(arrays, name)
-                for name in ("train", "evaluation", *facts["companions"])
+                for name in ("train", "evaluation", *held_out, *facts["companions"])
             }
             return cls(
                 train=rows.pop("train"),
                 evaluation=rows.pop("evaluation"),
+                holdout=rows.pop(HOLDOUT, None),
                 companions=rows,
                 pad_token_id=facts["pad_token_id"],
                 padding_side=facts["padding_side"],
@@ -121,8 +131,11 @@ class TaskData:
             raise ValueError(f"{path} is no saved task data: {error}") from error
 
     def splits(self) -> dict[str, TokenRows]:
-        """Every split by name: `train`, `evaluation`, and the companions."""
-        return {"train": self.train, "evaluation": self.evaluation, **self.companions}
+        """Every split by name: `train`, `evaluation`, `holdout` where there is one, and the
+        companions.
+        """
+        held_out = {} if self.holdout is None else {HOLDOUT: self.holdout}
+        return {"train": self.train, "evaluation": self.evaluation, **held_out, **self.companions}
 
 
 def _rows_from(arrays: dict[str, NDArray[Any]], name: str) -> TokenRows:

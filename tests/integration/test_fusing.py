@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -258,11 +259,12 @@ def test_the_plan_brings_a_depths_trials_together() -> None:
 
 @pytest.mark.timeout(300)
 def test_a_search_records_fused_trials_like_any_other(tmp_path: Path) -> None:
+    """With a holdout, which they see as any other trial does."""
     bench: Bench = make_bench(tmp_path / "bench", train=256)
     done = bench.run(
         *bench.search("fused", "--set", "epochs=3", "--set", "depths=[1]"),
         *("--set", "learning_rate=[0.001, 0.002]", "--set", "tries=2", "--seeds", "2"),
-        *("--set", "fused_trials=2", "--cpus-per-trial", "2"),
+        *("--set", "fused_trials=2", "--cpus-per-trial", "2", "--set", "selection=holdout"),
         timeout=280,
     )
     assert done.returncode == 3, done.stderr  # without the full model there is no answer
@@ -278,3 +280,38 @@ def test_a_search_records_fused_trials_like_any_other(tmp_path: Path) -> None:
     assert batches == [("fused",)]
     seconds = [one["metrics"]["train_seconds"] for one in measured]
     assert all(value > 0 for value in seconds)
+    records = bench.records("fused")
+    check_holdout(bench, records, ended)
+
+
+def check_holdout(bench: Bench, records: list[dict[str, Any]], ended: list[dict[str, Any]]) -> None:
+    """The holdout chose the rate and each trial's evaluation; quality is the evaluation split's."""
+    scores: dict[str, list[float]] = {}
+    qualities: dict[str, list[float]] = {}
+    for report in of_kind(records, "report"):
+        scores.setdefault(report["trial"], []).append(report["metrics"]["holdout_quality"])
+        qualities.setdefault(report["trial"], []).append(report["metrics"]["quality"])
+    for one in ended:
+        held_out = scores[one["trial"]]
+        chosen = qualities[one["trial"]][held_out.index(max(held_out))]
+        assert one["metrics"]["quality"] == chosen
+        if one["artifact"]:
+            kept = np.load(bench.journal("fused").parent / one["artifact"])
+            assert np.mean(kept["predictions"] == kept["labels"]) == pytest.approx(chosen)
+    completed = [one["trial"] for one in ended if one["status"] == "completed"]
+    best = max(
+        (max(scores[key]), -rate_of(records, key)) for key in completed if key.startswith("explore")
+    )
+    measured = {rate_of(records, key) for key in completed if key.startswith("measure")}
+    assert measured == {-best[1]}
+    params = dict(bench.query("select key, max(value) from params group by key"))
+    assert params["holdout"] == "0.1" and params["selection"] == "holdout"
+    assert params["train_size"] == "256" and params["train_examples"] == "230"
+    logged = bench.query("select count(*) from metrics where key = 'holdout_quality'")
+    assert logged[0][0] == sum(map(len, scores.values()))
+
+
+def rate_of(records: list[dict[str, Any]], key: str) -> float:
+    """The learning rate that a trial started with."""
+    (start,) = (one for one in of_kind(records, "trial_started") if one["trial"] == key)
+    return float(start["params"]["learning_rate"])

@@ -13,7 +13,9 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import UsageError
+from elsa_tune.specs.task import Metric
 from elsa_tune.tracking import results
+from elsa_tune.training.metrics import score
 from tests.searching import Bench, make_bench, of_kind
 
 pytestmark = pytest.mark.timeout(600)
@@ -120,9 +122,13 @@ def test_predictions_of_completed_trials_are_kept(bench: Bench) -> None:
     dev = (bench.folder / "dev.csv").read_text().splitlines()[1:]
     labels = np.array([line.endswith("good") for line in dev])
     for record in completed:
-        file = bench.journal("first").parent / record["artifact"]
-        predictions = np.load(file)["predictions"]
-        assert np.mean(predictions == labels) == pytest.approx(record["metrics"]["quality"])
+        kept = np.load(bench.journal("first").parent / record["artifact"])
+        assert kept["predictions"].dtype == kept["labels"].dtype == np.int8
+        assert (kept["labels"] == labels).all()
+        quality = score(
+            Metric(str(kept["metric"])), kept["predictions"], kept["labels"], int(kept["classes"])
+        )
+        assert quality == record["metrics"]["quality"]
     artifacts = list((bench.folder / "mlruns" / "artifacts").rglob("*.npz"))
     assert len(artifacts) == len(completed)
 

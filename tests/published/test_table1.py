@@ -1,9 +1,13 @@
-"""Parameter counts against Table 1 of "What Would Elsa Do?" (arXiv 1911.03090), as printed."""
+"""Parameter counts against Table 1 of "What Would Elsa Do?" (arXiv 1911.03090), as printed.
+
+It reads the packaged text, not `parameter_table()`: the printed digits say how far a count is
+rounded.
+"""
 
 from __future__ import annotations
 
 import csv
-from pathlib import Path
+from importlib import resources
 
 import pytest
 
@@ -13,7 +17,7 @@ from elsa_tune.training.encoder import facts
 MODELS = ("bert_base", "roberta_base", "bert_large", "roberta_large")
 COLUMNS = {
     "embedding": "embedding_millions",
-    "layer": "per_layer_millions",
+    "layer": "layer_millions",
     "output": "output_millions",
     "total": "total_millions",
 }
@@ -31,10 +35,10 @@ def printed_unit(text: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def table(shared: Path) -> dict[str, dict[str, str]]:
-    path = shared / "published" / "elsa_paper_table1_parameters.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["model"]: row for row in csv.DictReader(file)}
+def table() -> dict[str, dict[str, str]]:
+    path = resources.files("elsa_tune.analysis") / "data" / "published_parameters.csv"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {row["model"]: row for row in csv.DictReader(lines)}
 
 
 @pytest.mark.parametrize("part", COLUMNS)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from rich.console import Console
@@ -17,37 +16,12 @@ from rich.text import Text
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.results_csv import write_results
-from elsa_tune.cli import app
 from elsa_tune.cli.answer_tables import print_answers
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking import results
+from tests.unit.conftest import Run
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
-
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line in this process, through `main` and its exit statuses."""
-
-    def command(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elsa-tune", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-        captured = capsys.readouterr()
-        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
-
-    return command
 
 
 @pytest.fixture
@@ -178,6 +152,9 @@ def test_nothing_measured_is_no_curve(run: Run, save: Save) -> None:
         (["--storage-path", "here"], "--from reads a file"),
         (["--tracking-uri", "sqlite:///x.db"], "--from reads a file"),
         (["--scale", "percent"], "leave out --scale percent"),
+        (["--map", "quality"], "--map is 'quality'; it must be OURS=THEIRS"),
+        (["--map", "qualty=quality"], "did you mean 'quality'"),
+        (["--map", "quality=accuracy"], "unknown column 'accuracy'"),
     ],
 )
 def test_bad_questions_to_a_table(run: Run, save: Save, options: list[str], complaint: str) -> None:
@@ -287,6 +264,57 @@ def test_a_journal_is_read_like_a_table(
     assert run("operating-point", *by_name).status == 0
     monkeypatch.setattr(results, "read_journal_rows", lambda path: [])
     assert run("operating-point", "--from", journal).status == 3
+
+
+def test_an_export_is_answered_and_what_was_understood_is_told(run: Run) -> None:
+    export = Path(__file__).parent / "exports" / "wandb_runs.csv"
+    query = ("--from", export, "--map", "chance==0.509")
+    found = run("operating-point", *query, "--format", "json")
+    (answer,) = json.loads(found.out)
+    assert found.status == 0 and answer["operating_point"]["frozen_layers"] == 12
+    assert answer["corrected_operating_point"]["frozen_layers"] == 9
+    told = found.err.splitlines()
+    assert told[0].startswith("elsa-tune: ") and told[0].endswith(", an export of W&B:")
+    assert "  frozen_layers <- freeze_layers" in told
+    assert "  chance <- '0.509' in every row" in told
+    assert run("curve", *query).err == found.err
+
+
+def test_a_journal_has_no_columns_to_map(run: Run) -> None:
+    found = run("curve", "--from", "journal.jsonl", "--map", "seed=s")
+    assert (found.status, found.out) == (2, "") and "--map names columns of a results" in found.err
+
+
+def test_what_was_published_is_asked_like_a_table(run: Run) -> None:
+    found = run("curve", "--published", "--model", "bert_base", "--task", "mrpc")
+    assert found.status == 0 and "as printed by Lee, Tang, Lin 2019" in found.err
+    assert found.out.splitlines()[0] == "bert_base on mrpc (F1)"
+    assert "     9      3     85.4   94.6 %     46.0 %      5" in found.out
+    assert "A constant answer has 81.2." in found.out
+    query = ("--published", "--model", "roberta_base", "--task", "sst2", "--train-size", "200")
+    (curve,) = json.loads(run("curve", *query, "--format", "json").out)
+    assert [point["frozen_layers"] for point in curve["curve"]] == [0, 0, 2, 4, 8, 10, 12]
+    (answer,) = json.loads(run("operating-point", *query, "--format", "json").out)
+    assert answer["operating_point"]["fine_tuned_layers"] == 2
+    assert answer["corrected_operating_point"]["fine_tuned_layers"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--from", "x.csv"], "leave out --from"),
+        (["--search", "x", "--storage-path", "y"], "leave out --search and --storage-path"),
+        (["--tracking-uri", "sqlite:///x.db"], "leave out --tracking-uri"),
+        (["--scale", "percent"], "--scale percent is for a results table"),
+        (["--map", "seed=s"], "--map names columns of a results table"),
+        (["--task", "rtee"], "did you mean 'rte'? known: cola, mnli"),
+        (["--model", "bert"], "Looked in the published tables"),
+    ],
+)
+def test_bad_questions_to_what_was_published(run: Run, options: list[str], complaint: str) -> None:
+    for command in ("curve", "operating-point"):
+        found = run(command, "--published", *options)
+        assert (found.status, found.out) == (2, "") and complaint in found.err
 
 
 def test_the_table_fits_eighty_columns_at_its_fullest() -> None:

@@ -18,7 +18,7 @@ from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Recipe
+from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.training import data as data_module
 from elsa_tune.training.data import (
     cache_dir,
@@ -28,6 +28,7 @@ from elsa_tune.training.data import (
     tokenizer_identity,
 )
 from elsa_tune.training.encoder import load_tokenizer
+from elsa_tune.training.texts import Split
 from elsa_tune.training.tokens import TaskData, pad_batch
 from tests.unit.tiny_models import make_tiny
 
@@ -161,6 +162,87 @@ def test_a_share_that_leaves_nothing(pairs: TaskSpec) -> None:
         read_splits(held_out(pairs, 0.001), Recipe())
 
 
+HOLDOUT = Recipe(selection=Selection.HOLDOUT, holdout=0.2)
+
+
+def rows_of(split: Split) -> set[str]:
+    """Their second texts, which are all different."""
+    return set(split.texts[1])
+
+
+def test_a_holdout_is_taken_out_of_the_training_rows(pairs: TaskSpec) -> None:
+    splits = read_splits(pairs, HOLDOUT)
+    train, holdout = splits["train"], splits["holdout"]
+    assert (len(train), len(holdout)) == (32, 8)
+    assert not rows_of(train) & rows_of(holdout)
+    assert holdout.labels.mean() == 0.5  # stratified
+    assert rows_of(splits["evaluation"]) == rows_of(read_splits(pairs, Recipe())["evaluation"])
+    assert train.notes == (
+        "selection holdout: 8 of 40 training rows (0.2, stratified, subset_seed 0) are not trained "
+        "on; they choose learning rate and evaluation",
+    )
+    again = read_splits(pairs, HOLDOUT)["holdout"]
+    assert again.texts == holdout.texts
+    other = read_splits(pairs, dataclasses.replace(HOLDOUT, subset_seed=1))["holdout"]
+    assert rows_of(other) != rows_of(holdout)
+    # Beside a share that is held out for the evaluation it is another part of the rows.
+    three = read_splits(held_out(pairs, 0.25), HOLDOUT)
+    parts = [rows_of(three[name]) for name in ("train", "holdout", "evaluation")]
+    assert [len(part) for part in parts] == [24, 6, 10] and len(set.union(*parts)) == 40
+
+
+def test_a_holdout_comes_out_of_the_subset_and_is_nested_with_it(pairs: TaskSpec) -> None:
+    found = [
+        read_splits(pairs, dataclasses.replace(HOLDOUT, train_size=size)) for size in (10, 20, 40)
+    ]
+    assert [len(one["train"]) for one in found] == [8, 16, 32]
+    assert [len(one["holdout"]) for one in found] == [2, 4, 8]
+    for smaller, larger in itertools.pairwise(found):
+        for name in ("train", "holdout"):
+            assert rows_of(smaller[name]) < rows_of(larger[name])
+    # The labelled rows in use are those of any other selection.
+    without = read_splits(pairs, Recipe(train_size=20))["train"]
+    assert rows_of(found[1]["train"]) | rows_of(found[1]["holdout"]) == rows_of(without)
+
+
+def test_every_class_is_held_out_in_its_share() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [700, 250, 50]))
+    order = stratified_order(labels, seed=3)
+    for size in (100, 333, 1000):
+        chosen = order[:size]
+        held = data_module._held_out(labels, chosen, 0.1, seed=3)
+        for label in range(3):
+            count = (labels[chosen] == label).sum()
+            assert abs((labels[chosen[held]] == label).sum() - 0.1 * count) <= 0.5
+
+
+def test_values_are_held_out_from_their_whole_range() -> None:
+    # 507: the bins are not of one size, so the order of their rows repeats itself.
+    values = np.random.default_rng(0).exponential(size=507).astype(np.float32)
+    order = stratified_order(values, seed=3)
+    for size in (50, 333, 507):
+        held = data_module._held_out(values, order[:size], 0.1, seed=3)
+        assert abs(held.sum() - size / 10) <= 1
+    edges = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
+    bins = np.bincount(np.searchsorted(edges, values[order[held]]), minlength=10)
+    assert bins.min() >= 4 and bins.max() <= 6
+
+
+def test_a_holdout_that_is_too_small(pairs: TaskSpec) -> None:
+    recipe = Recipe(selection=Selection.HOLDOUT, train_size=8)
+    with pytest.raises(
+        DataError, match=r"a holdout of 0.1 of 8 training rows has none of class '0'"
+    ):
+        read_splits(pairs, recipe)
+    values = dataclasses.replace(
+        pairs, kind=TaskKind.REGRESSION, classes=(), metric=Metric.SPEARMAN
+    )
+    with pytest.raises(
+        DataError, match=r"has 1 rows, too few to score a regression; give a larger"
+    ):
+        read_splits(values, dataclasses.replace(recipe, train_size=10))
+
+
 # --- Tokens --------------------------------------------------------------------------------------
 
 
@@ -271,6 +353,19 @@ def test_a_second_call_tokenises_nothing(
     assert two.train.input_ids.tolist() == one.train.input_ids.tolist()
 
 
+def test_a_holdout_comes_back_from_the_cache(
+    models: dict[str, ModelSpec], pairs: TaskSpec, counted: list[int]
+) -> None:
+    one = prepare(models["bert"], pairs, HOLDOUT)
+    two = prepare(models["bert"], pairs, HOLDOUT)
+    assert sorted(counted) == [8, 10, 32]
+    assert list(one.splits()) == list(two.splits()) == ["train", "evaluation", "holdout"]
+    assert one.holdout is not None and two.holdout is not None
+    assert two.holdout.input_ids.tolist() == one.holdout.input_ids.tolist()
+    assert two.holdout.labels.tolist() == one.holdout.labels.tolist()
+    assert (one.train_size, len(one.holdout)) == (32, 8)
+
+
 def test_whatever_changes_the_tokens_is_another_entry(
     models: dict[str, ModelSpec], pairs: TaskSpec, tmp_path: Path, counted: list[int]
 ) -> None:
@@ -279,6 +374,7 @@ def test_whatever_changes_the_tokens_is_another_entry(
         ("bert", Recipe(max_length=20)),
         ("bert", Recipe(train_size=20)),
         ("bert", Recipe(train_size=20, subset_seed=1)),
+        ("bert", HOLDOUT),
         ("roberta", Recipe()),
     ):
         fingerprint = prepare(models[model], pairs, recipe).fingerprint
@@ -291,7 +387,7 @@ def test_whatever_changes_the_tokens_is_another_entry(
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
     assert prepare(models["bert"], pairs, Recipe()).fingerprint not in seen
-    assert len(counted) == 2 * 6
+    assert len(counted) == 2 * 7 + 1  # the holdout too
 
 
 def test_a_tokenizers_identity_is_not_what_the_last_call_wanted(

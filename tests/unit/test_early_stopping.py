@@ -65,6 +65,16 @@ def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
     assert report(after, add(after, "c", "6"), 1, 0.6) == CONTINUE
 
 
+def test_the_named_metric_decides_also_in_a_replay() -> None:
+    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), 4, "holdout_quality")
+    scheduler.replay("a", "3", (0.7, 0.8))
+    controller: Any = None
+    result = {"evaluation": 1, "quality": 0.9, "holdout_quality": 0.6}
+    assert scheduler.on_trial_result(controller, add(scheduler, "b", "3"), result) == STOP
+    result = {"evaluation": 1, "quality": 0.1, "holdout_quality": 0.8}
+    assert scheduler.on_trial_result(controller, add(scheduler, "c", "3"), result) == CONTINUE
+
+
 def test_off_means_that_nothing_is_stopped() -> None:
     scheduler = PerDepthAsha(None, evaluations=3)
     for number, quality in enumerate((0.9, 0.1, 0.0)):

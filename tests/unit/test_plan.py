@@ -4,9 +4,14 @@ nothing else.
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from pathlib import Path
+
 import pytest
 from pydantic import TypeAdapter
 
+from elsa_tune.search.launch import plan
 from elsa_tune.search.plan import (
     KnownTrial,
     best_rates,
@@ -17,8 +22,11 @@ from elsa_tune.search.plan import (
     tried,
 )
 from elsa_tune.search.sampler import Slot
+from elsa_tune.search.specification import Request
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec
+from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialStatus
@@ -101,6 +109,37 @@ def test_best_epoch_chooses_rates_by_the_best_epoch() -> None:
     assert best_rates(spec, so_far) == {DEPTHS[0]: 5e-5}
 
 
+def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
+    spec = make_spec(recipe=Recipe(epochs=3, selection=Selection.HOLDOUT))
+    so_far = [
+        dataclasses.replace(known(spec, DEPTHS[0], rate, qualities), holdout_qualities=held_out)
+        for rate, qualities, held_out in (
+            (2e-5, (0.6, 0.7, 0.5), (0.5, 0.8, 0.8)),
+            (5e-5, (0.9, 0.9, 0.9), (0.4, 0.7, 0.6)),
+        )
+    ]
+    assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5}
+    # The first of the best on the holdout, not the best nor the last.
+    assert [(one.score, one.quality) for one in so_far] == [(0.8, 0.7), (0.7, 0.9)]
+    assert [one.scores for one in tried(so_far)] == [(0.5, 0.8, 0.8), (0.4, 0.7, 0.6)]
+
+
+def test_a_holdout_is_not_trained_on() -> None:
+    recipe = Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3)
+    request = Request(
+        name="never",
+        model=resolve_model("minilm"),
+        layers=6,
+        task=resolve_task("stdlib"),
+        recipe=recipe,
+        space=load_space("quick"),
+        space_name="quick",
+        storage=Path("/nowhere"),
+        tracking_uri="sqlite:////nowhere/mlflow.db",
+    )
+    assert plan(request, 100, 50).steps_per_trial == 10  # ceil(70 / 16) x 2 epochs
+
+
 def test_a_depth_whose_every_try_diverged_is_measured_at_its_lowest_rate() -> None:
     spec = make_spec()
     diverged = [known(spec, DEPTHS[0], rate, (), TrialStatus.DIVERGED) for rate in (5e-5, 2e-5)]
@@ -156,6 +195,7 @@ def test_keys_tell_trials_apart_and_equal_trials_have_equal_keys() -> None:
     "changes",
     [
         {},
+        {"recipe": Recipe(selection=Selection.HOLDOUT, holdout=0.2)},
         {"rates": RateRange(low=1e-5, high=5e-5), "asha": None, "max_time": 60.0},
         {"task": resolve_task("mnli")},
         {"task": resolve_task("stdlib_shuffled")},
@@ -167,13 +207,21 @@ def test_a_specification_survives_its_file(changes: dict[str, object]) -> None:
     assert adapter.validate_json(adapter.dump_json(spec)) == spec
 
 
+def test_a_specification_from_before_holdouts_is_read_and_pooled_as_it_was() -> None:
+    adapter, spec = TypeAdapter(SearchSpec), make_spec()
+    values = json.loads(adapter.dump_json(spec))
+    del values["recipe"]["holdout"], values["holdout_examples"]
+    assert adapter.validate_json(json.dumps(values)) == spec
+    assert "holdout" not in spec.comparison
+    held_out = make_spec(recipe=Recipe(epochs=2, train_size=100, selection=Selection.HOLDOUT))
+    assert "selection=holdout, holdout=0.1" in held_out.comparison
+
+
 def test_sources_are_told_apart_in_the_file() -> None:
     adapter = TypeAdapter(SearchSpec)
     for source in (
         GlueSource(config="rte", folder="RTE", data_dir="/data"),
         FilesSource(format="csv", train=("/a.csv",), evaluation_share=0.2),
     ):
-        import dataclasses
-
         spec = make_spec(task=dataclasses.replace(resolve_task("rte"), source=source))
         assert adapter.validate_json(adapter.dump_json(spec)).task.source == source

@@ -157,7 +157,10 @@ def test_a_bad_optional_field_is_named(
     [
         ("model,task,frozen_layers,quality,seed", "missing columns layers;"),
         ("model,task,layers,frozen_layers,quality", "seed (one row a run) or runs"),
-        ("model,task,layers,frozen_layers,accuracy,seed", "is accuracy the quality?"),
+        (
+            "model,task,layers,frozen_layers,accuracy,seed",
+            "Is accuracy the quality? Then add --map quality=accuracy.",
+        ),
         ("model;task;layers;frozen_layers;quality;seed", "separated by ';'; use commas"),
         ("model\ttask\tlayers\tfrozen_layers\tquality\tseed", "separated by tabs; use commas"),
         ("model,model,task,layers,frozen_layers,quality,seed", "model occurs more than once"),

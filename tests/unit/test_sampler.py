@@ -84,7 +84,7 @@ def test_tpe_homes_in_on_each_depths_own_best_rate() -> None:
 
 def test_a_restarted_trial_keeps_its_rate_and_history_is_not_repeated() -> None:
     history = [
-        Tried(depth=DEPTHS[1], learning_rate=rate, qualities=(0.5, 0.6), completed=True)
+        Tried(depth=DEPTHS[1], learning_rate=rate, scores=(0.5, 0.6), completed=True)
         for rate in (1e-5, 2e-5, 4e-5)
     ]
     slots = [Slot(depth=DEPTHS[1], learning_rate=5e-5), Slot(depth=DEPTHS[1])]
@@ -102,13 +102,13 @@ def test_a_restarted_trial_keeps_its_rate_and_history_is_not_repeated() -> None:
 def test_a_stopped_trial_ranks_below_finished_ones() -> None:
     """Its truncated value is the best number seen, yet TPE must not take it for the best rate."""
     finished = [
-        Tried(depth=FULL_MODEL, learning_rate=1.1e-5, qualities=(0.4, 0.7), completed=True),
-        Tried(depth=FULL_MODEL, learning_rate=1.2e-5, qualities=(0.4, 0.7), completed=True),
-        Tried(depth=FULL_MODEL, learning_rate=1.3e-5, qualities=(0.4, 0.69), completed=True),
+        Tried(depth=FULL_MODEL, learning_rate=1.1e-5, scores=(0.4, 0.7), completed=True),
+        Tried(depth=FULL_MODEL, learning_rate=1.2e-5, scores=(0.4, 0.7), completed=True),
+        Tried(depth=FULL_MODEL, learning_rate=1.3e-5, scores=(0.4, 0.69), completed=True),
     ]
     stopped = [
-        Tried(depth=FULL_MODEL, learning_rate=4.9e-5, qualities=(0.9,), completed=False),
-        Tried(depth=FULL_MODEL, learning_rate=4.8e-5, qualities=(0.9,), completed=False),
+        Tried(depth=FULL_MODEL, learning_rate=4.9e-5, scores=(0.9,), completed=False),
+        Tried(depth=FULL_MODEL, learning_rate=4.8e-5, scores=(0.9,), completed=False),
     ]
     proposals = []
     for seed in range(20):

@@ -116,3 +116,23 @@ def test_numbers_that_yaml_takes_for_text_are_read() -> None:
     """YAML 1.1 reads 1e-5 (without a dot) as a string."""
     space = load_space("joint", ["learning_rate={low: 1e-5, high: 3e-5}"])
     assert space.rates == RateRange(low=1e-5, high=3e-5, step=None)
+
+
+def test_a_holdout_belongs_to_its_selection() -> None:
+    recipe = load_space("quick", ["selection=holdout"]).recipe(3)
+    assert (recipe.selection, recipe.holdout) == (Selection.HOLDOUT, 0.1)
+    assert load_space("quick", ["selection=holdout", "holdout=0.3"]).recipe(3).holdout == 0.3
+    with pytest.raises(SpaceError, match=r"holdout is 0.3, but selection is last; set selection"):
+        load_space("quick", ["holdout=0.3"]).recipe(3)
+    for share in ("0", "0.6"):
+        with pytest.raises(SpaceError, match="'holdout' came as"):
+            load_space("quick", ["selection=holdout", f"holdout={share}"])
+
+
+def test_results_with_a_holdout_are_comparable_with_their_like_only() -> None:
+    recipes = [
+        load_space("quick", settings).recipe(3).comparable()
+        for settings in ([], ["selection=holdout"], ["selection=holdout", "holdout=0.2"])
+    ]
+    assert recipes[0]["holdout"] is None
+    assert [recipe["holdout"] for recipe in recipes[1:]] == [0.1, 0.2]

@@ -1,0 +1,124 @@
+"""From measuring runs to what is known of their spread: predictions fetched, checked, resampled.
+
+It must not know where predictions are kept, nor what is decided from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.analysis.measured import MeasuredRun
+from elsa_tune.analysis.resampling import RESAMPLES, resample, score
+from elsa_tune.analysis.uncertainty import DepthRuns, ExampleDraws, Uncertainty
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result import Predictions, ResultRow
+
+# A quality recomputed from predictions may differ from the recorded one by rounding.
+SAME_SCORE = 1e-5
+
+# Part of the key of kept draws: raise it when `resampling` computes something else.
+_VERSION = 1
+
+_Arrays = Mapping[str, NDArray[np.float32]]
+
+
+class Evidence(Protocol):
+    """Where predictions come from, and where what is computed from them may be kept."""
+
+    def predictions(self, row: ResultRow) -> Predictions | None:
+        """What the trial of a row answered; None where it is not known."""
+
+    def load(self, key: str) -> _Arrays | None:
+        """What was kept under a key; None where nothing was."""
+
+    def save(self, key: str, arrays: _Arrays) -> None:
+        """Keep arrays under a key; a failure to do so is no error."""
+
+
+def curve_uncertainty(
+    measured: Mapping[FreezeDepth, Sequence[MeasuredRun]],
+    *,
+    chance: float | None,
+    metric: str | None,
+    evidence: Evidence | None,
+    warnings: list[str],
+) -> Uncertainty:
+    """The spread of depths whose runs are known one by one.
+
+    Example by example only where every run that counts has its predictions; a warning says so
+    where it cannot. Raises ResultsError where runs were judged by different examples.
+    """
+    runs = {
+        depth: DepthRuns(
+            depth=depth,
+            qualities=tuple(run.quality for run in several),
+            seeds=tuple(run.row.seed for run in several),
+            failed=tuple(run.is_failed(chance) for run in several),
+        )
+        for depth, several in measured.items()
+    }
+    examples = None
+    if evidence is not None and metric is not None and measured:
+        examples = _example_draws(measured, metric, evidence, warnings)
+    return Uncertainty(runs=runs, chance=chance, examples=examples)
+
+
+def _example_draws(
+    measured: Mapping[FreezeDepth, Sequence[MeasuredRun]],
+    metric: str,
+    evidence: Evidence,
+    warnings: list[str],
+) -> ExampleDraws | None:
+    depths = sorted(measured)
+    key = _key(measured, metric)
+    kept = evidence.load(key)
+    if kept is not None and set(kept) == {depth.label for depth in depths} | {"chance"}:
+        return ExampleDraws(
+            depths={depth: kept[depth.label].astype(np.float64) for depth in depths},
+            chance=kept["chance"].astype(np.float64),
+        )
+    columns: dict[FreezeDepth, list[int | None]] = {}
+    found: list[Predictions] = []
+    missing = doubtful = 0
+    for depth in depths:
+        numbers = columns[depth] = []
+        for run in measured[depth]:
+            if run.is_diverged:
+                numbers.append(None)
+                continue
+            answered = evidence.predictions(run.row)
+            if answered is None:
+                missing += 1
+                continue
+            if abs(score(answered, metric) - run.quality) > SAME_SCORE:
+                doubtful += 1
+            numbers.append(len(found))
+            found.append(answered)
+    if missing or doubtful or not found:
+        if found and missing:
+            warnings.append(f"the predictions of {missing} measuring trials are not kept")
+        if doubtful:
+            warnings.append(
+                f"the predictions of {doubtful} measuring trials give another quality than the one "
+                "recorded, and were not used"
+            )
+        return None
+    draws = ExampleDraws.of(resample(found, metric), columns)
+    arrays = {depth.label: draws.depths[depth].astype(np.float32) for depth in depths}
+    evidence.save(key, {**arrays, "chance": draws.chance.astype(np.float32)})
+    return draws
+
+
+def _key(measured: Mapping[FreezeDepth, Sequence[MeasuredRun]], metric: str) -> str:
+    """Equal for equal trials: names, seeds and the exact qualities that they reached."""
+    digest = hashlib.sha256(f"{_VERSION} {RESAMPLES} {metric}".encode())
+    for depth in sorted(measured):
+        for run in measured[depth]:
+            row = run.row
+            digest.update(f"\n{row.search} {row.trial} {row.seed} {run.quality!r}".encode())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""Reports: draw what analysis computed, as figures, a page and tables."""

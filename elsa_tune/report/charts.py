@@ -1,0 +1,111 @@
+"""A figure as data: panels of series, ready to be drawn.
+
+It must not draw, and must not know any renderer: `figures` and `interactive` draw the same values,
+so nothing is computed twice. Qualities are x 100 here, as people read them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+INK = -1  # the colour slot of what belongs to no series: target, chance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a series is told from the others: always by more than its colour.
+
+    colour: a slot of `palette` (taken modulo their number), or INK. marker, dash: names of
+    `palette`, None for none. size: of the marker, in points.
+    """
+
+    colour: int = 0
+    marker: str | None = "circle"
+    dash: str | None = "solid"
+    hollow: bool = False
+    size: float = 6.0
+    width: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points under one name of the legend; the same name in several panels is one entry.
+
+    x, y: as long as each other. low, high: a band around y, None where a point has none, () for no
+    band at all. hover: what each point tells when it is pointed at, () for nothing. labels: what
+    stands beside each point in every rendering, () for nothing.
+    """
+
+    name: str
+    look: Look
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float | None, ...] = ()
+    high: tuple[float | None, ...] = ()
+    hover: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @property
+    def band_runs(self) -> list[range]:
+        """The stretches of neighbouring points that all have a band."""
+        has_band = [None not in pair for pair in zip(self.low, self.high, strict=True)]
+        runs, start = [], 0
+        for is_there, members in itertools.groupby(has_band):
+            length = len(list(members))
+            if is_there:
+                runs.append(range(start, start + length))
+            start += length
+        return runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A table of colours: values[row][column], None where there is nothing.
+
+    notes: what stands in a cell without a value. marked: the (row, column) cells to point out.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    notes: tuple[tuple[str, ...], ...]
+    hover: tuple[tuple[str, ...], ...]
+    marked: tuple[tuple[int, int], ...]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One pair of axes. ticks: (position, text) on the x axis, () to leave them to the renderer."""
+
+    title: str
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...] = ()
+    heat: Heat | None = None
+    ticks: tuple[tuple[float, str], ...] = ()
+    x_from_zero: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure with its panels. key: its name in file names. caption: how to read it.
+
+    left_out: sentences that say what could not be drawn, and why.
+    """
+
+    key: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def legend(self) -> list[tuple[str, Look]]:
+        """Each name once, in the order of appearance."""
+        found: dict[str, Look] = {}
+        for panel in self.panels:
+            for series in panel.series:
+                found.setdefault(series.name, series.look)
+        return list(found.items())

@@ -1,0 +1,155 @@
+"""A report on disk: one folder with the page, the figures and the tables.
+
+It must not decide anything. Each file is written aside and then renamed, the page last: a reader
+meets old files or new ones, never half of one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
+from elsa_tune.analysis.results_csv import write_results
+from elsa_tune.errors import StorageError
+from elsa_tune.report import cost_charts, figures, freeze_charts, search_charts
+from elsa_tune.report.charts import Chart
+from elsa_tune.report.page import Page, Section, page_html
+from elsa_tune.report.search_charts import Histories
+from elsa_tune.report.story import cards, headline, paragraph, rules, story
+from elsa_tune.report.subjects import Subject, subjects_of
+from elsa_tune.report.tables import answers_table, curve_table, trials_table
+from elsa_tune.specs.result import ResultRow
+
+PAGE = "index.html"
+TRIALS = "trials.csv"
+FIGURES = "figures"
+# Figures of an earlier report that this one has not: shown beside it they would mislead.
+_OUR_FIGURES = re.compile(
+    r"(freeze_curve|relative_change|training_time|trained_parameters|learning_rates|"
+    r"early_stopping(-[A-Za-z0-9_.-]+)?)\.(png|svg)"
+)
+
+
+def write_report(
+    answers: Sequence[Answer],
+    rows: Sequence[ResultRow],
+    histories: Histories,
+    folder: Path,
+    *,
+    published: Sequence[Answer] = (),
+    command: str = "",
+) -> list[Path]:
+    """Write the report of these answers and the rows they came from; returns its files, page first.
+
+    histories: the quality at each evaluation by (search, trial); may be empty. published: answers
+    of printed tables, drawn over ours where model and task are the same. command: what made this
+    report, for the reader to repeat. Raises StorageError where the folder cannot be written.
+    """
+    check_folder(folder)
+    subjects = subjects_of(answers, rows)
+    charts = all_charts(subjects, histories, published)
+    page = Page(
+        heading=headline(subjects),
+        story=tuple(story(answers, subjects)),
+        cards=tuple(cards(subjects[0])) if len(subjects) == 1 else (),
+        overview=answers_table(answers),
+        warnings=tuple(
+            f"{answer.model}: {warning}"
+            for answer in answers
+            if answer.decided_by is not None
+            for warning in answer.warnings
+        ),
+        charts=tuple(charts),
+        sections=tuple(_section(subject) for subject in subjects),
+        trials=trials_table(rows),
+        rules=tuple(rules(answers)),
+        commands=tuple(_commands(answers, command)),
+    )
+    contents: dict[str, bytes] = {}
+    for chart in charts:
+        if chart.panels:
+            for kind, drawn in figures.draw(chart).items():
+                contents[f"{FIGURES}/{chart.key}.{kind}"] = drawn
+    texts = {
+        "curve.csv": curves_csv(subject.answer for subject in subjects),
+        "answers.csv": answers_csv(answers),
+        "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
+        TRIALS: write_results(rows),
+        PAGE: page_html(page),
+    }
+    contents |= {name: text.encode() for name, text in texts.items()}
+    return _write(folder, contents)
+
+
+def all_charts(
+    subjects: Sequence[Subject], histories: Histories, published: Sequence[Answer] = ()
+) -> list[Chart]:
+    """Every figure of a report, those that could not be drawn without panels."""
+    return [
+        freeze_charts.freeze_curve(subjects, published),
+        freeze_charts.relative_change(subjects, published),
+        cost_charts.training_time(subjects),
+        cost_charts.trained_parameters(subjects),
+        search_charts.learning_rates(subjects),
+        *(search_charts.early_stopping(subjects, histories) or [search_charts.no_history()]),
+    ]
+
+
+def check_folder(folder: Path) -> Path:
+    """Return the folder, made if it was not there; raises StorageError if it takes nothing."""
+    try:
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
+        raise _cannot_write(folder, PermissionError(13, "permission denied"))
+    return folder
+
+
+def _cannot_write(folder: Path, error: OSError) -> StorageError:
+    what = "it is a file" if folder.is_file() else (error.strerror or str(error)).lower()
+    return StorageError(
+        f"the report cannot be written to {folder}: {what}; name another folder with --out"
+    )
+
+
+def _section(subject: Subject) -> Section:
+    return Section(
+        name=subject.name,
+        told=paragraph(subject),
+        warnings=subject.answer.warnings,
+        next_step=subject.answer.next_step,
+        table=curve_table(subject.answer, subject.name),
+    )
+
+
+def _commands(answers: Sequence[Answer], command: str) -> list[str]:
+    target = f" --target {answers[0].target:g}" if answers else ""
+    again = f"elsa-tune report --from {shlex.quote(TRIALS)}{target} --out again"
+    return [
+        *(["# this report, from where its trials are recorded", command, ""] if command else []),
+        "# the same answers from the table beside this page",
+        again,
+    ]
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    written: list[Path] = []
+    try:
+        for name, content in contents.items():
+            target = folder / name
+            aside = target.with_name(f".{target.name}.part")
+            aside.write_bytes(content)
+            os.replace(aside, target)
+            written.append(target)
+        for old in (folder / FIGURES).iterdir():
+            if _OUR_FIGURES.fullmatch(old.name) and old not in written:
+                old.unlink()
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    return written[::-1]

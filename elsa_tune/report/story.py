@@ -1,0 +1,199 @@
+"""What a report tells in words: the story, and how an answer is decided.
+
+It must not decide or lay out anything: the sentences of the answers are put in order, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.curve import SAME_QUALITY
+from elsa_tune.analysis.sentences import saves_sentence
+from elsa_tune.analysis.words import (
+    depths_text,
+    layers_text,
+    listed,
+    metric_text,
+    percent,
+    points,
+    spread,
+    target_text,
+)
+from elsa_tune.report.subjects import Subject
+
+
+def headline(subjects: Sequence[Subject]) -> str:
+    """The page's heading: what was asked of what."""
+    models = list(dict.fromkeys(subject.answer.model for subject in subjects))
+    tasks = list(dict.fromkeys(subject.answer.task for subject in subjects))
+    who = models[0] if len(models) == 1 else f"{len(models)} models"
+    what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return f"How many layers must be fine-tuned: {who} on {what}"
+
+
+def story(answers: Sequence[Answer], subjects: Sequence[Subject]) -> list[str]:
+    """The whole story in a paragraph for one answer; for several what they have in common."""
+    if len(subjects) == 1:
+        return [paragraph(subjects[0])]
+    return [
+        _overview(subjects),
+        *(_joint(answer) for answer in answers if answer.decided_by is not None),
+    ]
+
+
+def paragraph(subject: Subject) -> str:
+    """One answer from the question to the gravest warning."""
+    answer = subject.answer
+    chosen = answer.operating_point
+    sentences = [
+        f"How many of the last layers of {answer.model} must be fine-tuned on "
+        f"{subject.task_name} to keep {target_text(answer.target)} of the full model's "
+        f"{metric_text(answer.metric)}?",
+        answer.sentence,
+        answer.certainty,
+        "" if chosen is None else saves_sentence(chosen),
+        _best(answer),
+    ]
+    if answer.warnings:
+        count = len(answer.warnings)
+        goes = "One warning goes" if count == 1 else f"{count} warnings go"
+        first = "" if count == 1 else ", the gravest first"
+        sentences.append(f"{goes} with it{first}: {answer.warnings[0]}.")
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One number at a glance: what it is, the number, and a word on it."""
+
+    name: str
+    number: str
+    note: str
+
+
+def cards(subject: Subject) -> list[Card]:
+    """The answer at a glance."""
+    answer = subject.answer
+    decided = {
+        "operating point": answer.operating_point,
+        "corrected for chance": answer.corrected_operating_point,
+    }
+    found = []
+    for name, point in decided.items():
+        if point is not None:
+            share = point.retention if name == "operating point" else point.corrected_retention
+            found.append(Card(name, _of(point.fine_tuned_layers, answer), f"keep {percent(share)}"))
+    sure = answer.certified
+    if sure is not None:
+        found.append(
+            Card(
+                f"certified at {target_text(sure.confidence)}",
+                _of(sure.fine_tuned_layers, answer),
+                "and every larger number",
+            )
+        )
+    elif found:
+        found.append(Card("certified", "nothing", "yet"))
+    if answer.full is not None and answer.full.quality is not None:
+        full = answer.full
+        seeds = f"{full.seeds} seed{'' if full.seeds == 1 else 's'}"
+        found.append(
+            Card(
+                "full model",
+                spread(full.quality, full.std),
+                f"{metric_text(answer.metric)}, {seeds}",
+            )
+        )
+    return found
+
+
+def _of(fine_tuned: int, answer: Answer) -> str:
+    return f"{fine_tuned} of {layers_text(answer.layers)}"
+
+
+def rules(answers: Sequence[Answer]) -> list[str]:
+    """How the answers were decided, a sentence or two a step."""
+    target = target_text(answers[0].target) if answers else "the target"
+    procedures = dict.fromkeys(a.certified.procedure for a in answers if a.certified is not None)
+    how = f" ({listed(procedures)})" if procedures else ""
+    return [
+        "Quality is the task's one headline metric. Only measuring trials give a depth's quality: "
+        "the mean over their seeds at the depth's learning rate. Exploring trials look for that "
+        "rate; those, and trials that were stopped or failed, measure nothing. A measuring seed "
+        "that diverged counts as chance, one that collapsed to a constant answer as it is.",
+        "The full model, with nothing frozen, is the reference. It must have learnt: its mean lies "
+        "above a constant answer's quality with 95 % confidence. If not, there is no answer.",
+        f"A depth with N frozen layers reaches the target when its mean is at least {target} of "
+        "the full model's. The operating point is the smallest number k = L - N of fine-tuned "
+        "layers, among those measured, that does.",
+        "Corrected for chance, both qualities are counted from that of a constant answer: near "
+        "chance the raw share says little.",
+        "The certified number is the smallest k that, with every larger measured k, reaches the "
+        f"target with family-wise 95 % confidence{how}. The plausible numbers are those that "
+        "cannot be ruled out as the true operating point.",
+    ]
+
+
+def _overview(subjects: Sequence[Subject]) -> str:
+    answered = [subject for subject in subjects if subject.answer.is_answered]
+    target = target_text(subjects[0].answer.target)
+    if not answered:
+        return (
+            f"None of the {len(subjects)} questions asked, how few layers keep {target} of the "
+            "full model's quality, has an answer in these results; the reasons stand with each."
+        )
+    frozen = [s for s in answered if _tuned(s) < s.answer.layers]
+    whole = [subject.name for subject in answered if subject not in frozen]
+    certain = [subject for subject in answered if subject.answer.certified is not None]
+    sentences = [
+        f"{len(answered)} of {len(subjects)} questions have an answer: how few of the last layers "
+        f"keep {target} of the full model's quality."
+    ]
+    if frozen:
+        least = min(frozen, key=lambda s: _tuned(s) / s.answer.layers)
+        most = max(frozen, key=lambda s: _tuned(s) / s.answer.layers)
+        sentences.append(f"The fewest suffice for {_kept(least)}.")
+        if most is not least:
+            sentences.append(
+                f"Of those that can freeze any, {_kept(most)} needs the largest share."
+            )
+    if whole:
+        names = listed(whole) if len(whole) <= 6 else f"{len(whole)} of them"
+        sentences.append(f"All layers must be fine-tuned for {names}.")
+    sentences.append(
+        f"{len(certain) or 'None'} of the answers {'is' if len(certain) == 1 else 'are'} certified "
+        "at 95 %; the table says which, and how far."
+    )
+    if len(answered) < len(subjects):
+        missing = [subject.name for subject in subjects if subject not in answered]
+        names = listed(missing) if len(missing) <= 6 else f"{len(missing)} questions"
+        sentences.append(f"There is no answer for {names}; the reason stands with each.")
+    return " ".join(sentences)
+
+
+def _joint(answer: Answer) -> str:
+    told = f"{answer.model}, all tasks together: {answer.sentence} {answer.certainty}".strip()
+    return " ".join([told, *(f"Note: {warning}." for warning in answer.warnings[:1])])
+
+
+def _tuned(subject: Subject) -> int:
+    chosen = subject.answer.operating_point
+    return subject.answer.layers if chosen is None else chosen.fine_tuned_layers
+
+
+def _kept(subject: Subject) -> str:
+    return f"{subject.name} ({_tuned(subject)} of {subject.answer.layers})"
+
+
+def _best(answer: Answer) -> str:
+    best, full = answer.best, answer.full
+    if best is None or best.quality is None or full is None or full.quality is None:
+        return ""
+    if best.depth.is_full_model or best.quality <= full.quality + SAME_QUALITY:
+        return "The full model is also the best of all that was measured."
+    return (
+        f"The best of all that was measured is {depths_text([best.depth])} with "
+        f"{points(best.quality)}, not the full model with {points(full.quality)}."
+    )

@@ -1,0 +1,85 @@
+"""What a report is about: each answered curve with its name and its rows.
+
+It must not draw or decide anything. Joint answers have no curve of their own and are no subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.groups import size_text
+from elsa_tune.analysis.words import listed
+from elsa_tune.specs.result import ResultRow
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One answer with the rows it came from.
+
+    name: `minilm on rte`, with the training size where the report has several.
+    """
+
+    answer: Answer
+    rows: tuple[ResultRow, ...]
+    name: str
+    task_name: str
+
+
+def subjects_of(answers: Sequence[Answer], rows: Iterable[ResultRow]) -> list[Subject]:
+    """The subjects in the order of the answers."""
+    single = [answer for answer in answers if answer.decided_by is None]
+    sizes_differ = len({answer.train_size for answer in single}) > 1
+    of: dict[tuple[str, str, int | None], list[ResultRow]] = {}
+    for row in rows:
+        of.setdefault((row.model, row.task, row.train_size), []).append(row)
+    found = []
+    for answer in single:
+        size = size_text(answer.train_size, " ({:,} examples)", " (all examples)")
+        task = answer.task + (size if sizes_differ else "")
+        own = of.get((answer.model, answer.task, answer.train_size), [])
+        found.append(Subject(answer, tuple(own), f"{answer.model} on {task}", task))
+    return found
+
+
+def by_task(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
+    """The subjects of each task (and training size), one for each model."""
+    tasks: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        tasks.setdefault(subject.task_name, []).append(subject)
+    return tasks
+
+
+def models_of(subjects: Sequence[Subject]) -> list[str]:
+    """The models in the order of their first appearance."""
+    return list(dict.fromkeys(subject.answer.model for subject in subjects))
+
+
+def printed_for(answer: Answer, printed: Sequence[Answer]) -> Answer | None:
+    """The published answer on the same model and task, by the same metric where it is named.
+
+    On the same number of examples where there is one, else on the whole training set.
+    """
+    same = [
+        one
+        for one in printed
+        if (one.model, one.task) == (answer.model, answer.task)
+        and (answer.metric is None or one.metric == answer.metric)
+    ]
+    for size in (answer.train_size, None):
+        for one in same:
+            if one.train_size == size:
+                return one
+    return None
+
+
+def left_out(
+    reason: str, missing: Sequence[Subject], subjects: Sequence[Subject]
+) -> tuple[str, ...]:
+    """The sentence that says why some subjects, or all, are not in a figure; () for none."""
+    if not missing:
+        return ()
+    if len(missing) == len(subjects):
+        return (f"{reason}.",)
+    return (f"{reason}: {listed(dict.fromkeys(subject.name for subject in missing))}.",)

@@ -1,0 +1,106 @@
+"""What trials answered, example by example: from a search's folder or from MLflow's artifacts.
+
+It must not judge predictions. It is the `Evidence` that analysis asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.names import PREDICTIONS_FOLDER
+
+RUN_SCHEME = "runs:/"
+DRAWS_FOLDER = "draws"
+
+# Broken or half-written files are as good as none: what is computed from them is computed anew.
+_UNREADABLE = (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError)
+
+
+class KeptPredictions:
+    """Predictions of recorded trials, and a folder for what was computed from them.
+
+    rows: those that will be asked about. Where all are of one search whose folder is at hand, what
+    is computed is kept there, else in `cache`. tracking_uri: the store that rows of the scheme
+    `runs:/` are read from.
+    """
+
+    def __init__(
+        self, rows: Iterable[ResultRow], cache: Path, tracking_uri: str | None = None
+    ) -> None:
+        searches = {_search_folder(row) for row in rows if row.predictions is not None}
+        only = searches.pop() if len(searches) == 1 else None
+        self._folder = (cache if only is None else only) / DRAWS_FOLDER
+        self._uri = tracking_uri
+
+    def predictions(self, row: ResultRow) -> Predictions | None:
+        """What the row's trial answered; None where it is not kept, or cannot be had any more."""
+        if row.predictions is None:
+            return None
+        if not row.predictions.startswith(RUN_SCHEME):
+            return _read(Path(row.predictions))
+        run_id, _, artifact = row.predictions.removeprefix(RUN_SCHEME).partition("/")
+        if self._uri is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                client = Connection(self._uri).client()
+                return _read(Path(client.download_artifacts(run_id, artifact, folder)))
+            except Exception:  # MLflow's, the server's and the network's, without a common base
+                return None
+
+    def load(self, key: str) -> Mapping[str, NDArray[np.float32]] | None:
+        """Arrays kept under a key; None where there are none."""
+        try:
+            with np.load(self._folder / f"{key}.npz") as kept:
+                return {name: kept[name] for name in kept.files}
+        except _UNREADABLE:
+            return None
+
+    def save(self, key: str, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Keep arrays under a key, if there is a place to write."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._folder) as aside:
+                file = Path(aside) / "draws.npz"
+                np.savez(file, allow_pickle=False, **arrays)
+                file.replace(self._folder / f"{key}.npz")
+
+
+def predictions_place(trial: str, search_folder: Path | None, run_id: str | None) -> str | None:
+    """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's.
+
+    A trial that ended without any has none in either place; reading finds that out.
+    """
+    if search_folder is not None:
+        file = search_folder / PREDICTIONS_FOLDER / f"{trial}.npz"
+        if file.is_file():
+            return str(file)
+    return None if run_id is None else f"{RUN_SCHEME}{run_id}/{PREDICTIONS_FOLDER}/{trial}.npz"
+
+
+def _search_folder(row: ResultRow) -> Path | None:
+    assert row.predictions is not None
+    if row.predictions.startswith(RUN_SCHEME):
+        return None
+    return Path(row.predictions).parents[1]
+
+
+def _read(file: Path) -> Predictions | None:
+    try:
+        with np.load(file, allow_pickle=False) as kept:
+            return Predictions(
+                predictions=kept["predictions"],
+                labels=kept["labels"],
+                classes=int(kept["classes"]),
+            )
+    except _UNREADABLE:
+        return None

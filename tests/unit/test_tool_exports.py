@@ -1,0 +1,272 @@
+"""Exports of other tools: how they are known, what their columns mean, and what is told of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.column_mapping import ColumnMapping
+from elsa_tune.analysis.results_csv import Imported, import_results
+from elsa_tune.analysis.tool_exports import Tool, candidates, metric_of, recognise
+from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.trial import Phase, TrialStatus
+
+EXPORTS = Path(__file__).parent / "exports"
+MLFLOW_HEADER = (
+    "run_id,experiment_id,status,params.model,params.task,params.layers,params.frozen_layers,"
+    "params.seed,metrics.eval_accuracy,tags.mlflow.runName"
+)
+
+
+def read(path: Path, *mapping: str) -> Imported:
+    return import_results(path, mapping=ColumnMapping.of(mapping))
+
+
+def save(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "export.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_ray_tune() -> None:
+    imported = read(EXPORTS / "ray_tune.csv", "layers==6")
+    rows = imported.rows
+    assert Counter(row.status for row in rows) == {
+        TrialStatus.COMPLETED: 8,
+        TrialStatus.STOPPED_EARLY: 8,
+        TrialStatus.FAILED: 2,  # the ones that raised: fewer reports, and nobody stopped them
+    }
+    assert {row.phase for row in rows if row.status is TrialStatus.STOPPED_EARLY} == {Phase.EXPLORE}
+    assert {(row.model, row.task, row.metric) for row in rows} == {("minilm", "sst2", "accuracy")}
+    assert {row.learning_rate for row in rows} == {1e-5, 3e-5}
+    assert {row.depth for row in rows} == {FULL_MODEL, FreezeDepth(3, True), FreezeDepth(5, True)}
+    (answer,) = answer_rows(rows)
+    assert answer.operating_point is not None
+    assert answer.operating_point.fine_tuned_layers == 3
+    told = "\n".join(imported.told)
+    for line in (
+        "an export of Ray Tune:",
+        "frozen_layers <- config/frozen_layers",
+        "learning_rate <- config/lr",
+        "layers <- '6' in every row",
+        "metric <- 'accuracy', by the name of eval_accuracy",
+        "status <- training_iteration and done",
+        "18 rows: 8 stopped early, 8 completed, 2 failed; 10 measuring, 8 exploring",
+    ):
+        assert line in told
+
+
+def test_the_runs_table_of_wandb() -> None:
+    imported = read(EXPORTS / "wandb_runs.csv")
+    rows = imported.rows
+    assert Counter(row.status for row in rows) == {
+        TrialStatus.COMPLETED: 7,
+        TrialStatus.INTERRUPTED: 1,
+    }
+    first = rows[0]
+    assert (first.model, first.task) == ("google-bert/bert-base-uncased", "sst2")
+    assert (first.layers, first.depth, first.seed) == (12, FULL_MODEL, 1)
+    # The configured rate, not `train/learning_rate`, which has decayed to 0.
+    assert (first.learning_rate, first.epochs, first.quality) == (3e-5, 3, 0.921)
+    assert "left out: 1 with neither frozen layers nor quality" in imported.told
+    assert "left out: 1 of attempts that were repeated" in imported.told  # the crashed run
+
+
+def test_the_example_of_wandbs_public_api(tmp_path: Path) -> None:
+    first = "{'seed': 1, 'lr': 3e-05, 'freeze': {'frozen': 0}, 'model': 'm', 'task': 't'}"
+    second = first.replace("'", '""').replace("0}", "3}")  # a dict as JSON reads as well
+    path = save(
+        tmp_path,
+        ",summary,config,name",
+        f"""0,"{{'eval/accuracy': 0.9, '_step': 30}}","{first}",one""",
+        f"""1,"{{'eval/accuracy': 0.8, 'best': None}}","{second}",two""",
+    )
+    imported = read(path, "layers==6")
+    assert [(row.depth.frozen_layers, row.quality) for row in imported.rows] == [(0, 0.9), (3, 0.8)]
+    assert "frozen_layers <- config.freeze.frozen" in imported.told
+    assert "quality <- summary.eval/accuracy" in imported.told
+    with pytest.raises(ResultsError, match="line 2: config is not a dict"):
+        read(save(tmp_path, "name,config,summary", "one,<Config>,{}"))
+
+
+def test_statuses_of_mlflow(tmp_path: Path) -> None:
+    statuses = ("FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED")
+    path = save(
+        tmp_path,
+        MLFLOW_HEADER,
+        *(
+            f"r{seed},1,{status},m,t,6,0,{seed},{0.8 if status == 'FINISHED' else ''},name"
+            for seed, status in enumerate(statuses)
+        ),
+    )
+    assert [row.status for row in read(path).rows] == [
+        TrialStatus.COMPLETED,
+        TrialStatus.FAILED,
+        TrialStatus.INTERRUPTED,
+        TrialStatus.RUNNING,
+        TrialStatus.PLANNED,
+    ]
+
+
+def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
+    path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
+    with pytest.raises(ResultsError, match=r"Is frozen the frozen_layers\? Then add --map"):
+        read(path)
+    says = ("model=net", "frozen_layers=FROZEN", "quality=acc", "task==t=1", "layers==6")
+    imported = read(path, *says)
+    assert [(row.model, row.task, row.seed) for row in imported.rows] == [("m", "t=1", 1)] * 2
+    # `lr` was not named: only the columns of a recognised tool are guessed.
+    assert {row.learning_rate for row in imported.rows} == {None}
+    assert imported.told[1:] == (
+        "model <- net",
+        "frozen_layers <- frozen",
+        "quality <- acc",
+        "seed <- SEED",
+        "task <- 't=1' in every row",
+        "layers <- '6' in every row",
+        "metric <- 'accuracy', by the name of acc",
+        "2 rows: 2 completed; 2 measuring, 0 exploring",
+    )
+
+
+def test_a_table_with_our_own_names_has_nothing_to_tell(tmp_path: Path) -> None:
+    path = save(tmp_path, "model,task,layers,frozen_layers,quality,seed", "m,t,6,0,0.9,1")
+    assert read(path).told == ()
+    told = read(path, "model==other").told
+    assert "model <- 'other' in every row" in told and "model <- model" not in told
+
+
+def test_rows_without_seeds_can_be_runs(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        MLFLOW_HEADER.replace("params.seed", "params.note"),
+        "r1,1,FINISHED,m,t,6,0,x,0.90,one",
+        "r2,1,FINISHED,m,t,6,0,x,0.91,two",
+    )
+    with pytest.raises(ResultsError, match=r"seed .*--map runs==1 says a row is a run"):
+        read(path)
+    assert [row.seed for row in read(path, "runs==1").rows] == [None, None]
+
+
+def test_of_several_metrics_one_must_be_chosen(tmp_path: Path) -> None:
+    header = MLFLOW_HEADER.replace("metrics.eval_accuracy", "metrics.eval_accuracy,metrics.eval_f1")
+    path = save(tmp_path, header, "r1,1,FINISHED,m,t,6,0,1,0.84,0.89,one")
+    with pytest.raises(ResultsError, match=r"eval_f1; choose one, as in --map quality=metrics\."):
+        read(path)
+    (row,) = read(path, "quality=metrics.eval_f1").rows
+    assert (row.quality, row.metric) == (0.89, "f1")
+    (row,) = read(path, "quality=metrics.eval_f1", "metric==F1_macro").rows
+    assert row.metric == "f1_macro"
+
+
+def test_a_history_is_not_a_table_of_runs(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        "trial_id,training_iteration,eval_accuracy,config/seed",
+        "a1,1,0.7,1",
+        "a1,2,0.8,1",
+    )
+    with pytest.raises(ResultsError, match=r"line 3: trial a1 is in line 2 already; .*one row a"):
+        read(path)
+
+
+def test_an_export_without_trials_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, MLFLOW_HEADER, "r1,1,FINISHED,,,,,,,parent")
+    with pytest.raises(ResultsError, match="no rows"):
+        read(path)
+
+
+def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        MLFLOW_HEADER,
+        "r1,1,FINISHED,m,t,6,0,1,0.90,one",
+        "r2,1,FINISHED,m,t,6,0,1,0.91,two",
+    )
+    with pytest.raises(ResultsError, match=r"line 3: the same depth.*as line 2"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "complaint"),
+    [
+        ("quality", UsageError, "--map is 'quality'; it must be OURS=THEIRS"),
+        ("=acc", UsageError, "it must be OURS=THEIRS"),
+        ("quality=", UsageError, "it must be OURS=THEIRS"),
+        ("quality==", UsageError, "it must be OURS=THEIRS"),
+        ("qualty=acc", UnknownNameError, "unknown column 'qualty': did you mean 'quality'"),
+    ],
+)
+def test_what_cannot_be_mapped(text: str, error: type[ElsaTuneError], complaint: str) -> None:
+    with pytest.raises(error, match=complaint):
+        ColumnMapping.of([text])
+
+
+def test_a_column_is_mapped_once_and_from_a_column_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="names seed twice"):
+        ColumnMapping.of(["seed=a", "seed==1"])
+    path = save(tmp_path, MLFLOW_HEADER, "r1,1,FINISHED,m,t,6,0,1,0.9,one")
+    with pytest.raises(
+        UnknownNameError, match=r"did you mean 'params\.frozen_layers'.*export\.csv"
+    ):
+        read(path, "frozen_layers=params.frozen_layer")
+
+
+def test_a_wide_header_is_not_repeated_whole(tmp_path: Path) -> None:
+    path = save(tmp_path, "run_id," + ",".join(f"params.p{n}" for n in range(100)), "1" + "," * 100)
+    with pytest.raises(ResultsError, match=r"export from MLflow.*params\.p18 and 81 more\."):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "tool"),
+    [
+        (["run_id", "status", "params.seed"], Tool.MLFLOW),
+        (["trial_id", "acc", "config/seed"], Tool.RAY),
+        (["Name", "State", "seed"], Tool.WANDB),
+        (["", "summary", "config", "name"], Tool.WANDB_API),
+        (["model", "task", "run_id", "trial_id", "name", "state"], None),
+    ],
+)
+def test_who_wrote_it(header: list[str], tool: Tool | None) -> None:
+    assert recognise(header) is tool
+
+
+@pytest.mark.parametrize(
+    ("tool", "header", "column", "found"),
+    [
+        (Tool.MLFLOW, ["params.lr", "params.learning_rate"], "learning_rate", [1]),
+        (Tool.MLFLOW, ["metrics.learning_rate", "params.lr"], "learning_rate", [1]),
+        (Tool.MLFLOW, ["params.a.lr", "params.b.lr"], "learning_rate", [0, 1]),
+        (Tool.MLFLOW, ["status", "tags.status"], "status", [1]),
+        (Tool.MLFLOW, ["metrics.train_accuracy", "metrics.eval_accuracy"], "quality", [1]),
+        (Tool.MLFLOW, ["metrics.quality", "metrics.eval_accuracy"], "quality", [0]),
+        (Tool.RAY, ["seed", "config/train_loop_config/seed"], "seed", [1]),
+        (Tool.RAY, ["config/accuracy", "eval_matthews_correlation"], "quality", [1]),
+        (Tool.WANDB, ["train/learning_rate", "optimizer.lr"], "learning_rate", [1]),
+        (Tool.WANDB, ["val/acc", "test/acc"], "quality", [0, 1]),
+        (Tool.WANDB, ["accuracy_per_class", "best_epoch"], "quality", []),
+    ],
+)
+def test_what_a_column_can_be(tool: Tool, header: list[str], column: str, found: list[int]) -> None:
+    assert candidates(tool, header, column) == [header[place] for place in found]
+
+
+@pytest.mark.parametrize(
+    ("column", "metric"),
+    [
+        ("metrics.eval_accuracy", "accuracy"),
+        ("eval/matthews_correlation", "matthews"),
+        ("mean_accuracy", "accuracy"),
+        ("test_f1_macro", "f1_macro"),
+        ("summary.dev.spearmanr", "spearman"),
+        ("quality", None),
+        ("eval_loss", None),
+    ],
+)
+def test_the_metric_by_its_name(column: str, metric: str | None) -> None:
+    assert metric_of(column) == metric
