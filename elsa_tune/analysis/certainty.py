@@ -5,6 +5,7 @@ It must not put anything into words; `certainty_sentences` does.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,9 +126,10 @@ def _what_settles(
         return all((bound := lower(point, seeds)) is not None and bound > 0 for point in steps)
 
     least = max(FEWEST_SEEDS, 1 + min(point.seeds for point in [full, *steps]))
-    for seeds in range(least, MOST_SEEDS + 1):
-        if certifies(seeds):
-            return seeds, False
+    if least <= MOST_SEEDS and certifies(MOST_SEEDS):
+        # More seeds never hurt, so that the fewest are found by bisection.
+        choices = range(least, MOST_SEEDS + 1)
+        return choices[bisect.bisect_left(choices, True, key=certifies)], False
     endless = known.examples is not None and any(
         (bound := lower(point, 10**6)) is not None and bound <= 0 for point in steps
     )

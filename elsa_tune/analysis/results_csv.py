@@ -20,7 +20,6 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
-
 # Another tool keeps the runs that broke beside those that took their place.
 UNFINISHED = (
     TrialStatus.FAILED,

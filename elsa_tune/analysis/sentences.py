@@ -247,10 +247,10 @@ def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
         runs = curve.uncertainty.runs
         full = runs.get(curve.full.depth)
         apart = [] if full is None else [d for d in runs if not runs[d].is_paired_with(full)]
-        named = [depth for depth in apart if None not in runs[depth].seeds]
-        if named:
+        known = [depth for depth in apart if None not in runs[depth].seeds]
+        if known:
             yield (
-                f"seeds differ between depths: {depths_text(named)} and the full model were "
+                f"seeds differ between depths: {depths_text(known)} and the full model were "
                 "compared as independent runs, not seed by seed"
             )
     if len({point.explored for point in curve.points}) > 1:

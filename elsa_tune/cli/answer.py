@@ -81,21 +81,23 @@ StorageOption = Annotated[
         "--storage-path", metavar="PATH", help="Read the searches' journals here, not MLflow."
     ),
 ]
+TargetOption = Annotated[
+    float, typer.Option("--target", help="Share of the full model's quality to keep.")
+]
+ExcludeTaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude-task", metavar="TASK", help="Leave out of the joint answer; repeatable."
+    ),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
 
 
 def operating_point(
     model: ModelOption = None,
     task: TaskOption = None,
-    target: Annotated[
-        float, typer.Option("--target", help="Share of the full model's quality to keep.")
-    ] = 0.9,
-    exclude_task: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclude-task", metavar="TASK", help="Leave out of the joint answer; repeatable."
-        ),
-    ] = None,
+    target: TargetOption = 0.9,
+    exclude_task: ExcludeTaskOption = None,
     train_size: TrainSizeOption = None,
     search: SearchOption = None,
     from_: FromOption = None,
@@ -116,8 +118,8 @@ def operating_point(
     from elsa_tune.cli.answer_rows import evidence_for
 
     check_target(target)
-    source = _Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
-    query = _query(model, task, train_size, source)
+    source = Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
+    query = read_query(model, task, train_size, source)
     rows = _rows(query, format_)
     curves = freeze_curves(
         rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
@@ -131,7 +133,7 @@ def operating_point(
         from elsa_tune.cli.answer_tables import print_answers
 
         print_answers(answers)
-    _require_an_answer(answers, told=format_ is Format.TABLE)
+    require_an_answer(answers, told=format_ is Format.TABLE)
 
 
 def curve(
@@ -155,8 +157,8 @@ def curve(
     from elsa_tune.analysis.answers import freeze_curves
     from elsa_tune.cli.answer_rows import evidence_for
 
-    source = _Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
-    query = _query(model, task, train_size, source)
+    source = Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
+    query = read_query(model, task, train_size, source)
     rows = _rows(query, format_)
     curves = freeze_curves(
         rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
@@ -174,7 +176,7 @@ def curve(
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """The options that say where the results are."""
 
     search: str | None
@@ -208,11 +210,11 @@ class _Source:
             raise UsageError("--scale percent is for a results table given with --from")
 
 
-def _query(
+def read_query(
     model: str | None,
     tasks: Sequence[str] | None,
     train_sizes: Sequence[str] | None,
-    source: _Source,
+    source: Source,
 ) -> Query:
     """Check the options against one another before anything is read."""
     asks_the_record = source.table is None and source.search is None and not source.published
@@ -251,7 +253,11 @@ def _rows(query: Query, format_: Format) -> list[ResultRow]:
         raise
 
 
-def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
+def require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
+    """Raise NoAnswerError, with each reason, where no answer has an operating point.
+
+    told: where there is but one answer the user has read its reason already.
+    """
     if any(answer.is_answered for answer in answers):
         return
     if told and len(answers) == 1:

@@ -29,6 +29,9 @@ MEANINGS = {
     CERTIFIED_MARK: "certified",
 }
 
+# Columns in the order in which a narrow window does without them; JSON has them all.
+SPARED = ("stopped", "tries", "rate", "95 %")
+
 # Wide enough for any line when nobody's window has to hold it.
 PIPE_WIDTH = 200
 
@@ -102,9 +105,9 @@ def _heading(
 
 def _marks(answer: Answer) -> dict[FreezeDepth, str]:
     found = {
-        CERTIFIED_MARK: answer.certified,
-        CORRECTED_MARK: answer.corrected_operating_point,
         RAW_MARK: answer.operating_point,
+        CORRECTED_MARK: answer.corrected_operating_point,
+        CERTIFIED_MARK: answer.certified,
     }
     marks: dict[FreezeDepth, str] = {}
     for mark, point in found.items():
@@ -116,7 +119,9 @@ def _marks(answer: Answer) -> dict[FreezeDepth, str]:
 def _curve(
     console: Console, rows: Sequence[CurvePoint], marks: Mapping[FreezeDepth, str], *, joint: bool
 ) -> None:
-    """One line per depth, and what the marks mean; a column that would be empty is left out."""
+    """One line per depth, and what the marks mean; a column that would be empty is left out, and in
+    a narrow window what can best be spared.
+    """
     columns = {
         "": [marks.get(point.depth, "") for point in rows],
         "frozen": ["emb." if p.depth.is_embeddings_only else p.depth.label for p in rows],
@@ -132,11 +137,13 @@ def _curve(
         "stopped": [str(point.stopped_early or "") for point in rows],
     }
     columns = {name: cells for name, cells in columns.items() if set(cells) - {"", "-"}}
-    width = sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items())
+    for name in SPARED:
+        if _width(columns, 1) > console.width:
+            columns.pop(name, None)
     table = Table(
         box=None,
         pad_edge=False,
-        padding=(0, 2 if width <= console.width else 1, 0, 0),
+        padding=(0, 2 if _width(columns, 2) <= console.width else 1, 0, 0),
         header_style="dim",
     )
     for name in columns:
@@ -148,6 +155,10 @@ def _curve(
     told = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in shown]
     if told:
         console.print("  ".join(told), style="dim")
+
+
+def _width(columns: Mapping[str, Sequence[str]], gap: int) -> int:
+    return sum(max(map(len, (name, *cells))) + gap for name, cells in columns.items())
 
 
 def _warnings(console: Console, warnings: Sequence[str]) -> None:

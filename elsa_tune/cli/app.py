@@ -16,6 +16,7 @@ from elsa_tune.cli import (
     cache,
     doctor,
     models,
+    report,
     reproduce,
     search,
     searches,
@@ -42,6 +43,7 @@ app.command("searches")(searches.searches)
 app.command("operating-point")(answer.operating_point)
 app.command("curve")(answer.curve)
 app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report)
 app.command("trial")(trial.trial)
 app.command("models")(models.models)
 app.command("tasks")(tasks.tasks)

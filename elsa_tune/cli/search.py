@@ -132,8 +132,8 @@ def resume(
         str | None, typer.Option(help="A running Ray cluster; default: as at the start.")
     ] = None,
 ) -> None:
-    """Go on with a search after Ctrl-C, a crash or a kill, or give a finished one more seeds; what is
-    finished is kept.
+    """Go on with a search after Ctrl-C, a crash or a kill, or with more seeds; what is finished is
+    kept.
     """
     from elsa_tune.cli.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search

@@ -116,7 +116,8 @@ def _series(
     labelled: bool,
 ) -> Series:
     names = tuple(
-        "emb." if point.depth.is_embeddings_only else f"N={point.depth.label}"
+        # Embeddings-only lies so near the full model that two labels would be one blot.
+        "" if point.depth.is_embeddings_only else f"N={point.depth.label}"
         for point, _, _ in found
     )
     return Series(

@@ -51,32 +51,14 @@ def write_report(
     report, for the reader to repeat. Raises StorageError where the folder cannot be written.
     """
     check_folder(folder)
-    subjects = subjects_of(answers, rows)
-    charts = all_charts(subjects, histories, published)
-    page = Page(
-        heading=headline(subjects),
-        story=tuple(story(answers, subjects)),
-        cards=tuple(cards(subjects[0])) if len(subjects) == 1 else (),
-        overview=answers_table(answers),
-        warnings=tuple(
-            f"{answer.model}: {warning}"
-            for answer in answers
-            if answer.decided_by is not None
-            for warning in answer.warnings
-        ),
-        charts=tuple(charts),
-        sections=tuple(_section(subject) for subject in subjects),
-        trials=trials_table(rows),
-        rules=tuple(rules(answers)),
-        commands=tuple(_commands(answers, command)),
-    )
+    page = make_page(answers, rows, histories, published=published, command=command)
     contents: dict[str, bytes] = {}
-    for chart in charts:
+    for chart in page.charts:
         if chart.panels:
             for kind, drawn in figures.draw(chart).items():
                 contents[f"{FIGURES}/{chart.key}.{kind}"] = drawn
     texts = {
-        "curve.csv": curves_csv(subject.answer for subject in subjects),
+        "curve.csv": curves_csv(answer for answer in answers if answer.decided_by is None),
         "answers.csv": answers_csv(answers),
         "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
         TRIALS: write_results(rows),
@@ -84,6 +66,30 @@ def write_report(
     }
     contents |= {name: text.encode() for name, text in texts.items()}
     return _write(folder, contents)
+
+
+def make_page(
+    answers: Sequence[Answer],
+    rows: Sequence[ResultRow],
+    histories: Histories,
+    *,
+    published: Sequence[Answer] = (),
+    command: str = "",
+) -> Page:
+    """All that the report shows; arguments as in `write_report`."""
+    subjects = subjects_of(answers, rows)
+    return Page(
+        heading=headline(subjects),
+        story=tuple(story(answers, subjects)),
+        cards=tuple(cards(subjects[0])) if len(subjects) == 1 else (),
+        overview=answers_table(answers),
+        warnings=_warnings(answers, subjects),
+        charts=tuple(all_charts(subjects, histories, published)),
+        sections=tuple(_section(subject) for subject in subjects),
+        trials=trials_table(rows),
+        rules=tuple(rules(answers)),
+        commands=tuple(_commands(answers, command)),
+    )
 
 
 def all_charts(
@@ -100,29 +106,40 @@ def all_charts(
     ]
 
 
-def check_folder(folder: Path) -> Path:
-    """Return the folder, made if it was not there; raises StorageError if it takes nothing."""
-    try:
-        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    if not os.access(folder, os.W_OK) or not os.access(folder / FIGURES, os.W_OK):
+def check_folder(folder: Path) -> None:
+    """Raise StorageError if a report cannot be written there; makes nothing yet."""
+    there = folder / FIGURES
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise _cannot_write(folder, NotADirectoryError(20, f"{there} is a file"))
+    # What is there must take the files, a folder that is not there yet must be made.
+    if not all(os.access(place, os.W_OK | os.X_OK) for place in {there, folder} if place.is_dir()):
         raise _cannot_write(folder, PermissionError(13, "permission denied"))
-    return folder
 
 
 def _cannot_write(folder: Path, error: OSError) -> StorageError:
-    what = "it is a file" if folder.is_file() else (error.strerror or str(error)).lower()
     return StorageError(
-        f"the report cannot be written to {folder}: {what}; name another folder with --out"
+        f"the report cannot be written to {folder}: {error.strerror or error}; "
+        "name another folder with --out"
     )
+
+
+def _warnings(answers: Sequence[Answer], subjects: Sequence[Subject]) -> dict[str, list[str]]:
+    """Each warning once, with the names of the answers that carry it."""
+    names = {id(subject.answer): subject.name for subject in subjects}
+    found: dict[str, list[str]] = {}
+    for answer in answers:
+        name = names.get(id(answer), f"{answer.model}, all tasks together")
+        for warning in answer.warnings:
+            found.setdefault(warning, []).append(name)
+    return found
 
 
 def _section(subject: Subject) -> Section:
     return Section(
         name=subject.name,
         told=paragraph(subject),
-        warnings=subject.answer.warnings,
         next_step=subject.answer.next_step,
         table=curve_table(subject.answer, subject.name),
     )
@@ -141,6 +158,7 @@ def _commands(answers: Sequence[Answer], command: str) -> list[str]:
 def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     written: list[Path] = []
     try:
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             target = folder / name
             aside = target.with_name(f".{target.name}.part")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -33,7 +33,6 @@ class Section:
 
     name: str
     told: str
-    warnings: tuple[str, ...]
     next_step: str | None
     table: Table
 
@@ -43,7 +42,7 @@ class Page:
     """All that the page shows, in its order.
 
     story: paragraphs. cards: the one answer at a glance, () where there are several. overview: the
-    table of answers. warnings: of the joint answers, as each section has its own. commands: what
+    table of answers. warnings: each with the names of the answers it belongs to. commands: what
     makes this report again, a line each.
     """
 
@@ -51,7 +50,7 @@ class Page:
     story: tuple[str, ...]
     cards: tuple[Card, ...]
     overview: Table
-    warnings: tuple[str, ...]
+    warnings: Mapping[str, Sequence[str]]
     charts: tuple[Chart, ...]
     sections: tuple[Section, ...]
     trials: Table
@@ -80,7 +79,9 @@ def page_html(page: Page) -> str:
             "</div>",
             *(_left_out(chart) for chart in page.charts if not chart.panels),
             '<h2 id="curves">Freeze curves</h2>',
+            '<div class="curves">',
             *(_section(section, alone=len(page.sections) == 1) for section in page.sections),
+            "</div>",
             '<h2 id="trials">Trials</h2>',
             _table(page.trials, tall=True),
             '<h2 id="rules">How it was decided</h2>',
@@ -129,36 +130,26 @@ def _cards(cards: Sequence[Card]) -> str:
 def _contents(page: Page) -> str:
     names = {"figures": "Figures", "curves": "Freeze curves", "trials": "Trials"}
     names |= {"rules": "How it was decided", "again": "How to reproduce it"}
-    if _has_warnings(page):
+    if page.warnings:
         names = {"warnings": "Warnings", **names}
     items = "".join(f'<li><a href="#{key}">{name}</a></li>' for key, name in names.items())
     return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
 
 
-def _has_warnings(page: Page) -> bool:
-    return bool(page.warnings) or any(section.warnings for section in page.sections)
-
-
 def _warnings(page: Page) -> str:
-    """All of them, under the name of what they belong to."""
-    if not _has_warnings(page):
+    """Each once, with what it belongs to where the page is about several answers."""
+    if not page.warnings:
         return ""
-    lists = []
-    if page.warnings:
-        lists.append(_list("all tasks together", page.warnings))
-    alone = len(page.sections) == 1
-    lists += [
-        _list("" if alone else section.name, section.warnings)
-        for section in page.sections
-        if section.warnings
-    ]
-    return f'<h2 id="warnings">Warnings</h2>\n<div class="warnings">{"".join(lists)}</div>'
+    items = "".join(
+        f"<li>{_safe(text)}{_whose(names, page)}</li>" for text, names in page.warnings.items()
+    )
+    return f'<h2 id="warnings">Warnings</h2>\n<div class="warnings"><ul>{items}</ul></div>'
 
 
-def _list(name: str, texts: Sequence[str]) -> str:
-    heading = f"<h3>{_safe(name)}</h3>" if name else ""
-    items = "".join(f"<li>{_safe(text)}</li>" for text in texts)
-    return f"{heading}<ul>{items}</ul>"
+def _whose(names: Sequence[str], page: Page) -> str:
+    if len(page.sections) == 1:
+        return ""
+    return f' <span class="quiet">({_safe(", ".join(names))})</span>'
 
 
 def _chart(chart: Chart, number: int) -> str:
@@ -239,7 +230,7 @@ def _section(section: Section, *, alone: bool) -> str:
             '<p class="quiet">What is open, this would settle: '
             f"<code>{_safe(section.next_step)}</code></p>\n"
         )
-    return f"{heading}{step}{_table(section.table)}"
+    return f"<section>{heading}{step}{_table(section.table)}</section>"
 
 
 def _table(table: Table, *, tall: bool = False) -> str:
@@ -263,7 +254,11 @@ def _table(table: Table, *, tall: bool = False) -> str:
 
 def _row(cells: Sequence[Cell], is_text: Sequence[bool], *, is_chosen: bool) -> str:
     first, *others = (
-        (cell, _text_class(text), "" if cell.value is None else f' data-value="{cell.value!r}"')
+        (
+            cell,
+            _text_class(text),
+            "" if cell.value is None else f' data-value="{float(cell.value)!r}"',
+        )
         for cell, text in zip(cells, is_text, strict=True)
     )
     head = f'<th scope="row"{first[1]}{first[2]}>{_safe(first[0].text)}</th>'

@@ -163,7 +163,7 @@ def _table2(
         lines += [
             (model, OURS, *(None if one is None else one.quality for one in found)),
             (model, "rate", *(None if rate is None else f"{rate:g}" for rate in rates)),
-            (beside, PAPER, *(printed.get((beside, task)) for task in tasks)),
+            *_paper_line((beside,), [printed.get((beside, task)) for task in tasks]),
         ]
     return PaperTable(
         name="table2",
@@ -200,10 +200,10 @@ def _depth_table(
     places = dict.fromkeys((value.model, value.depth, value.layers) for value in layout)
     lines: list[tuple[Cell, ...]] = []
     for model, depth, layers in places:
-        paper = tuple(printed.get((model, depth, task)) for task in tasks)
         if model in models:
             lines += _ours_at(ours, model, depth, layers, tasks)
-        lines.append((model, _share(depth, layers), PAPER, *paper))
+        paper = [printed.get((model, depth, task)) for task in tasks]
+        lines += _paper_line((model, _share(depth, layers)), paper)
     names = " and ".join(dict.fromkeys(value.model for value in layout))
     return PaperTable(
         name=f"table{number}",
@@ -227,8 +227,8 @@ def _foreign_table(
     for depth in dict.fromkeys(value.depth for value in layout):
         own = scaled(depth, reference.layers, layers)
         lines += _ours_at(ours, model, own, layers, tasks)
-        paper = tuple(printed.get((depth, task)) for task in tasks)
-        lines.append((reference.model, _share(depth, reference.layers), PAPER, *paper))
+        paper = [printed.get((depth, task)) for task in tasks]
+        lines += _paper_line((reference.model, _share(depth, reference.layers)), paper)
     return PaperTable(
         name=f"table3-{_file_name(model)}",
         title=f"Like Table 3, for {model}: by frozen layers; means over seeds",
@@ -257,6 +257,11 @@ def _ours_at(
     ]
 
 
+def _paper_line(head: tuple[str, ...], values: Sequence[float | None]) -> list[tuple[Cell, ...]]:
+    """What is printed, where anything is."""
+    return [(*head, PAPER, *values)] if any(value is not None for value in values) else []
+
+
 def _figure1(
     models: Sequence[str],
     ours: Mapping[tuple[str, str], FreezeCurve],
@@ -282,9 +287,8 @@ def _figure1(
             share = _share(depth, layers)
             mine = (_change(ours.get((model, task)), depth) for task in tasks)
             lines.append((model, share, OURS, *mine))
-            if any((depth, task) in printed for task in tasks):
-                theirs = (_printed_change(printed, depth, task) for task in tasks)
-                lines.append((model, share, PAPER, *theirs))
+            theirs = [_printed_change(printed, depth, task) for task in tasks]
+            lines += _paper_line((model, share), theirs)
     return PaperTable(
         name="figure1",
         title="Figure 1: relative change of quality against the full model, in %",

@@ -87,13 +87,12 @@ def cards(subject: Subject) -> list[Card]:
             found.append(Card(name, _of(point.fine_tuned_layers, answer), f"keep {percent(share)}"))
     sure = answer.certified
     if sure is not None:
-        found.append(
-            Card(
-                f"certified at {target_text(sure.confidence)}",
-                _of(sure.fine_tuned_layers, answer),
-                "and every larger number",
-            )
-        )
+        name = f"certified at {target_text(sure.confidence)}"
+        if sure.depth.is_full_model:
+            found.append(Card(name, f"all {layers_text(answer.layers)}", "no frozen depth is sure"))
+        else:
+            number = _of(sure.fine_tuned_layers, answer)
+            found.append(Card(name, number, "and every larger number"))
     elif found:
         found.append(Card("certified", "nothing", "yet"))
     if answer.full is not None and answer.full.quality is not None:
@@ -146,7 +145,6 @@ def _overview(subjects: Sequence[Subject]) -> str:
         )
     frozen = [s for s in answered if _tuned(s) < s.answer.layers]
     whole = [subject.name for subject in answered if subject not in frozen]
-    certain = [subject for subject in answered if subject.answer.certified is not None]
     sentences = [
         f"{len(answered)} of {len(subjects)} questions have an answer: how few of the last layers "
         f"keep {target} of the full model's quality."
@@ -162,10 +160,16 @@ def _overview(subjects: Sequence[Subject]) -> str:
     if whole:
         names = listed(whole) if len(whole) <= 6 else f"{len(whole)} of them"
         sentences.append(f"All layers must be fine-tuned for {names}.")
-    sentences.append(
-        f"{len(certain) or 'None'} of the answers {'is' if len(certain) == 1 else 'are'} certified "
-        "at 95 %; the table says which, and how far."
+    stricter = sum(_needs_more_corrected(subject.answer) for subject in answered)
+    if stricter:
+        needs = "one of them needs" if stricter == 1 else f"{stricter} of them need"
+        sentences.append(f"Corrected for chance, {needs} more layers than that.")
+    certain = sum(
+        sure is not None and not sure.depth.is_full_model
+        for sure in (subject.answer.certified for subject in answered)
     )
+    sure = "1 is" if certain == 1 else f"{certain or 'none'} are"
+    sentences.append(f"With 95 % certainty, {sure} known to keep it with some layers frozen.")
     if len(answered) < len(subjects):
         missing = [subject.name for subject in subjects if subject not in answered]
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} questions"
@@ -173,9 +177,17 @@ def _overview(subjects: Sequence[Subject]) -> str:
     return " ".join(sentences)
 
 
+def _needs_more_corrected(answer: Answer) -> bool:
+    raw, corrected = answer.operating_point, answer.corrected_operating_point
+    return (
+        raw is not None
+        and corrected is not None
+        and corrected.fine_tuned_layers > raw.fine_tuned_layers
+    )
+
+
 def _joint(answer: Answer) -> str:
-    told = f"{answer.model}, all tasks together: {answer.sentence} {answer.certainty}".strip()
-    return " ".join([told, *(f"Note: {warning}." for warning in answer.warnings[:1])])
+    return f"{answer.model}, all tasks together: {answer.sentence} {answer.certainty}".strip()
 
 
 def _tuned(subject: Subject) -> int:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from elsa_tune.training.tokens import TaskData
 
 PROBE_SECONDS = 2.0
-# Beside training and evaluation, measured with MiniLM on two cores: Ray's and MLflow's start and
-# end, and a trial's weights, first step and records.
-SEARCH_SECONDS = 12.0
+# What the probe does not see, roughly: Ray's, MLflow's and the workers' start; a trial's weights,
+# first step and records. Any search that is worth a forecast takes many times that.
+SEARCH_SECONDS = 20.0
 TRIAL_SECONDS = 1.0
 
 

@@ -174,8 +174,8 @@ def resume(
     """Go on with a search after any interruption; a finished one is only answered.
 
     seeds: measuring trials per depth, as many as before or more; a finished search measures the
-    ones that are new. max_time (seconds for this session), tracking_uri and address: None takes what the search was
-    started with. A new store is given everything from the journal's beginning.
+    ones that are new. max_time (seconds for this session), tracking_uri and address: None takes
+    what the search was started with. A new store is given everything from the journal's beginning.
     """
     spec = load_specification(paths)
     records = read_journal(paths.journal)

@@ -226,11 +226,12 @@ def carry_out(
 
     A search whose trials fail does not keep the others from running. max_time: seconds in all; the
     search that is under way then is interrupted, and goes on when the plan is carried out again.
-    Raises UsageErrors of a search that cannot start.
+    Raises UsageErrors before the first search starts where weights or data of any are missing.
     """
     failed: list[tuple[str, str]] = []
     with _limited(max_time) as clock:
         try:
+            _check_inputs([one for one in searches if not standing(one, place).is_complete])
             for number, search in enumerate(searches, start=1):
                 if standing(search, place).is_complete:
                     continue
@@ -249,6 +250,25 @@ def carry_out(
             # Between two searches, or before one of them takes signals itself.
             return Carried(interrupted=not clock.is_up, time_up=clock.is_up, failed=tuple(failed))
     return Carried(failed=tuple(failed))
+
+
+def _check_inputs(searches: Sequence[PlannedSearch]) -> None:
+    """Each model's weights, each task's data tokenised for it, and every recipe against them: what
+    the last search lacks should not be said hours after the first one began.
+    """
+    from elsa_tune.training.course import evaluation_steps
+    from elsa_tune.training.data import prepare
+    from elsa_tune.training.encoder import pinned, weights_fingerprint
+
+    parts = [one.part for one in searches]
+    for model in {part.model.location: part.model for part in parts}.values():
+        weights_fingerprint(pinned(model))
+    # A task's sizes are subsets of the same rows.
+    for part in {(part.model.location, part.task.name): part for part in parts}.values():
+        prepare(part.model, part.task, part.recipe)
+    for part in parts:
+        if part.recipe.train_size is not None:
+            evaluation_steps(part.recipe, part.recipe.train_size)
 
 
 def _carry_out_one(search: PlannedSearch, place: Place, say: Say) -> tuple[SearchStatus, str]:
@@ -295,11 +315,14 @@ def _limited(seconds: float | None) -> Iterator[_Clock]:
         return
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     timer.daemon = True
+    # A shell starts what runs in its background with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer.start()
     try:
         yield clock
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 # ---- what came out ----

@@ -28,8 +28,8 @@ class ResultRow:
     parameter counts as in EpochResult. epochs_run counts evaluations done, epochs the planned
     ones; both may be None in imported tables. examples: E of the evaluation split, None where it
     is not known; with it the test that the full model learnt also weighs how few examples judged
-    it. trial: its key within the search, None in imported tables. predictions: where its predictions
-    are kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none.
+    it. trial: its key within the search, None in imported tables. predictions: where they are
+    kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none.
     """
 
     model: str

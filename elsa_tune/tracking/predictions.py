@@ -76,9 +76,8 @@ class KeptPredictions:
 
 
 def predictions_place(trial: str, search_folder: Path | None, run_id: str | None) -> str | None:
-    """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's.
-
-    A trial that ended without any has none in either place; reading finds that out.
+    """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's,
+    which need not have them either; reading finds that out.
     """
     if search_folder is not None:
         file = search_folder / PREDICTIONS_FOLDER / f"{trial}.npz"

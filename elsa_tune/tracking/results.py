@@ -66,7 +66,7 @@ def read_rows(
             metrics["quality"] = metrics[TRIAL_QUALITY]
         row = _row(name, run.trial, _Values(run.params, metrics, run.tags), status)
         folder = folders.get(run.tags[SEARCH_ID_TAG])
-        rows.append(replace(row, predictions=predictions_place(run.trial, folder, run.run_id)))
+        rows.append(_with_predictions(row, folder, run.run_id))
     return rows
 
 
@@ -122,8 +122,15 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
         if trial.reports:
             metrics[EVALUATION] = float(trial.evaluations)
         row = _row(state.name, trial.key, _Values(params, metrics, trial.tags), trial.status)
-        rows.append(replace(row, predictions=predictions_place(trial.key, folder, None)))
+        rows.append(_with_predictions(row, folder, None))
     return rows
+
+
+def _with_predictions(row: ResultRow, folder: Path | None, run_id: str | None) -> ResultRow:
+    """A completed trial's row with the place of its predictions; others have none."""
+    if row.trial is None or row.status is not TrialStatus.COMPLETED:
+        return row
+    return replace(row, predictions=predictions_place(row.trial, folder, run_id))
 
 
 def _local_folder(run: StoredRun) -> Path | None:

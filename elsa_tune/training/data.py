@@ -200,8 +200,9 @@ def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) 
     for label in np.union1d(subset.labels, holdout.labels):
         if label not in holdout.labels or label not in subset.labels:
             rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
+            lacks = "has none" if label not in holdout.labels else "leaves none to train on"
             raise DataError(
-                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows has none of "
+                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
                 f"class '{task.classes[int(label)]}', of which there are {rows}; {advice}"
             )
 

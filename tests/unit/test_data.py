@@ -234,6 +234,11 @@ def test_a_holdout_that_is_too_small(pairs: TaskSpec) -> None:
         DataError, match=r"a holdout of 0.1 of 8 training rows has none of class '0'"
     ):
         read_splits(pairs, recipe)
+    half = dataclasses.replace(recipe, train_size=2, holdout=0.5)
+    with pytest.raises(
+        DataError, match=r"leaves none to train on of class '0', of which there are 1"
+    ):
+        read_splits(pairs, half)
     values = dataclasses.replace(
         pairs, kind=TaskKind.REGRESSION, classes=(), metric=Metric.SPEARMAN
     )

@@ -269,7 +269,7 @@ ANSWER_KEYS = {
     *("schema_version", "model", "task", "train_size", "search", "metric", "selection", "target"),
     *("layers", "chance", "full", "best", "operating_point", "corrected_operating_point"),
     *("certified", "corrected_certified", "plausible_fine_tuned_layers", "every_larger_k_passes"),
-    *("reason", "curve", "warnings"),
+    *("reason", "curve", "warnings", "next_step"),
 }
 POINT_KEYS = {
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
@@ -296,7 +296,8 @@ def test_the_json_has_exactly_the_documented_fields() -> None:
     }
     assert set(rte["full"]) == {"quality", "std", "seeds", "failed_seeds", "learning_rate"}
     assert set(rte["best"]) == {"frozen_layers", "quality"}
-    assert all(set(point) == CURVE_KEYS for point in rte["curve"] + joint["curve"])
+    contrasts = {"contrast", "corrected_contrast"}
+    assert all(set(point) == CURVE_KEYS | contrasts for point in rte["curve"] + joint["curve"])
     assert rte["schema_version"] == 1 and rte["full"]["learning_rate"] == 3e-5
 
 

@@ -1,0 +1,137 @@
+"""`report`: ask as `operating-point` does, and write the answer as a folder of figures and a page.
+
+It must not compute or draw anything itself; analysis answers, `report` draws.
+"""
+
+from __future__ import annotations
+
+import enum
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elsa_tune.cli.answer import (
+    ExcludeTaskOption,
+    FromOption,
+    MapOption,
+    ModelOption,
+    PublishedOption,
+    Scale,
+    ScaleOption,
+    SearchOption,
+    Source,
+    StorageOption,
+    TargetOption,
+    TaskOption,
+    TrackingOption,
+    TrainSizeOption,
+    read_query,
+    require_an_answer,
+)
+
+if TYPE_CHECKING:
+    from elsa_tune.analysis.answer import Answer
+    from elsa_tune.cli.answer_rows import Query
+
+
+class Against(enum.StrEnum):
+    """What the figures are drawn against."""
+
+    PUBLISHED = "published"
+
+
+def report(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder; an older report is replaced.")
+    ],
+    model: ModelOption = None,
+    task: TaskOption = None,
+    target: TargetOption = 0.9,
+    exclude_task: ExcludeTaskOption = None,
+    train_size: TrainSizeOption = None,
+    search: SearchOption = None,
+    from_: FromOption = None,
+    map_: MapOption = None,
+    published: PublishedOption = False,
+    scale: ScaleOption = Scale.FRACTION,
+    tracking_uri: TrackingOption = None,
+    storage_path: StorageOption = None,
+    against: Annotated[
+        Against | None,
+        typer.Option("--against", help="Draw the two studies' printed numbers beside ours."),
+    ] = None,
+) -> None:
+    """Write the answer as a folder: a page, figures (PNG, SVG) and tables (CSV, JSON).
+
+    Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
+    asked has an answer (the report is written all the same).
+    """
+    from elsa_tune.analysis.answers import answer_curves, freeze_curves
+    from elsa_tune.analysis.target import check_target
+    from elsa_tune.cli.answer_rows import evidence_for, find_rows
+    from elsa_tune.report.folder import check_folder, write_report
+
+    check_target(target)
+    source = Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
+    query = read_query(model, task, train_size, source)
+    check_folder(out)
+    rows = find_rows(query)
+    curves = freeze_curves(
+        rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
+    )
+    answers = answer_curves(curves, target, exclude_task or ())
+    page, *others = write_report(
+        answers,
+        rows,
+        find_histories(query),
+        out,
+        published=() if against is None else printed_answers(answers),
+        command=_command(tracking_uri),
+    )
+    print(f"elsa-tune: {len(others)} more files in {out}", file=sys.stderr)
+    typer.echo(page)
+    require_an_answer(answers, told=False)
+
+
+def _command(tracking_uri: str | None) -> str:
+    """This command as it was given, for a page that others may read: without a password."""
+    from elsa_tune.tracking.paths import shown_uri
+
+    given = shlex.join(["elsa-tune", *sys.argv[1:]])
+    return given if not tracking_uri else given.replace(tracking_uri, shown_uri(tracking_uri))
+
+
+def find_histories(query: Query) -> dict[tuple[str, str], tuple[float, ...]]:
+    """By (search, trial) the quality at each evaluation; {} for results that do not hold it."""
+    if query.published:
+        return {}
+    from elsa_tune.tracking import results
+    from elsa_tune.tracking.paths import SearchPaths, StorePaths, search_names
+
+    if query.table is not None:
+        is_journal = query.table.suffix == ".jsonl"
+        return results.read_journal_histories(query.table) if is_journal else {}
+    if query.storage_path is not None:
+        names = search_names(query.storage_path) if query.search is None else [query.search]
+        journals = [SearchPaths(query.storage_path, name).journal for name in names]
+        found = [results.read_journal_histories(journal) for journal in journals]
+        return {key: values for several in found for key, values in several.items()}
+    store = StorePaths(Path.cwd()).tracking_uri(query.tracking_uri)
+    tasks = None if query.tasks is None else list(query.tasks)
+    return results.read_histories(store, tasks, query.search)
+
+
+def printed_answers(answers: Sequence[Answer]) -> list[Answer]:
+    """What the printed tables answer on the models and tasks of these answers."""
+    from elsa_tune.analysis.answers import answer_rows
+    from elsa_tune.analysis.published import published_rows
+
+    wanted = {(answer.model, answer.task) for answer in answers}
+    rows = [row for row in published_rows() if (row.model, row.task) in wanted]
+    if not rows:
+        print("elsa-tune: nothing is published on these models and tasks", file=sys.stderr)
+    return [answer for answer in answer_rows(rows) if answer.decided_by is None]

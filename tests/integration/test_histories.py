@@ -1,0 +1,71 @@
+"""The quality at each evaluation, from the store and from the journal: the same, of the last
+attempt.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking import runs
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.records import Record
+from elsa_tune.tracking.results import read_histories, read_journal_histories, read_rows
+from tests.recorded_search import (
+    record,
+    report,
+    search_started,
+    trial_ended,
+    trial_started,
+    whole_trial,
+)
+
+STOPPED, AGAIN = ("first", "explore-N3-s0"), ("first", "explore-N4-s0")
+
+
+def records() -> list[Record]:
+    """One trial that was stopped, one that was begun twice, and a measuring one."""
+    stopped, again = STOPPED[1], AGAIN[1]
+    return [
+        search_started(),
+        trial_started(stopped),
+        report(stopped, 1, 0.61),
+        report(stopped, 2, 0.62),
+        trial_ended(stopped, TrialStatus.STOPPED_EARLY, 0.62),
+        trial_started(again),
+        report(again, 1, 0.1),
+        report(again, 2, 0.2),
+        report(again, 3, 0.3),
+        trial_started(again, attempt=2),
+        report(again, 1, 0.71, attempt=2),
+        report(again, 2, 0.72, attempt=2),
+        trial_ended(again, TrialStatus.COMPLETED, 0.72, attempt=2),
+        *whole_trial("measure-N3-s1", 0.8),
+    ]
+
+
+@pytest.mark.timeout(240)
+def test_store_and_journal_tell_the_same(
+    places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    assert record(paths, records(), store) == 0
+    wanted = {STOPPED: (0.61, 0.62), AGAIN: (0.71, 0.72)}
+    journal = read_journal_histories(paths.journal)
+    assert {key: journal[key] for key in wanted} == wanted
+    assert journal["first", "measure-N3-s1"] == (0.675, 0.7375, 0.8)
+
+    uri = places.default_tracking_uri
+    assert read_histories(uri) == read_histories(uri, ["rte"], "first") == wanted
+    assert read_histories(uri, ["cola"]) == {}
+    # The rows name the trials by the same keys.
+    assert {(row.search, row.trial) for row in read_rows(uri)} == set(journal)
+
+    def other_schema(*_: object) -> None:
+        raise sqlite3.OperationalError("no such column")
+
+    monkeypatch.setattr(runs, "_histories_from_sqlite", other_schema)
+    assert read_histories(uri) == wanted  # through MLflow's client

@@ -1,0 +1,93 @@
+"""`elsa-tune reproduce` as a user runs it, with a tiny model: interrupted, finished, extended."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.searching import Bench, make_bench, of_kind, wait_for
+
+pytestmark = pytest.mark.timeout(600)
+
+NAME = "elsa-model-mood-64"
+STUDY = ("reproduce", "elsa", "--models", "model", "--tasks", "task.yaml", "--train-size", "64")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return make_bench(tmp_path_factory.mktemp("study bench"))
+
+
+def ended(bench: Bench) -> list[str]:
+    """The trials that came to an end, once for each time they did."""
+    records = of_kind(bench.records(NAME), "trial_ended")
+    return [record["trial"] for record in records if record["status"] == "completed"]
+
+
+def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench) -> None:
+    process = bench.start(*STUDY, "--seeds", "2")
+    wait_for(lambda: len(ended(bench)) >= 2, seconds=200)
+    os.kill(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=100)
+    assert process.returncode == 130, told
+    assert "the same command goes on" in told
+    before = ended(bench)
+
+    finished = bench.run(*STUDY, "--seeds", "2", "--out", "out")
+    assert finished.returncode == 0, finished.stderr
+    # Five rates on the full model, then two seeds of each of three depths, nothing twice.
+    assert len(ended(bench)) == len(set(ended(bench))) == 11
+    assert ended(bench)[: len(before)] == before
+    assert "2 seeds at each depth; the study has 5." in finished.stdout
+    assert "mood: 64 of 96 training examples." in finished.stdout
+    assert "Figure 1" in finished.stdout and "Not finished" not in finished.stdout
+
+    again = bench.run(*STUDY, "--seeds", "2")
+    assert again.returncode == 0
+    assert again.stdout == finished.stdout
+    assert len(ended(bench)) == 11 and "search 1 of 1" not in again.stderr
+
+
+def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
+    out: Path = bench.folder / "out"
+    (study,) = json.loads((out / "study.json").read_text())
+    assert (study["study"], study["scale"], study["seeds"]) == ("elsa", "full", [2])
+    assert study["searches"] == [NAME] and study["trials_to_go"] == 0
+    assert study["trained"] == [{"task": "mood", "examples": 64, "of": 96}]
+    assert "2 seeds at each depth; the study has 5." in study["not_as_published"]
+    assert "Figure 1" in (out / "tables.txt").read_text()
+    lines = list(csv.DictReader((out / "table3-model.csv").read_text().splitlines()))
+    assert [line["frozen"] for line in lines if line[""] == "ours"] == [
+        "0 of 2",
+        "1 of 2",
+        "2 of 2",
+    ]
+    assert all(0 <= float(line["mood"]) <= 1 for line in lines)
+    assert (out / "index.html").exists() and list((out / "figures").glob("relative_change.*"))
+
+
+def test_more_seeds_are_added_to_what_is_there(bench: Bench) -> None:
+    dry = bench.run(*STUDY, "--seeds", "3", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "14 trials,    3 to go" in dry.stdout
+    assert "time: about" in dry.stdout
+    more = bench.run(*STUDY, "--seeds", "3")
+    assert more.returncode == 0, more.stderr
+    assert len(set(ended(bench))) == len(ended(bench)) == 14
+    assert "3 seeds at each depth" in more.stdout
+
+
+def test_the_blogs_study_prints_its_appendix(bench: Bench) -> None:
+    asked = ("reproduce", "low-resource", "--models", "model", "--tasks", "task.yaml")
+    finished = bench.run(*asked, "--train-size", "32", "--seeds", "1")
+    assert finished.returncode == 0, finished.stderr
+    assert "Appendix: model on mood, accuracy on dev" in finished.stdout
+    assert "The study printed nothing of mood." in finished.stdout
+    lines = [line.split() for line in finished.stdout.splitlines() if line.startswith("32 ")]
+    # A model of two layers: embeddings-only, and each share of twelve as one of 0, 1 and 2.
+    assert [line[1] for line in lines] == ["emb."] and lines[0][2] == "1"

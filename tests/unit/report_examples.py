@@ -1,0 +1,51 @@
+"""Reports for the tests: results with every feature a figure shows, and their answers."""
+
+from __future__ import annotations
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.report.search_charts import Histories
+from elsa_tune.report.subjects import Subject, subjects_of
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.unit.result_rows import falling_curve, row
+
+# What HTML, a script, plotly's text and matplotlib's formulas would each take for their own.
+NASTY = '</script><b onclick="x">&amp; $a_1$'
+
+
+def searched(search: str = "first", **changes: str) -> tuple[list[ResultRow], Histories]:
+    """A measured curve with its exploring trials: of two rates, one was stopped at each depth."""
+    rows = falling_curve(
+        search=search, train_seconds=60.0, trainable_parameters=5_000_000, **changes
+    )
+    histories = {}
+    for depth in sorted({one.depth for one in rows}):
+        for rate, status in ((3e-5, TrialStatus.COMPLETED), (1e-5, TrialStatus.STOPPED_EARLY)):
+            key = f"explore-N{depth.label}-{rate:g}"
+            qualities = (0.6, 0.7) if status is TrialStatus.STOPPED_EARLY else (0.6, 0.7, 0.8)
+            histories[search, key] = qualities
+            rows.append(
+                row(
+                    depth,
+                    qualities[-1],
+                    phase=Phase.EXPLORE,
+                    status=status,
+                    learning_rate=rate,
+                    seed=0,
+                    search=search,
+                    trial=key,
+                    **changes,
+                )
+            )
+    return rows, histories
+
+
+def subjects(rows: list[ResultRow]) -> list[Subject]:
+    """The subjects of a report on these rows."""
+    return subjects_of(answer_rows(rows), rows)
+
+
+def answers_of(rows: list[ResultRow]) -> list[Answer]:
+    """Their answers, joint ones too."""
+    return answer_rows(rows)

@@ -1,0 +1,250 @@
+"""Fixed-sequence testing, the plausible set, and the whole judgement of an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elsa_tune.analysis.answer import Answer, Contrast, Reason
+from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.certified import Step, certify, plausible
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.specs.trial import TrialStatus
+from tests.unit.result_rows import row, seeds
+
+FULL = Step(
+    depth=FreezeDepth.of(0),
+    fine_tuned_layers=6,
+    contrast=Contrast(depth=FreezeDepth.of(0), value=0.05, low=0.04, high=0.06, lower=0.041),
+)
+
+
+def step(frozen: int, low: float, high: float, lower: float | None = None) -> Step:
+    depth = FreezeDepth.of(frozen)
+    lower = (low * 0.9 + high * 0.1) if lower is None else lower
+    value = (low + high) / 2
+    contrast = Contrast(depth=depth, value=value, low=low, high=high, lower=lower)
+    return Step(depth=depth, fine_tuned_layers=6 - frozen, contrast=contrast)
+
+
+def unknown(frozen: int) -> Step:
+    return Step(depth=FreezeDepth.of(frozen), fine_tuned_layers=6 - frozen, contrast=None)
+
+
+def certified_layers(steps: list[Step], *, learnt: bool = True) -> tuple[int | None, bool]:
+    found = certify(steps, FULL, learnt=learnt, basis="seeds")
+    layers = None if found.certified is None else found.certified.fine_tuned_layers
+    return layers, found.lacks_seeds
+
+
+def test_testing_steps_down_until_the_first_doubt() -> None:
+    steps = [step(2, 0.01, 0.05), step(3, 0.01, 0.04), step(4, -0.02, 0.03), step(5, 0.01, 0.03)]
+    # 1 layer passes its own test, but behind a doubt it is not tested.
+    assert certified_layers(steps) == (3, False)
+
+
+def test_the_full_model_is_certified_where_nothing_else_is() -> None:
+    assert certified_layers([step(3, -0.02, 0.03)]) == (6, False)
+
+
+def test_nothing_is_certified_of_a_model_that_may_not_have_learnt() -> None:
+    assert certified_layers([step(3, 0.01, 0.03)], learnt=False) == (None, False)
+
+
+def test_too_few_seeds_end_the_sequence() -> None:
+    assert certified_layers([unknown(3), step(4, 0.01, 0.03)]) == (None, True)
+    assert certified_layers([step(3, 0.01, 0.03), unknown(4)]) == (3, True)
+
+
+def test_the_plausible_numbers() -> None:
+    steps = [step(2, 0.01, 0.05), step(3, -0.01, 0.04), step(4, -0.03, 0.01), step(5, -0.09, -0.01)]
+    # 4 is surely enough, so that 6 is not the least; 1 is surely too few.
+    assert plausible(steps, FULL) == (2, 3, 4)
+    assert plausible([*steps, unknown(6)], FULL) is None
+
+
+# ---- from rows ----
+
+
+def study(full: list[float], deep: list[float], **how: Any) -> list[ResultRow]:
+    return [*seeds(0, full, **how), *seeds(3, deep, **how)]
+
+
+def answered(rows: list[ResultRow], evidence: Any = None, target: float = 0.9) -> Answer:
+    (answer,) = answer_rows(rows, target, evidence=evidence)
+    return answer
+
+
+def test_a_clear_case_is_certified_and_says_what_it_rests_on() -> None:
+    answer = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88]))
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
+    assert answer.corrected_certified is not None
+    assert answer.certified.confidence == 0.95
+    assert "seeds alone" in answer.certified.procedure
+    assert answer.plausible == (3,)
+    assert answer.certainty.startswith("Certified at 95 %: 3 of 6 layers, and every larger")
+    assert "3 seeds without a failure cannot exclude that up to 63 %" in answer.certainty
+    assert answer.next_step is None
+
+
+def test_two_seeds_certify_nothing() -> None:
+    answer = answered(study([0.90, 0.91], [0.88, 0.89], search="mine"))
+    assert answer.operating_point is not None
+    assert answer.certified is None and answer.plausible is None
+    assert answer.reason is Reason.TOO_FEW_SEEDS
+    assert answer.next_step == "elsa-tune resume mine --seeds 3"
+
+
+def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
+    rows = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
+    rows += seeds(3, [0.87, 0.87, 0.87], learning_rate=1e-5)
+    answer = answered(rows)
+    assert answer.certified is None and answer.reason is Reason.RATES_NOT_FRESH
+    assert "on the same runs" in answer.certainty
+
+
+def test_an_open_answer_names_the_command_that_would_settle_it() -> None:
+    answer = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine"))
+    assert answer.operating_point is not None
+    assert answer.operating_point.fine_tuned_layers == 3
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 6
+    assert answer.next_step is not None
+    assert answer.next_step.startswith("elsa-tune resume mine --seeds ")
+    assert int(answer.next_step.rsplit(" ", 1)[1]) > 3
+    pooled = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83]))
+    assert pooled.next_step is not None
+    assert pooled.next_step.startswith("elsa-tune search --model minilm --task rte --seeds ")
+
+
+def test_a_mean_of_runs_certifies_nothing() -> None:
+    rows = [
+        row(frozen, quality, seed=None, runs=5, std=0.003)
+        for frozen, quality in ((0, 0.9), (3, 0.89))
+    ]
+    answer = answered(rows)
+    assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
+    assert "the rows are means" in answer.certainty
+    assert answer.points[0].ci_low is not None
+
+
+def test_different_seeds_are_answered_with_a_warning() -> None:
+    rows = seeds(0, [0.90, 0.91, 0.90])
+    rows += [row(3, quality, seed=seed) for seed, quality in ((7, 0.88), (8, 0.89), (9, 0.88))]
+    answer = answered(rows)
+    assert any(w.startswith("seeds differ between depths: N = 3") for w in answer.warnings)
+    assert answer.certified is not None
+
+
+def test_the_joint_answer_is_certified_where_every_task_is() -> None:
+    sure = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
+    unsure = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], task="cola")
+    *_, joint = answer_rows(sure + unsure)
+    assert joint.task == "*" and joint.certified is not None
+    assert joint.certified.fine_tuned_layers == 6
+    other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola")
+    *_, joint = answer_rows(sure + other)
+    assert joint.certified is not None and joint.certified.fine_tuned_layers == 3
+    assert "Certified for all tasks together: 3 of 6 layers" in joint.certainty
+
+
+# ---- with predictions ----
+
+EXAMPLES = 400
+
+
+class Kept:
+    """Predictions for each row that names a trial, and what was saved."""
+
+    def __init__(self, answers: Mapping[str, Predictions]) -> None:
+        self.answers = answers
+        self.saved: dict[str, Mapping[str, Any]] = {}
+        self.asked = 0
+
+    def predictions(self, one: ResultRow) -> Predictions | None:
+        self.asked += 1
+        return self.answers.get(one.trial or "")
+
+    def load(self, key: str) -> Mapping[str, Any] | None:
+        return self.saved.get(key)
+
+    def save(self, key: str, arrays: Mapping[str, Any]) -> None:
+        self.saved[key] = arrays
+
+
+def with_predictions(shares: Mapping[int, float], count: int = 3) -> tuple[list[ResultRow], Kept]:
+    labels = (np.arange(EXAMPLES) % 2).astype(np.int8)
+    rows, answers = [], {}
+    for frozen, share in shares.items():
+        for seed in range(1, count + 1):
+            wrong = round((1 - share) * EXAMPLES) + seed
+            predictions = labels.copy()
+            predictions[:wrong] = 1 - predictions[:wrong]
+            name = f"{frozen}-{seed}"
+            answers[name] = Predictions(predictions=predictions, labels=labels, classes=2)
+            quality = float((predictions == labels).mean())
+            rows.append(row(frozen, quality, seed=seed, trial=name, predictions=name))
+    return rows, Kept(answers)
+
+
+def test_predictions_bring_the_examples_in() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    alone, both = answered(rows), answered(rows, kept)
+    assert alone.points[0].ci_high is not None and both.points[0].ci_high is not None
+    assert alone.points[0].ci_low is not None and both.points[0].ci_low is not None
+    # 400 examples at .9: a standard error of .015, where these seeds differ by .0025.
+    assert both.points[0].ci_high - both.points[0].ci_low > 0.05
+    assert alone.points[0].ci_high - alone.points[0].ci_low < 0.02
+    assert both.certified is not None and "evaluation examples" in both.certified.procedure
+
+
+def test_what_was_computed_is_not_computed_again() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    first = answered(rows, kept)
+    asked = kept.asked
+    assert asked == 6 and len(kept.saved) == 1
+    second = answered(rows, kept)
+    assert kept.asked == asked
+    assert second.points[0].ci_low == pytest.approx(first.points[0].ci_low, abs=1e-6)
+
+
+def test_missing_predictions_leave_seeds_alone_and_say_so() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    kept.answers = {name: one for name, one in kept.answers.items() if name != "3-2"}
+    answer = answered(rows, kept)
+    assert "the predictions of 1 measuring trials are not kept" in answer.warnings
+    assert answer.certified is not None and "seeds alone" in answer.certified.procedure
+
+
+def test_predictions_that_contradict_the_record_are_not_used() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    kept.answers = {**kept.answers, "3-2": kept.answers["0-1"]}
+    answer = answered(rows, kept)
+    assert any("give another quality than the one recorded" in w for w in answer.warnings)
+
+
+def test_a_diverged_seed_has_no_predictions_and_counts_as_chance() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    rows[-1] = row(3, None, seed=3, status=TrialStatus.DIVERGED, trial="3-3")
+    answer = answered(rows, kept)
+    assert not any("not kept" in warning for warning in answer.warnings)
+    assert answer.points[1].failed_seeds == 1
+    assert answer.points[1].ci_low is not None and answer.points[1].ci_low < 0.5
+
+
+def test_json_and_csv_carry_it_all() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    answer = answered(rows, kept)
+    (found,) = json.loads(as_json([answer_object(answer)]))
+    assert found["certified"]["fine_tuned_layers"] == 3
+    assert found["plausible_fine_tuned_layers"] == [3]
+    assert found["curve"][1]["contrast"]["lower_bound"] > 0
+    assert found["curve"][0]["contrast"] is None
+    assert found["curve"][0]["ci_low"] < found["curve"][0]["quality"]
+    text = answers_csv([answer])
+    assert "certified_fine_tuned_layers" in text.splitlines()[0]

@@ -1,0 +1,169 @@
+"""`elsa-tune report` from the outside: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from elsa_tune.analysis.results_csv import write_results
+from elsa_tune.cli import app
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.records import Record
+from tests.recorded_search import (
+    journal_of,
+    report,
+    search_started,
+    trial_ended,
+    trial_started,
+    whole_trial,
+)
+from tests.unit.result_rows import falling_curve, row, seeds
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `elsa-tune report` in this process, through `main` and its exit statuses."""
+
+    def command(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elsa-tune", "report", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        captured = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return command
+
+
+def saved(folder: Path, rows: Sequence[ResultRow]) -> Path:
+    path = folder / "results.csv"
+    path.write_text(write_results(rows), encoding="utf-8")
+    return path
+
+
+def test_it_prints_the_page_and_says_the_command(run: Run, tmp_path: Path) -> None:
+    table, out = saved(tmp_path, falling_curve()), tmp_path / "report"
+    found = run("--from", table, "--target", "0.95", "--out", out)
+    assert (found.status, found.out) == (0, f"{out / 'index.html'}\n")
+    assert "more files in" in found.err
+    page = (out / "index.html").read_text()
+    assert f"elsa-tune report --from {table} --target 0.95" in page
+    assert "keep 95 % of the full model" in page
+
+
+def test_no_answer_is_status_three_with_a_report(run: Run, tmp_path: Path) -> None:
+    found = run("--from", saved(tmp_path, seeds(3, [0.8, 0.81])), "--out", tmp_path / "report")
+    assert found.status == 3 and "was not measured" in found.err
+    assert Path(found.out.strip()).is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--target", "2"], "target is 2"),
+        (["--task", "rtee"], "did you mean 'rte'"),
+        (["--exclude-task", "rte"], "every task is excluded"),
+    ],
+)
+def test_bad_questions_write_nothing(
+    run: Run, tmp_path: Path, options: list[str], complaint: str
+) -> None:
+    out = tmp_path / "report"
+    found = run("--from", saved(tmp_path, falling_curve()), "--out", out, *options)
+    assert (found.status, found.out) == (2, "") and complaint in found.err
+    assert not out.exists()
+
+
+def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:
+    table = saved(tmp_path, falling_curve())
+    found = run("--from", table, "--out", table)
+    assert (found.status, found.out) == (2, "") and "name another folder with --out" in found.err
+    assert "--out" in run("--from", table).err
+
+
+def test_the_published_numbers_are_drawn_beside(run: Run, tmp_path: Path) -> None:
+    rows = [
+        row(n, 0.85 - n / 100, model="bert_base", task="mnli", layers=12, seed=seed)
+        for n in (0, 9, 12)
+        for seed in (1, 2, 3)
+    ]
+    out = tmp_path / "report"
+    options = ("--against", "published", "--out", out)
+    found = run("--from", saved(tmp_path, rows), *options)
+    assert found.status == 0 and "nothing is published" not in found.err
+    assert "bert_base, published" in (out / "index.html").read_text()
+    other = run("--from", saved(tmp_path, falling_curve()), *options)
+    assert other.status == 0 and "nothing is published on these models and tasks" in other.err
+
+
+def journal(storage: Path) -> Path:
+    """A search with a measured curve and one exploring trial that was stopped."""
+    records: list[Record] = [search_started()]
+    for number, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
+        key = f"measure-N{number}-s{len(records)}"
+        records += whole_trial(key, quality)
+    key = "explore-N3-s0"
+    records += [trial_started(key), report(key, 1, 0.61), report(key, 2, 0.62)]
+    records.append(trial_ended(key, TrialStatus.STOPPED_EARLY, 0.62))
+    return journal_of(storage, "first", records).journal
+
+
+def test_a_journal_also_tells_what_early_stopping_saw(run: Run, tmp_path: Path) -> None:
+    path = journal(tmp_path / "searches")
+    ways = (
+        ("--from", path),
+        ("--search", "first", "--storage-path", tmp_path / "searches"),
+        ("--model", "minilm", "--task", "rte", "--storage-path", tmp_path / "searches"),
+    )
+    for number, way in enumerate(ways):
+        out = tmp_path / f"report-{number}"
+        found = run(*way, "--out", out)
+        assert found.status == 0, found.err
+        assert (out / "figures" / "early_stopping.svg").is_file()
+        assert "evaluation 2: 62.0" in (out / "index.html").read_text()
+
+
+def test_a_password_does_not_get_into_the_page(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elsa_tune.tracking import results
+
+    monkeypatch.setattr(results, "read_rows", lambda *_: falling_curve(search="first"))
+    monkeypatch.setattr(results, "read_histories", lambda *_: {})
+    out = tmp_path / "report"
+    uri = "https://someone:secret@tracking.example"
+    found = run("--search", "first", "--tracking-uri", uri, "--out", out)
+    assert found.status == 0
+    page = (out / "index.html").read_text()
+    assert "secret" not in page and "someone:***@tracking.example" in page
+
+
+def test_a_report_of_a_table_loads_nothing_that_trains(tmp_path: Path) -> None:
+    table = saved(tmp_path, seeds(0, [0.9, 0.9]) + seeds(3, [0.88, 0.86]))
+    code = (
+        "import sys\n"
+        f"sys.argv = ['elsa-tune', 'report', '--from', {str(table)!r}, "
+        f"'--out', {str(tmp_path / 'report')!r}]\n"
+        "from elsa_tune.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "heavy = {'torch', 'transformers', 'mlflow', 'ray', 'optuna', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,120 @@
+"""The report's folder: which files, what they hold, and that nobody meets half of one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.results_csv import read_results
+from elsa_tune.errors import StorageError
+from elsa_tune.report.folder import check_folder, write_report
+from elsa_tune.specs.result import ResultRow
+from tests.unit.report_examples import NASTY, answers_of, searched
+from tests.unit.result_rows import falling_curve, seeds
+
+TABLES = {"index.html", "curve.csv", "answers.csv", "answers.json", "trials.csv"}
+SMALL = seeds(0, [0.9, 0.9]) + seeds(3, [0.88, 0.86])
+
+
+def write(rows: list[ResultRow], folder: Path) -> list[Path]:
+    return write_report(answers_of(rows), rows, {}, folder)
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_file_is_written_and_nothing_else(tmp_path: Path) -> None:
+    rows, histories = searched(NASTY, model=NASTY)
+    folder = tmp_path / "a place" / "report"
+    written = write_report(answers_of(rows), rows, histories, folder)
+    assert written[0] == folder / "index.html"
+    assert {str(path.relative_to(folder)) for path in written} == names(folder)
+    charts = ["freeze_curve", "relative_change", "training_time", "trained_parameters"]
+    charts += ["learning_rates", "early_stopping"]
+    assert names(folder) == TABLES | {
+        f"figures/{chart}.{kind}" for chart in charts for kind in ("png", "svg")
+    }
+    assert (folder / "figures/freeze_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "figures/freeze_curve.svg").read_bytes()
+
+
+def test_the_tables_read_back(tmp_path: Path) -> None:
+    rows = falling_curve() + falling_curve(task="cola")
+    write(rows, tmp_path)
+    trials = read_results(tmp_path / "trials.csv")
+    again, before = answer_rows(trials), answers_of(rows)
+    assert [one.operating_point for one in again] == [one.operating_point for one in before]
+    with (tmp_path / "curve.csv").open(newline="") as file:
+        depths = list(csv.DictReader(file))
+    assert [(line["task"], line["frozen_layers"]) for line in depths] == [
+        (task, n) for task in ("rte", "cola") for n in ("0", "3", "4", "5", "6")
+    ]
+    with (tmp_path / "answers.csv").open(newline="") as file:
+        tasks = [line["task"] for line in csv.DictReader(file)]
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    assert tasks == [answer["task"] for answer in answers] == ["rte", "cola", "*"]
+
+
+def test_the_bytes_are_the_same_at_every_run(tmp_path: Path) -> None:
+    first, second = write(SMALL, tmp_path / "a"), write(SMALL, tmp_path / "b")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert b"<dc:date>" not in (tmp_path / "a/figures/freeze_curve.svg").read_bytes()
+
+
+def test_an_older_report_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    for name in ("early_stopping-2-minilm-rte.svg", "learning_rates.png", "mine.png"):
+        (figures / name).write_text("old")
+    (tmp_path / "index.html").write_text("old")
+    (tmp_path / "notes.txt").write_text("mine")
+    write(SMALL, tmp_path)
+    kept = {path.name for path in figures.iterdir()}
+    assert "mine.png" in kept and "freeze_curve.png" in kept
+    assert not kept & {"early_stopping-2-minilm-rte.svg", "learning_rates.png"}
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert "<html" in (tmp_path / "index.html").read_text()
+
+
+def test_without_any_answer_there_is_still_a_report(tmp_path: Path) -> None:
+    page, *_ = write(seeds(3, [0.8, 0.81]), tmp_path)
+    text = page.read_text()
+    assert "the full model (0 frozen layers) was not measured" in text
+    assert "There is no full model above 0" in text
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "folder"])
+def test_a_place_that_takes_nothing_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "figures").touch()
+    with pytest.raises(StorageError, match=r"cannot be written to .*; name another folder"):
+        check_folder(tmp_path / place)
+
+
+def test_a_folder_without_permission_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As root every folder can be written, so that the question itself is answered here.
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(StorageError, match="permission denied"):
+        check_folder(tmp_path / "new" / "report")
+
+
+def test_asking_makes_nothing(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new" / "report")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError, match="No space left"):
+        write(SMALL, tmp_path)

@@ -1,0 +1,408 @@
+"""A study as a plan: which searches, what was shrunk, what is left, how long it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from elsa_tune.cli.app import app
+from elsa_tune.errors import RunError, SpaceError, StorageError, UsageError
+from elsa_tune.search import reproduction
+from elsa_tune.search.forecast import SEARCH_SECONDS, TRIAL_SECONDS, Pace, Tokens, seconds_of
+from elsa_tune.search.reproduction import (
+    Part,
+    Place,
+    PlannedSearch,
+    carry_out,
+    companion_rows,
+    plan,
+    recorded_searches,
+    request_of,
+    standing,
+)
+from elsa_tune.search.specification import save_specification, specify
+from elsa_tune.search.studies import PROTOCOLS, Scale, Study, Trained, departures
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.records import (
+    Record,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+)
+
+DEPTHS = tuple(FreezeDepth.of(n) for n in (0, 3, 4, 5, 6))
+
+
+def part(study: Study = Study.ELSA, task: str = "rte", train_size: int | None = None) -> Part:
+    protocol = PROTOCOLS[study]
+    overrides = [] if train_size is None else [f"train_size={train_size}"]
+    space = load_space(protocol.space, overrides)
+    return Part(
+        study=study,
+        model=resolve_model("minilm"),
+        layers=6,
+        task=resolve_task(task, metric=protocol.metric),
+        space=space,
+        space_name=protocol.space,
+        recipe=space.recipe(3),
+    )
+
+
+def place(folder: Path) -> Place:
+    return Place(storage=folder / "searches", tracking_uri=f"sqlite:///{folder}/mlflow.db")
+
+
+def spec_of(search: PlannedSearch, where: Place) -> SearchSpec:
+    """What a search's specification is once it has started."""
+    spec = specify(request_of(search, where))
+    settled = dataclasses.replace(spec.recipe, precision=Precision.FP32)
+    return dataclasses.replace(spec, recipe=settled)
+
+
+def record(search: PlannedSearch, where: Place, records: list[Record]) -> None:
+    """Put a search on disk as if it had run."""
+    paths = SearchPaths(where.storage, search.name)
+    paths.check_writable()
+    save_specification(spec_of(search, where), paths)
+    with Journal(paths.journal) as journal:
+        for one in records:
+            journal.append(one)
+
+
+def trials(
+    search: PlannedSearch, where: Place, keep: int | None = None, **metrics: float
+) -> list[Record]:
+    """The records of the whole plan's trials, or of its first few."""
+    spec = spec_of(search, where)
+    planned = [
+        *(spec.trial(Phase.EXPLORE, FULL_MODEL, rate, 0) for rate in spec.rates.values or ()),
+        *(
+            spec.trial(Phase.MEASURE, depth, 3e-5, seed)
+            for seed in spec.measuring_seeds
+            for depth in spec.depths
+        ),
+    ]
+    found: list[Record] = []
+    for trial in planned[:keep]:
+        params: dict[str, Any] = {
+            "model": "minilm",
+            "task": trial.task.name,
+            "phase": trial.phase.value,
+            "seed": trial.seed,
+            "learning_rate": trial.learning_rate,
+            "frozen_layers": trial.depth.frozen_layers,
+            "embeddings_frozen": trial.depth.embeddings_frozen,
+            "layers": 6,
+        }
+        found.append(TrialStarted(trial=trial.key, params=params))
+        found.append(
+            TrialEnded(
+                trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": 0.6, **metrics}
+            )
+        )
+    return found
+
+
+def began(search: PlannedSearch) -> SearchStarted:
+    return SearchStarted(
+        name=search.name, search_id="1", attempt=1, model="minilm", task=search.part.task.name
+    )
+
+
+# ---- the plan ----
+
+
+def test_names_follow_from_study_model_task_and_size() -> None:
+    assert part().name == "elsa-minilm-rte"
+    assert part(train_size=1000).name == "elsa-minilm-rte-1000"
+    assert part(Study.LOW_RESOURCE, "sst2", 50).name == "low-resource-minilm-sst2-50"
+    model = dataclasses.replace(resolve_model("google-bert/bert-base-cased"))
+    assert dataclasses.replace(part(), model=model).name == "elsa-bert-base-cased-rte"
+
+
+def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_layers(
+    tmp_path: Path,
+) -> None:
+    (search,) = plan([part()], 5, {})
+    spec = specify(request_of(search, place(tmp_path)))
+    assert spec.depths == DEPTHS
+    assert spec.explored == (FULL_MODEL,) and spec.exploring_trials == 5
+    assert spec.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+    assert spec.measuring_trials == 25 and spec.asha is None
+    assert spec.recipe.frozen_dropout and spec.recipe.train_size is None
+
+
+def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: Path) -> None:
+    (search,) = plan([part(Study.LOW_RESOURCE, "cola", 50)], 5, {})
+    spec = specify(request_of(search, place(tmp_path)))
+    assert [depth.label for depth in spec.depths] == ["0", "embeddings", "1", "2", "4", "5", "6"]
+    assert spec.exploring_trials == 0 and spec.rates.values == (5e-5,)
+    assert spec.measuring_trials == 35
+    assert (spec.recipe.epochs, spec.recipe.warmup_ratio, spec.recipe.train_size) == (10, 0.1, 50)
+    assert spec.recipe.selection.value == "best_epoch"
+    assert spec.task.metric.value == "accuracy"
+
+
+def test_more_seeds_go_to_the_recorded_search_and_fewer_take_none_away(tmp_path: Path) -> None:
+    where = place(tmp_path)
+    (three,) = plan([part()], 3, {})
+    recorded = {three.name: spec_of(three, where)}
+    assert plan([part()], 5, recorded) == (PlannedSearch(part=part(), seeds=5),)
+    assert plan([part()], 2, recorded) == (PlannedSearch(part=part(), seeds=3),)
+
+
+def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
+    (search,) = plan([part()], 3, {})
+    spec = spec_of(search, place(tmp_path))
+    other = dataclasses.replace(spec, recipe=dataclasses.replace(spec.recipe, epochs=7))
+    with pytest.raises(StorageError, match=r"another epochs.*--storage-path"):
+        plan([part()], 3, {search.name: other})
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    with pytest.raises(UsageError, match="would share the search name 'elsa-minilm-rte'"):
+        plan([part(), part()], 3, {})
+
+
+# ---- what is there, and what is left ----
+
+
+def test_before_anything_ran_all_is_left(tmp_path: Path) -> None:
+    (search,) = plan([part()], 2, {})
+    found = standing(search, place(tmp_path))
+    assert found.status is None and not found.is_complete
+    assert found.trials == 15
+    assert found.left == Counter({FULL_MODEL: 7, **dict.fromkeys(DEPTHS[1:], 2)})
+
+
+def test_what_was_interrupted_has_the_rest_left(tmp_path: Path) -> None:
+    where = place(tmp_path)
+    (search,) = plan([part()], 2, {})
+    ended = SearchEnded(status=SearchStatus.INTERRUPTED)
+    record(search, where, [began(search), *trials(search, where, keep=7), ended])
+    found = standing(search, where)
+    assert found.status is SearchStatus.INTERRUPTED
+    assert found.left == Counter({FULL_MODEL: 1, DEPTHS[1]: 1, **dict.fromkeys(DEPTHS[2:], 2)})
+    assert recorded_searches(where.storage).keys() == {search.name}
+
+
+def test_what_is_finished_is_complete_until_more_seeds_are_asked_for(tmp_path: Path) -> None:
+    where = place(tmp_path)
+    (search,) = plan([part()], 2, {})
+    ended = SearchEnded(status=SearchStatus.COMPLETED)
+    record(search, where, [began(search), *trials(search, where), ended])
+    found = standing(search, where)
+    assert found.is_complete and not found.left
+    more = standing(dataclasses.replace(search, seeds=4), where)
+    assert not more.is_complete
+    assert more.left == Counter(dict.fromkeys(DEPTHS, 2))
+
+
+def test_mismatched_mnli_is_read_from_the_same_trials(tmp_path: Path) -> None:
+    where = place(tmp_path)
+    (search,) = plan([part(task="mnli")], 1, {})
+    records = trials(search, where, mnli_mismatched=0.4)
+    record(search, where, [began(search), *records])
+    rows = companion_rows([search], where.storage, "mnli_mismatched")
+    assert len(rows) == 10
+    assert {(row.task, row.quality) for row in rows} == {("mnli_mismatched", 0.4)}
+    assert rows[0].chance == pytest.approx(3463 / 9832)
+    assert companion_rows([search], where.storage, "another") == []
+
+
+# ---- carrying it out ----
+
+
+@pytest.fixture
+def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduction, "_check_inputs", lambda searches: None)
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_a_search_that_fails_does_not_keep_the_next_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def start(request: Any, say: Any) -> Any:
+        asked.append(request.name)
+        raise RunError("every trial failed")
+
+    monkeypatch.setattr(reproduction, "start", start)
+    searches = plan([part(), part(task="cola")], 2, {})
+    carried = carry_out(searches, place(tmp_path), lambda message: None)
+    assert asked == ["elsa-minilm-rte", "elsa-minilm-cola"]
+    assert carried.failed == tuple((name, "every trial failed") for name in asked)
+    assert not carried.interrupted and not carried.time_up
+
+
+@pytest.mark.usefixtures("no_checks")
+@pytest.mark.parametrize("max_time", [None, 0.2])
+def test_ctrl_c_and_the_end_of_the_time_stop_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_time: float | None
+) -> None:
+    asked = []
+
+    def start(request: Any, say: Any) -> Any:
+        asked.append(request.name)
+        if max_time is None:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(20)
+
+    monkeypatch.setattr(reproduction, "start", start)
+    searches = plan([part(), part(task="cola")], 2, {})
+    # What a shell runs in its background begins so; a limit must hold there too.
+    ignored = signal.SIG_IGN if max_time is not None else signal.default_int_handler
+    before = signal.signal(signal.SIGINT, ignored)
+    try:
+        carried = carry_out(searches, place(tmp_path), lambda message: None, max_time)
+        assert signal.getsignal(signal.SIGINT) is ignored
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert asked == ["elsa-minilm-rte"]
+    assert (carried.interrupted, carried.time_up) == (max_time is None, max_time is not None)
+
+
+def test_what_the_last_search_lacks_is_said_before_the_first_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduction, "start", lambda request, say: pytest.fail("it began"))
+    # One step an epoch cannot be evaluated twice.
+    parts = [part(Study.LOW_RESOURCE, "stdlib", size) for size in (50, 8)]
+    with pytest.raises(SpaceError, match="evaluations_per_epoch"):
+        carry_out(plan(parts, 2, {}), place(tmp_path), lambda message: None)
+
+
+# ---- what was shrunk ----
+
+
+def test_the_whole_study_departs_from_nothing() -> None:
+    whole = PROTOCOLS[Study.ELSA].whole
+    trained = [Trained(task=task, examples=9000, of=9000) for task in whole.tasks]
+    assert departures(Study.ELSA, ["bert_base"], [5], trained) == ()
+    blog = PROTOCOLS[Study.LOW_RESOURCE].whole
+    trained = [
+        Trained(task=task, examples=size or 0, of=8551)
+        for task in blog.tasks
+        for size in blog.train_sizes
+    ]
+    assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5], trained) == ()
+
+
+def test_whatever_was_shrunk_is_said() -> None:
+    trained = [
+        Trained(task="sst2", examples=1000, of=67349),
+        Trained(task="rte", examples=2490, of=2490),
+        Trained(task="wnli", examples=635, of=635),
+    ]
+    assert departures(Study.ELSA, ["minilm", "bert_base"], [3], trained) == (
+        "3 seeds at each depth; the study has 5.",
+        "Tasks left out: cola, mrpc, stsb, qqp, mnli, qnli; tasks that the study does not have: "
+        "wnli.",
+        "Models that the study does not have: minilm.",
+        "sst2: 1,000 of 67,349 training examples.",
+    )
+    trained = [Trained(task="sst2", examples=size, of=67349) for size in (50, 300)]
+    assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5, 8], trained) == (
+        "5 or 8 seeds at each depth; the study has 5.",
+        "Tasks left out: cola.",
+        "Training sizes left out: 100, 200, 500, 1,000; training sizes that the study does not "
+        "have: 300.",
+    )
+
+
+@pytest.mark.parametrize("study", Study)
+def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
+    extents = [PROTOCOLS[study].extents[scale] for scale in Scale]
+    for larger, smaller in itertools.pairwise(extents):
+        assert smaller.seeds <= larger.seeds
+        assert set(smaller.tasks) <= set(larger.tasks)
+        total = [sum(size or 10**6 for size in one.train_sizes) for one in (larger, smaller)]
+        assert total[1] <= total[0]
+        assert smaller != larger
+
+
+# ---- how long ----
+
+
+def test_hours_come_from_depths_tokens_and_paces() -> None:
+    pace = Pace(full=100.0, frozen=400.0, evaluating=500.0, at_once=2)
+    tokens = Tokens(train=1000, evaluation=100)
+    left = Counter({FULL_MODEL: 2, FreezeDepth.of(3): 1, FreezeDepth.of(6): 1})
+    # Three epochs; half frozen lies between .01 and .0025 seconds a token.
+    training = 3 * 1000 * (2 * 0.01 + 0.00625 + 0.0025)
+    evaluating = 4 * 3 * 100 / 500
+    alone = SEARCH_SECONDS + 4 * TRIAL_SECONDS / 2
+    assert seconds_of(left, part(), tokens, pace) == pytest.approx(training + evaluating + alone)
+    assert seconds_of(Counter(), part(), tokens, pace) == 0.0
+
+
+# ---- the command line ----
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(app, ["reproduce", *arguments])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("elsa", "--models", "minilm", "--train-size", "50,100"), "one training size"),
+        (("elsa", "--models", "minilm", "--train-size", "many"), "a number of examples"),
+        (("elsa", "--models", "minilm", "--tasks", "mrcp"), "did you mean 'mrpc'"),
+        (("elsa", "--models", "minilmm", "--tasks", "stdlib"), "did you mean 'minilm'"),
+        (("elsa", "--max-time", "soon"), "--max-time soon"),
+        (("low-resource", "--models", "minilm", "--tasks", "stsb"), "by accuracy"),
+        (
+            ("low-resource", "--models", "minilm", "--tasks", "wnli", "--train-size", "1000"),
+            "635 training examples",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_starts(
+    ask: Any, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = ask(*arguments)
+    assert isinstance(result.exception, UsageError)
+    assert sentence in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_out_that_is_a_file_is_refused(ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = ask("elsa", "--models", "minilm", "--tasks", "stdlib", "--out", "file")
+    assert isinstance(result.exception, UsageError)
+    assert "file is a file; name a folder" in str(result.exception)
+
+
+def test_a_dry_run_without_weights_has_the_trials_and_says_why_it_has_no_hours(ask: Any) -> None:
+    result = ask("elsa", "--models", "roberta_base", "--tasks", "rte,stsb", "--dry-run")
+    assert result.exit_code == 0, result.exception
+    lines = result.stdout.splitlines()
+    assert any(line.startswith("elsa-roberta_base-rte") and "45 trials" in line for line in lines)
+    assert any(line.startswith("in all") and "90 trials" in line for line in lines)
+    assert "Tasks left out: cola, sst2, mrpc, qqp, mnli, qnli." in result.stdout
+    assert lines[-1].startswith("time: not known")

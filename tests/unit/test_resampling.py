@@ -1,0 +1,138 @@
+"""Resampled qualities: the metrics are the trainer's, the spread is what theory says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from elsa_tune.analysis import resampling
+from elsa_tune.analysis.resampling import resample, score
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.result import Predictions
+from elsa_tune.specs.task import Metric
+from elsa_tune.training.metrics import chance as trainers_chance
+from elsa_tune.training.metrics import score as trainers_score
+
+CLASSES = {"f1_macro": 3, "spearman": 0, "pearson": 0}
+
+
+def answered(metric: str, examples: int, seed: int = 0, share_right: float = 0.8) -> Predictions:
+    rng = np.random.default_rng(seed)
+    classes = CLASSES.get(metric, 2)
+    if not classes:
+        labels = np.round(np.random.default_rng(99).random(examples) * 25) / 5  # many are tied
+        return Predictions(
+            predictions=(labels + rng.normal(0, 1, examples)).astype(np.float32),
+            labels=labels.astype(np.float32),
+            classes=0,
+        )
+    labels = np.random.default_rng(99).integers(0, classes, examples)
+    other = rng.integers(0, classes, examples)
+    right = rng.random(examples) < share_right
+    return Predictions(
+        predictions=np.where(right, labels, other).astype(np.int8),
+        labels=labels.astype(np.int8),
+        classes=classes,
+    )
+
+
+@pytest.mark.parametrize("metric", [metric.value for metric in Metric])
+@pytest.mark.parametrize("examples", [7, 71, 500])
+def test_a_score_is_the_trainers(metric: str, examples: int) -> None:
+    run = answered(metric, examples)
+    theirs = trainers_score(Metric(metric), run.predictions, run.labels, run.classes)
+    assert score(run, metric) == pytest.approx(theirs, abs=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["matthews", "spearman", "pearson", "f1"])
+def test_a_constant_answer_scores_what_the_trainer_says(metric: str) -> None:
+    run = answered(metric, 60)
+    constant = Predictions(
+        predictions=np.ones_like(run.predictions), labels=run.labels, classes=run.classes
+    )
+    theirs = trainers_score(Metric(metric), constant.predictions, run.labels, run.classes)
+    assert score(constant, metric) == pytest.approx(theirs, abs=1e-6)
+    found = resample([constant], metric, resamples=50)
+    assert np.isfinite(found.runs).all()
+
+
+def test_the_spread_of_accuracy_is_the_binomials() -> None:
+    run = answered("accuracy", 500)
+    found = resample([run], "accuracy")
+    quality = score(run, "accuracy")
+    expected = math.sqrt(quality * (1 - quality) / 500)
+    assert found.runs.std() == pytest.approx(expected, rel=0.03)
+    assert found.runs.mean() == pytest.approx(quality, abs=expected / 20)
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews", "f1_macro", "pearson"])
+def test_a_resample_is_the_metric_of_repeated_examples(metric: str) -> None:
+    run = answered(metric, 60)
+    for start, weights in resampling._poisson_weights(40, 60, seed=0):
+        assert start == 0
+        found = resample([run], metric, resamples=40)
+        for number, weight in enumerate(weights.astype(int)):
+            repeated = np.repeat(np.arange(60), weight)
+            theirs = trainers_score(
+                Metric(metric), run.predictions[repeated], run.labels[repeated], run.classes
+            )
+            assert found.runs[number, 0] == pytest.approx(theirs, abs=1e-5)
+
+
+def test_interpolated_ranks_are_within_a_fifth_of_the_standard_error() -> None:
+    """The one approximation; the reference is scipy's correlation of the repeated examples."""
+    run = answered("spearman", 300)
+    found = resample([run], "spearman", resamples=300)
+    exact = np.empty(300)
+    for _, weights in resampling._poisson_weights(300, 300, seed=0):
+        for number, weight in enumerate(weights.astype(int)):
+            exact[number] = stats.spearmanr(
+                np.repeat(run.predictions, weight), np.repeat(run.labels, weight)
+            ).statistic
+    off = found.runs[:, 0] - exact
+    assert np.sqrt((off**2).mean()) < exact.std() / 4
+    assert abs(off.mean()) < exact.std() / 20
+    assert found.runs.std() == pytest.approx(exact.std(), rel=0.06)
+
+
+def test_all_runs_see_the_same_examples() -> None:
+    run = answered("accuracy", 200)
+    same = resample([run, run], "accuracy", resamples=100).runs
+    assert (same[:, 0] == same[:, 1]).all()
+
+
+def test_chance_is_the_best_constant_of_each_resample() -> None:
+    run = answered("f1", 80)
+    found = resample([run], "f1", resamples=30)
+    for _, weights in resampling._poisson_weights(30, 80, seed=0):
+        for number, weight in enumerate(weights.astype(int)):
+            labels = np.repeat(run.labels, weight)
+            assert found.chance[number] == pytest.approx(
+                trainers_chance(Metric.F1, labels, 2), abs=1e-6
+            )
+    assert (resample([answered("matthews", 80)], "matthews", resamples=9).chance == 0).all()
+
+
+def test_the_same_answer_every_time() -> None:
+    run = answered("accuracy", 100)
+    first, second = (resample([run], "accuracy", resamples=700) for _ in range(2))
+    assert (first.runs == second.runs).all()
+
+
+def test_a_single_example_never_vanishes() -> None:
+    run = answered("accuracy", 1)
+    assert np.isfinite(resample([run], "accuracy").runs).all()
+
+
+def test_runs_judged_by_other_examples_are_refused() -> None:
+    one, other = answered("accuracy", 50), answered("accuracy", 51)
+    with pytest.raises(ResultsError, match="different evaluation examples"):
+        resample([one, other], "accuracy")
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(ResultsError, match="'bleu'"):
+        resample([answered("accuracy", 50)], "bleu")

@@ -1,0 +1,151 @@
+"""Intervals over seeds and examples, contrasts, and what unseen collapses do to them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from elsa_tune.analysis.resampling import RESAMPLES
+from elsa_tune.analysis.uncertainty import (
+    DepthRuns,
+    ExampleDraws,
+    Uncertainty,
+    excluded_failure_rate,
+    interval_of_mean,
+)
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+
+DEEP = FreezeDepth.of(4)
+
+
+def runs(
+    depth: FreezeDepth,
+    qualities: list[float],
+    seeds: list[int] | None = None,
+    failed: list[bool] | None = None,
+) -> DepthRuns:
+    return DepthRuns(
+        depth=depth,
+        qualities=tuple(qualities),
+        seeds=tuple(seeds or range(1, len(qualities) + 1)),
+        failed=tuple(failed or [False] * len(qualities)),
+    )
+
+
+def known(*several: DepthRuns, **how: object) -> Uncertainty:
+    return Uncertainty(runs={one.depth: one for one in several}, **how)  # type: ignore[arg-type]
+
+
+def test_with_scores_alone_the_interval_is_students() -> None:
+    qualities = [0.80, 0.82, 0.81, 0.85, 0.79]
+    found = known(runs(FULL_MODEL, qualities)).quality(FULL_MODEL)
+    assert found is not None
+    low, high = stats.t.interval(0.95, 4, np.mean(qualities), stats.sem(qualities))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
+    assert found.lower > found.low and found.upper < found.high
+
+
+def test_one_run_has_no_interval() -> None:
+    one = known(runs(FULL_MODEL, [0.8]), runs(DEEP, [0.7, 0.71]))
+    assert one.quality(FULL_MODEL) is None
+    assert one.contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is None
+
+
+def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
+    low, high = stats.t.interval(0.95, 4, 0.8, 0.02 / math.sqrt(5))
+    found = interval_of_mean(0.8, 0.02, 5)
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_seeds_are_compared_one_by_one_where_they_are_the_same() -> None:
+    """What a seed does to both depths alike must not count as doubt."""
+    full = [0.80, 0.90, 0.85, 0.95, 0.75]
+    deep = [0.9 * quality + 0.01 for quality in full]
+    paired = known(runs(FULL_MODEL, full), runs(DEEP, deep))
+    contrast = paired.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert contrast is not None
+    assert contrast.value == pytest.approx(0.01)
+    assert contrast.high - contrast.low < 1e-6
+    apart = known(runs(FULL_MODEL, full), runs(DEEP, deep, seeds=[6, 7, 8, 9, 10]))
+    unpaired = apart.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert unpaired is not None and unpaired.low < 0 < unpaired.high
+
+
+def test_corrected_contrasts_stand_above_chance() -> None:
+    both = known(runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.83] * 3), chance=0.5)
+    raw = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    corrected = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=True)
+    assert raw is not None and raw.value == pytest.approx(0.83 - 0.81)
+    assert corrected is not None and corrected.value == pytest.approx(0.33 - 0.9 * 0.4)
+    no_chance = known(runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.83] * 3))
+    assert no_chance.contrast(DEEP, FULL_MODEL, 0.9, corrected=True) is None
+
+
+def test_examples_widen_what_seeds_leave() -> None:
+    rng = np.random.default_rng(0)
+    draws = ExampleDraws(
+        depths={FULL_MODEL: rng.normal(0, 0.01, RESAMPLES), DEEP: np.zeros(RESAMPLES)},
+        chance=np.zeros(RESAMPLES),
+    )
+    several = runs(FULL_MODEL, [0.8, 0.8, 0.8]), runs(DEEP, [0.8, 0.8, 0.8])
+    found = known(*several, examples=draws).quality(FULL_MODEL)
+    assert found is not None
+    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.01, rel=0.05)
+    contrast = known(*several, examples=draws).contrast(DEEP, FULL_MODEL, 0.5, corrected=False)
+    assert contrast is not None
+    assert contrast.high - contrast.low == pytest.approx(1.96 * 0.01, rel=0.05)
+
+
+def test_seeds_and_examples_together_are_wider_than_either() -> None:
+    """Between Student's with the summed variance and the two half-widths added."""
+    rng = np.random.default_rng(0)
+    qualities = [0.79, 0.80, 0.81]
+    draws = ExampleDraws(
+        depths={FULL_MODEL: rng.normal(0, 0.02, RESAMPLES)}, chance=np.zeros(RESAMPLES)
+    )
+    found = known(runs(FULL_MODEL, qualities), examples=draws).quality(FULL_MODEL)
+    assert found is not None
+    of_seeds = stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3)
+    of_examples = 1.96 * 0.02
+    half = (found.high - found.low) / 2
+    assert max(of_seeds, of_examples) < half < of_seeds + of_examples
+
+
+def test_what_more_seeds_would_bring() -> None:
+    both = known(runs(FULL_MODEL, [0.80, 0.82, 0.84]), runs(DEEP, [0.75, 0.76, 0.80]))
+    now = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    later = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False, as_if_seeds=12)
+    assert now is not None and later is not None
+    assert later.value == now.value and later.lower > now.lower
+    same = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False, as_if_seeds=3)
+    assert same is not None and same.lower == pytest.approx(now.lower)
+
+
+def test_collapses_seen_at_other_depths_count_at_this_one() -> None:
+    """Three seeds in a row show no collapse half the time when a fifth of them do."""
+    middle = FreezeDepth.of(2)
+    steady = runs(FULL_MODEL, [0.90, 0.91, 0.89]), runs(DEEP, [0.86, 0.87, 0.86])
+    without = known(*steady, runs(middle, [0.88, 0.89, 0.90]), chance=0.5)
+    collapsed = runs(middle, [0.88, 0.89, 0.50], failed=[False, False, True])
+    with_one = known(*steady, collapsed, chance=0.5)
+    before = without.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    after = with_one.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert before is not None and after is not None
+    assert before.value == after.value and before.lower > 0 > after.lower
+
+
+def test_a_depth_where_every_run_failed_says_nothing_of_the_others() -> None:
+    steady = runs(FULL_MODEL, [0.90, 0.91, 0.89]), runs(DEEP, [0.86, 0.87, 0.86])
+    head = runs(FreezeDepth.of(6), [0.5, 0.5, 0.5], failed=[True] * 3)
+    alone = known(*steady, chance=0.5).contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    beside = known(*steady, head, chance=0.5).contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert alone == beside
+
+
+@pytest.mark.parametrize(("seeds", "share"), [(3, 0.632), (5, 0.451), (10, 0.259)])
+def test_what_seeds_without_a_failure_exclude(seeds: int, share: float) -> None:
+    assert excluded_failure_rate(seeds) == pytest.approx(share, abs=5e-4)
+    assert (1 - excluded_failure_rate(seeds)) ** seeds == pytest.approx(0.05)
