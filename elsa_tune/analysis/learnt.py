@@ -29,7 +29,8 @@ class Evidence:
 
     std: None where not known. chance: None where not known. examples: evaluation examples E, None
     where not known. is_accuracy: the quality is a share of right answers, so that E alone tells
-    how far it can be trusted.
+    how far it can be trusted. example_variance: of quality above chance, by resampling the examples
+    in whatever metric; None where that was not done.
     """
 
     quality: float
@@ -38,16 +39,17 @@ class Evidence:
     chance: float | None
     examples: int | None = None
     is_accuracy: bool = False
+    example_variance: float | None = None
 
 
 def learnt(evidence: Evidence) -> Learnt:
     """Test whether the quality a fresh seed can expect lies above chance, one-sided at 95 %.
 
-    The variance of the mean over seeds is std^2 / S. Where E is known and quality is accuracy, the
-    binomial q (1 - q) / E of the evaluation examples is added (all seeds are judged by the same
-    examples, so that more seeds do not reduce it); degrees of freedom by Welch-Satterthwaite. With
-    one run the spread is not known: a quality that the examples alone cannot tell from chance has
-    not learnt, any other is untested.
+    The variance of the mean over seeds is std^2 / S. That of the evaluation examples is added, as
+    resampled, or, where only E is known and quality is accuracy, the binomial q (1 - q) / E (all
+    seeds are judged by the same examples, so that more seeds do not reduce it); degrees of freedom
+    by Welch-Satterthwaite. With one run the spread is not known: a quality that the examples alone
+    cannot tell from chance has not learnt, any other is untested.
     """
     quality = evidence.quality
     # The best constant answer scores at least 0 on every metric we know.
@@ -56,8 +58,8 @@ def learnt(evidence: Evidence) -> Learnt:
     if evidence.chance is None:
         return Learnt.UNTESTED
     margin = quality - evidence.chance
-    of_examples = 0.0
-    if evidence.is_accuracy and evidence.examples:
+    of_examples = evidence.example_variance or 0.0
+    if evidence.example_variance is None and evidence.is_accuracy and evidence.examples:
         of_examples = max(quality * (1 - quality), 0.0) / evidence.examples
     if evidence.std is None or evidence.seeds < 2:
         beyond = margin > _quantile(math.inf) * math.sqrt(of_examples)

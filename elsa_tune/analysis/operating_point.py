@@ -91,6 +91,9 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
             chance=curve.chance,
             examples=curve.examples,
             is_accuracy=curve.metric == "accuracy",
+            example_variance=None
+            if curve.uncertainty is None
+            else curve.uncertainty.example_variance(full.depth),
         )
     )
 

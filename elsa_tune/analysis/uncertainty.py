@@ -139,6 +139,12 @@ class Uncertainty:
         moved = 0.0 if self.examples is None else self.examples.depths[depth]
         return _interval(runs.mean, moved, [(runs.variance_of_mean, runs.count)])
 
+    def example_variance(self, depth: FreezeDepth) -> float | None:
+        """Of the depth's quality above chance, by its examples alone; None where not known."""
+        if self.examples is None or depth not in self.examples.depths:
+            return None
+        return float((self.examples.depths[depth] - self.examples.chance).var())
+
     def contrast(
         self,
         depth: FreezeDepth,

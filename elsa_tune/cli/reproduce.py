@@ -235,7 +235,9 @@ def _print_plan(edition: Edition, standings: Sequence[Standing], place: Place) -
     trials = sum(one.trials for one in standings)
     left = sum(one.left.total() for one in standings)
     typer.echo(f"{'in all':<{width}}  {trials:>4} trials, {left:>4} to go")
-    if why_not:
+    if not left:
+        typer.echo("time: none, everything is there")
+    elif why_not:
         typer.echo(f"time: not known, {why_not}")
     else:
         typer.echo(f"time: about {_hours(sum(hours.values()))} on this machine, from a short probe")

@@ -74,6 +74,17 @@ class Heat:
     marked: tuple[tuple[int, int], ...]
     unit: str
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value."""
+        known = [value for row in self.values for value in row if value is not None]
+        return min(known), max(known)
+
+    def is_dark(self, value: float) -> bool:
+        """Whether a value's colour asks for white figures on it."""
+        lowest, highest = self.ends
+        return highest > lowest and (value - lowest) / (highest - lowest) < 0.55
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
@@ -92,7 +103,8 @@ class Panel:
 class Chart:
     """A figure with its panels. key: its name in file names. caption: how to read it.
 
-    left_out: sentences that say what could not be drawn, and why.
+    left_out: sentences that say what could not be drawn, and why. folded: it is one of many of its
+    kind, to be opened by whoever wants it.
     """
 
     key: str
@@ -100,6 +112,7 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     left_out: tuple[str, ...] = ()
+    folded: bool = False
 
     @property
     def legend(self) -> list[tuple[str, Look]]:

@@ -168,7 +168,7 @@ def _drawn(look: Look) -> dict[str, Any]:
         "linestyle": "none" if look.dash is None else DASHES[look.dash][0],
         "marker": "none" if look.marker is None else MARKERS[look.marker][0],
         "markersize": look.size,
-        "markerfacecolor": "white" if look.hollow else colour,
+        "markerfacecolor": colour if not look.hollow else "none" if look.size > 10 else "white",
         "markeredgecolor": colour if look.hollow else "white",
         "markeredgewidth": max(look.width, 1.0) if look.hollow else 0.6,
     }
@@ -176,8 +176,7 @@ def _drawn(look: Look) -> dict[str, Any]:
 
 def _heat(axes: Axes, heat: Heat) -> None:
     values = [[math.nan if value is None else value for value in row] for row in heat.values]
-    known = [value for row in values for value in row if not math.isnan(value)]
-    lowest, highest = min(known), max(known)
+    lowest, highest = heat.ends
     image = axes.imshow(
         values,
         cmap=HEAT_SCALE,
@@ -196,7 +195,6 @@ def _heat(axes: Axes, heat: Heat) -> None:
             if value is None:
                 axes.text(column, row, heat.notes[row][column], ha="center", va="center")
             elif numbered:
-                is_dark = highest > lowest and (value - lowest) / (highest - lowest) < 0.55
                 axes.text(
                     column,
                     row,
@@ -204,7 +202,7 @@ def _heat(axes: Axes, heat: Heat) -> None:
                     ha="center",
                     va="center",
                     fontsize=9 if len(heat.columns) <= 8 else 7,
-                    color="white" if is_dark else "black",
+                    color="white" if heat.is_dark(value) else "black",
                 )
     for row, column in heat.marked:
         axes.add_patch(

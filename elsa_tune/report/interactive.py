@@ -103,8 +103,7 @@ def _rounded(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _heat(heat: Heat) -> dict[str, Any]:
-    numbered = len(heat.columns) <= MOST_NUMBERED_COLUMNS
-    trace: dict[str, Any] = {
+    return {
         "type": "heatmap",
         "name": "",
         "x": list(range(len(heat.columns))),
@@ -116,12 +115,9 @@ def _heat(heat: Heat) -> dict[str, Any]:
         "hoverongaps": True,
         "xgap": 2,
         "ygap": 2,
-        "showscale": not numbered,
+        "showscale": len(heat.columns) > MOST_NUMBERED_COLUMNS,
         "colorbar": {"title": {"text": _safe(heat.unit), "side": "right"}, "thickness": 12},
     }
-    if numbered:
-        trace["texttemplate"] = "%{z:.1f}"
-    return trace
 
 
 def _layout(panel: Panel) -> dict[str, Any]:
@@ -155,10 +151,10 @@ def _heat_layout(heat: Heat, layout: dict[str, Any]) -> dict[str, Any]:
         for row, column in heat.marked
     ]
     notes = [
-        {"x": column, "y": row, "text": _safe(text), "showarrow": False}
-        for row, cells in enumerate(heat.notes)
-        for column, text in enumerate(cells)
-        if text and heat.values[row][column] is None
+        {"x": column, "y": row, "showarrow": False, **words}
+        for row, cells in enumerate(heat.values)
+        for column, value in enumerate(cells)
+        if (words := _cell_words(heat, value, heat.notes[row][column]))
     ]
     columns = {"tickvals": list(range(len(heat.columns))), "ticktext": _texts(heat.columns)}
     rows = {"tickvals": list(range(len(heat.rows))), "ticktext": _texts(heat.rows)}
@@ -169,6 +165,17 @@ def _heat_layout(heat: Heat, layout: dict[str, Any]) -> dict[str, Any]:
         "xaxis": {**layout["xaxis"], **columns, **bare},
         "yaxis": {**layout["yaxis"], **rows, **bare},
     }
+
+
+def _cell_words(heat: Heat, value: float | None, note: str) -> dict[str, Any]:
+    """A cell's number where there is room for it, or the note in its place; {} for nothing."""
+    if value is None:
+        return {"text": _safe(note)} if note else {}
+    if len(heat.columns) > MOST_NUMBERED_COLUMNS:
+        return {}
+    # Plotly's own choice is grey on grey in the middle of the scale.
+    colour = "#ffffff" if heat.is_dark(value) else "#000000"
+    return {"text": f"{value:.1f}", "font": {"color": colour}}
 
 
 def _texts(texts: Sequence[str]) -> list[str]:

@@ -26,6 +26,9 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
 
+# More than this would stand between the answers and their figures.
+MOST_WARNINGS = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -143,7 +146,11 @@ def _warnings(page: Page) -> str:
     items = "".join(
         f"<li>{_safe(text)}{_whose(names, page)}</li>" for text, names in page.warnings.items()
     )
-    return f'<h2 id="warnings">Warnings</h2>\n<div class="warnings"><ul>{items}</ul></div>'
+    listed = f'<div class="warnings"><ul>{items}</ul></div>'
+    if len(page.warnings) > MOST_WARNINGS:
+        told = f"{len(page.warnings)} warnings; each answer's gravest also stands with its curve"
+        listed = f"<details><summary>{told}</summary>\n{listed}</details>"
+    return f'<h2 id="warnings">Warnings</h2>\n{listed}'
 
 
 def _whose(names: Sequence[str], page: Page) -> str:
@@ -161,12 +168,16 @@ def _chart(chart: Chart, number: int) -> str:
         'the numbers stand in the tables below"></div></figure>\n'
         for place, panel in enumerate(chart.panels)
     )
-    return (
-        f'<section{few} aria-labelledby="{_safe(chart.key)}">\n'
-        f'<h3 id="{_safe(chart.key)}">{_safe(chart.title)}</h3>\n'
+    title = f'<h3 id="{_safe(chart.key)}">{_safe(chart.title)}</h3>'
+    drawn = (
         f'<p class="caption">{_safe(chart.caption)}</p>\n{_legend(chart, number)}'
-        f'<div class="panels">\n{panels}</div>\n{_sentences(chart)}</section>'
+        f'<div class="panels">\n{panels}</div>\n{_sentences(chart)}'
     )
+    if chart.folded:
+        drawn = f"<details><summary>{title}</summary>\n{drawn}</details>"
+    else:
+        drawn = f"{title}\n{drawn}"
+    return f'<section{few} aria-labelledby="{_safe(chart.key)}">\n{drawn}</section>'
 
 
 def _left_out(chart: Chart) -> str:

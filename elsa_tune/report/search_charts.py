@@ -170,7 +170,12 @@ def _cell_text(depth: FreezeDepth, step: Sequence[float], rows: Sequence[ResultR
 def _named(chart: Chart, name: str, number: int) -> Chart:
     """The chart of one subject among several; the number keeps similar names apart in files."""
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name.replace(" on ", "-")).strip("-.")
-    return replace(chart, key=f"{chart.key}-{number}-{plain}", title=f"{chart.title}: {name}")
+    return replace(
+        chart,
+        key=f"{chart.key}-{number}-{plain}",
+        title=f"{chart.title}: {name}",
+        folded=True,
+    )
 
 
 def _early_stopping(answer: Answer, rows: Sequence[ResultRow], histories: Histories) -> Chart:

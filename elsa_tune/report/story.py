@@ -84,7 +84,7 @@ def cards(subject: Subject) -> list[Card]:
     for name, point in decided.items():
         if point is not None:
             share = point.retention if name == "operating point" else point.corrected_retention
-            found.append(Card(name, _of(point.fine_tuned_layers, answer), f"keep {percent(share)}"))
+            found.append(Card(name, _of(point.fine_tuned_layers, answer), f"{percent(share)} kept"))
     sure = answer.certified
     if sure is not None:
         name = f"certified at {target_text(sure.confidence)}"

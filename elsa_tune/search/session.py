@@ -5,7 +5,7 @@ It must not know how a search came to be: `launch` starts and resumes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Answer
@@ -25,7 +25,7 @@ from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
-from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.results import histories_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.loop import train as train_trial
 from elsa_tune.training.tokens import TaskData
@@ -89,7 +89,10 @@ def run_session(
                 answers = answers_of(record.state(), paths, say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
-                record.write(SearchEnded(status=status, message=message))
+                report = None
+                if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+                    report = _report(record.state(), paths, answers, say)
+                record.write(SearchEnded(status=status, message=message, report=report))
                 unsent = forwarder.close(FLUSH_SECONDS)
     return Finished(
         spec=spec,
@@ -144,6 +147,26 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
     except ElsaTuneError as error:
         say(str(error))
         return []
+
+
+def _report(
+    state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say
+) -> str | None:
+    """Write the page and figures; returns their folder, relative to the search's."""
+    from elsa_tune.report.folder import write_report
+
+    try:
+        write_report(
+            answers,
+            rows_of(state, paths.folder),
+            histories_of(state),
+            paths.report,
+            command=f"elsa-tune report --search {paths.name} --out DIR",
+        )
+    except Exception as error:  # a drawing must never cost a search its end
+        say(f"no report was drawn: {type(error).__name__}: {error}")
+        return None
+    return paths.report.name
 
 
 def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:

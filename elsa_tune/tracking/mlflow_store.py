@@ -24,6 +24,7 @@ from elsa_tune.tracking.names import (
     EXPERIMENT_PREFIX,
     PARENT_TAG,
     PREDICTIONS_FOLDER,
+    REPORT_FOLDER,
     RUN_STATUS,
     SEARCH_ID_TAG,
     SEARCH_RUN_STATUS,
@@ -153,6 +154,10 @@ class MlflowStore:
         """Keep a file with the trial's run; once more replaces it."""
         run_id = self._known(search, trial).run_id
         self._open().log_artifact(run_id, str(file), PREDICTIONS_FOLDER)
+
+    def add_report(self, search: SearchStarted, folder: Path) -> None:
+        """Keep a folder's files with the search's run; once more replaces them."""
+        self._open().log_artifacts(self._known(search, "").run_id, str(folder), REPORT_FOLDER)
 
     def end_search(self, search: SearchStarted, record: SearchEnded) -> None:
         """Let the parent run read as ended, and remove runs that a lost answer made twice."""

@@ -32,6 +32,7 @@ EVALUATION: Final = "evaluation"
 
 EXPERIMENT_PREFIX: Final = "elsa-tune/"
 PREDICTIONS_FOLDER: Final = "predictions"
+REPORT_FOLDER: Final = "report"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 

@@ -152,6 +152,11 @@ class SearchPaths:
         return self.folder / "predictions"
 
     @property
+    def report(self) -> Path:
+        """The page and figures of the answer, as they stood when the search last ended."""
+        return self.folder / "report"
+
+    @property
     def exists(self) -> bool:
         """Whether a search of this name has been recorded here."""
         return self.journal.exists() or self.specification.exists()

@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,7 @@ class KeptPredictions:
     def load(self, key: str) -> Mapping[str, NDArray[np.float32]] | None:
         """Arrays kept under a key; None where there are none."""
         try:
-            with np.load(self._folder / f"{key}.npz") as kept:
-                return {name: kept[name] for name in kept.files}
+            return _arrays(self._folder / f"{key}.npz")
         except _UNREADABLE:
             return None
 
@@ -95,11 +95,15 @@ def _search_folder(row: ResultRow) -> Path | None:
 
 def _read(file: Path) -> Predictions | None:
     try:
-        with np.load(file, allow_pickle=False) as kept:
-            return Predictions(
-                predictions=kept["predictions"],
-                labels=kept["labels"],
-                classes=int(kept["classes"]),
-            )
+        kept = _arrays(file)
+        return Predictions(
+            predictions=kept["predictions"], labels=kept["labels"], classes=int(kept["classes"])
+        )
     except _UNREADABLE:
         return None
+
+
+def _arrays(file: Path) -> dict[str, NDArray[Any]]:
+    # Opened here: np.load leaves a broken archive open.
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
+        return {name: kept[name] for name in kept.files}

@@ -124,11 +124,15 @@ class Decision(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded(Record):
-    """The driver let the search go; trials that had not ended by then were interrupted."""
+    """The driver let the search go; trials that had not ended by then were interrupted.
+
+    report: a folder to keep with the search's run, relative to the search's folder.
+    """
 
     kind: ClassVar[str] = "search_ended"
     status: SearchStatus
     message: str = ""
+    report: str | None = None
 
 
 _KINDS: dict[str, type[Record]] = {

@@ -99,7 +99,11 @@ def read_histories(
 
 def read_journal_histories(journal: Path) -> dict[tuple[str, str], tuple[float, ...]]:
     """The same from a search's journal; of every trial, whatever its phase."""
-    state = SearchState.replay(read_journal(journal))
+    return histories_of(SearchState.replay(read_journal(journal)))
+
+
+def histories_of(state: SearchState) -> dict[tuple[str, str], tuple[float, ...]]:
+    """The same of a replayed search."""
     return {
         (state.name, trial.key): qualities
         for trial in state.trials.values()

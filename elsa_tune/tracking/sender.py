@@ -147,6 +147,8 @@ class Sender:
                 if isinstance(record, SearchStarted):
                     search = self._start_search(record)
                 elif isinstance(record, SearchEnded):
+                    if record.report:
+                        self._add_artifact(_needed(search), "", record.report)
                     self._store.end_search(_needed(search), record)
         for waiting in reports.values():
             self._send_reports(search, trials, waiting)
@@ -200,14 +202,18 @@ class Sender:
         file = self._journal.parent / artifact
         tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
         try:
-            if not file.is_file():
+            if not file.exists():
                 raise RefusedError(f"{file} is not there any more")
-            self._store.add_artifact(search, trial, file)
+            if file.is_dir():
+                self._store.add_report(search, file)
+            else:
+                self._store.add_artifact(search, trial, file)
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
             if tries < _ARTIFACT_TRIES and not _is_refusal(error):
                 raise
             self.lost_artifacts += 1
-            log.warning("the predictions of %s did not reach MLflow: %s", trial, first_line(error))
+            what = f"the predictions of {trial}" if trial else "the report"
+            log.warning("%s did not reach MLflow: %s", what, first_line(error))
 
     def _interrupt_running(self, search: SearchStarted, trials: _Trials, at: float) -> None:
         """No run stays RUNNING without its driver; `resume` opens those that it starts again."""

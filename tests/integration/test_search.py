@@ -156,6 +156,49 @@ def test_its_name_is_taken_and_resume_has_nothing_to_do(bench: Bench) -> None:
     assert bench.journal("first").read_bytes() == before
 
 
+@pytest.mark.usefixtures("finished")
+def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: Bench) -> None:
+    page = bench.journal("first").parent / "report" / "index.html"
+    text = page.read_text(encoding="utf-8")
+    assert "elsa-tune report --search first" in text
+    [(parent,)] = bench.query("select distinct value from tags where key = 'mlflow.parentRunId'")
+    logged = list((bench.folder / "mlruns" / "artifacts").rglob("report/index.html"))
+    assert [file.parent.parent.parent.name for file in logged] == [parent]
+    assert logged[0].read_text(encoding="utf-8") == text
+    assert list(logged[0].parent.rglob("*.svg"))
+
+
+@pytest.mark.usefixtures("finished")
+def test_more_seeds_are_measured_and_then_something_is_certified(bench: Bench) -> None:
+    """The last of the tests on this search: it makes it longer."""
+    fewer = bench.run("resume", "first", "--seeds", "1")
+    assert fewer.returncode == 2
+    assert "--seeds is 1, but search 'first' has 2 already" in fewer.stderr
+    asked = bench.run("operating-point", "--search", "first", "--format", "json")
+    (before,) = json.loads(asked.stdout)
+    assert before["certified"] is None and before["plausible_fine_tuned_layers"] is None
+
+    done = bench.run("resume", "first", "--seeds", "3", timeout=500)
+    assert done.returncode == 0, done.stderr
+    ended = of_kind(bench.records("first"), "trial_ended")
+    assert sorted(r["trial"] for r in ended if r["trial"].endswith("-s3")) == sorted(
+        r["trial"].replace("-s2", "-s3") for r in ended if r["trial"].endswith("-s2")
+    )
+    asked = bench.run("operating-point", "--search", "first", "--format", "json")
+    (after,) = json.loads(asked.stdout)
+    assert after["certified"] is not None and after["reason"] in (None, "nothing_reaches_target")
+    assert after["certified"]["procedure"].endswith("seeds and evaluation examples")
+    assert all(point["seeds"] == 3 for point in after["curve"])
+    assert all(point["contrast"] for point in after["curve"] if point["frozen_layers"] > 0)
+
+    # Without the search's folder, as on another machine: the predictions come from MLflow.
+    folder = bench.journal("first").parent
+    folder.rename(folder.with_name("elsewhere"))
+    asked = bench.run("operating-point", "--search", "first", "--format", "json")
+    folder.with_name("elsewhere").rename(folder)
+    assert json.loads(asked.stdout) == [after]
+
+
 def test_a_dry_run_prints_the_plan_and_touches_nothing(tmp_path: Path) -> None:
     bench = make_bench(tmp_path)
     before = sorted(tmp_path.rglob("*"))

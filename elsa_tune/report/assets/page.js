@@ -65,7 +65,7 @@
   const redraw = () => [...drawn.keys()].forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   // Paper is light, and all of it is in sight.
-  addEventListener("beforeprint", () => { document.documentElement.classList.add("paper"); plots.forEach(draw); });
+  addEventListener("beforeprint", () => { document.documentElement.classList.add("paper"); plots.filter((plot) => plot.offsetParent).forEach(draw); });
   addEventListener("afterprint", () => { document.documentElement.classList.remove("paper"); redraw(); });
 
   for (const button of document.querySelectorAll(".legend button")) {
