@@ -12,10 +12,12 @@ import dataclasses
 import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import compiled
 import machine
 import numpy as np
 import torch
@@ -39,7 +41,9 @@ TASK = TaskSpec(
     source=EmbeddedSource(),
 )
 STEPS = 40
-STEP_NAMES = ("determinism", "memory", "speed", "fused")
+# After which no further way is compiled: gpu.sh would end the step, and nothing would be written.
+COMPILE_SECONDS = 420
+STEP_NAMES = ("determinism", "memory", "speed", "fused", "compile")
 
 
 def rows(count: int, seed: int) -> TokenRows:
@@ -200,6 +204,36 @@ def _difference(data: TaskData, options: argparse.Namespace) -> float:
     return largest
 
 
+def compiling(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
+    """Compiled steps against eager ones, and the seconds that compiling takes; with CUDA graphs
+    too, which need padded batches: a graph is of one shape.
+    """
+    cpu = options.device == "cpu"
+    count = 4 if cpu else STEPS
+    data = task_data(options, 16 * count)
+    ways = {"packed, blocks but for attention": compiled.WAYS["packed, blocks but for attention"]}
+    if not cpu:
+        graphs = compiled.Way(packed=False, options={"mode": "reduce-overhead", "dynamic": False})
+        ways = {**compiled.WAYS, "padded, CUDA graphs": graphs}
+    found: dict[str, Any] = {}
+    started = time.monotonic()
+    for frozen in (9,) if cpu else (9, 0):
+        for name, way in ways.items():
+            if time.monotonic() - started > COMPILE_SECONDS:
+                found[f"{name} N={frozen}"] = {"failed": "no time left for it"}
+                continue
+            one = trial(model, frozen, Precision.AUTO)
+            try:
+                with compiled.empty_cache():
+                    result = compiled.compare(one, data, way, options.device, count)
+            except Exception as error:
+                # One that the compiler cannot do must not take the others with it.
+                result = {"failed": f"{type(error).__name__}: {error}"[:500]}
+            found[f"{name} N={frozen}"] = result
+            print(name, frozen, result, file=sys.stderr, flush=True)
+    return found
+
+
 _WAYS: dict[str, Any] = {"fast": runner.packed_doubt, "padded": lambda *_: "padded on purpose"}
 
 
@@ -237,7 +271,7 @@ def main() -> None:
         return
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_trial.py: no CUDA device here; --device cpu tries the checks small")
-    steps = dict(zip(STEP_NAMES, (determinism, memory, speed, fused), strict=True))
+    steps = dict(zip(STEP_NAMES, (determinism, memory, speed, fused, compiling), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         result = steps[options.step](bert_base(Path(folder) / "bert"), options)
     (options.out / f"step_{options.step}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -244,15 +244,17 @@ def _interval(value: float, moved: Floats | float, seeds: Sequence[tuple[float, 
     tails = [tail, 2 * tail, 1 - 2 * tail, 1 - tail]
     if isinstance(moved, float) and len(seeds) == 1:
         [(variance, count)] = seeds
-        low, lower, upper, high = value + math.sqrt(variance) * _quantiles(count - 1, tuple(tails))
-        return Interval(value=value, low=low, high=high, lower=lower, upper=upper)
+        ends = value + math.sqrt(variance) * _quantiles(count - 1, tuple(tails))
+        return _of_ends(value, ends)
     draws = np.full(RESAMPLES, value) + moved
     for stream, (variance, count) in enumerate(seeds):
         draws = draws + math.sqrt(variance) * _student(count - 1, stream)
-    low, lower, upper, high = np.quantile(draws, tails)
-    return Interval(
-        value=value, low=float(low), high=float(high), lower=float(lower), upper=float(upper)
-    )
+    return _of_ends(value, np.quantile(draws, tails))
+
+
+def _of_ends(value: float, ends: Floats) -> Interval:
+    low, lower, upper, high = map(float, ends)
+    return Interval(value=value, low=low, high=high, lower=lower, upper=upper)
 
 
 @functools.cache

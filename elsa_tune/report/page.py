@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 
 from elsa_tune.report.charts import Chart, Look
 from elsa_tune.report.interactive import chart_object, colour_name
-from elsa_tune.report.palette import DASHES
+from elsa_tune.report.palette import DARK, DASHES, LIGHT
 from elsa_tune.report.story import Card
 from elsa_tune.report.tables import Cell, Table
 
@@ -102,9 +102,21 @@ def page_html(page: Page) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="generator" content="elsa-tune">\n'
         f"<title>{_safe(page.heading)}</title>\n"
-        f"<style>\n{_asset('page.css')}</style>\n</head>\n"
+        f"<style>\n{_colours()}{_asset('page.css')}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n"
         f"{_scripts(drawn)}</body>\n</html>\n"
+    )
+
+
+def _colours() -> str:
+    """The palette as CSS variables; on paper always the light one."""
+    light, dark = (
+        "".join(f"--series-{slot}:{colour};" for slot, colour in enumerate(colours))
+        for colours in (LIGHT, DARK)
+    )
+    return (
+        f":root{{{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not(.paper){{{dark}}}}}\n"
     )
 
 
