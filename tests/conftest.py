@@ -1,13 +1,17 @@
-"""What every test may use: the shared data where it lies beside the checkout, and a quiet
-environment.
+"""What every test may use: the shared data where it lies beside the checkout, a quiet environment,
+one thread, and the command line from the outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from elsa_tune.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -39,3 +43,41 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     yield
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """On models of this size each of several threads would only wait for the others, at work."""
+    torch = sys.modules.get("torch")  # most tests need none, and importing it takes seconds
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process, through `main` and its exit statuses."""
+
+    def command(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["elsa-tune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        captured = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return command

@@ -1,6 +1,6 @@
 """A reproduced study as a person reads it, and as files.
 
-It must not lay out tables or decide anything; `report.paper_tables` and analysis do.
+It must not lay out tables or decide anything; the report floor and analysis do.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.published import SOURCES, published_rows, published_values
 from elsa_tune.cli.answer_tables import PIPE_WIDTH, stdout_console
 from elsa_tune.errors import StorageError
+from elsa_tune.report.appendix_tables import low_resource_tables
 from elsa_tune.report.folder import write_report
-from elsa_tune.report.paper_tables import Kind, PaperTable, elsa_tables, low_resource_tables
+from elsa_tune.report.paper_tables import elsa_tables
+from elsa_tune.report.study_table import Kind, PaperTable
 from elsa_tune.search.reproduction import (
     PlannedSearch,
     companion_rows,

@@ -1,119 +1,30 @@
-"""The two studies' own tables with our numbers beside theirs, as values.
+"""The paper's Tables 2 to 5 and Figure 1 with our numbers beside its own.
 
 It must not print, and must not know how a number came about: curves and printed values in, tables
-out. Numbers stay fractions; a column's kind says how its study writes them.
+out.
 """
 
 from __future__ import annotations
 
-import csv
-import enum
-import io
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.published import PublishedValue
-from elsa_tune.analysis.words import points
+from elsa_tune.report.study_table import (
+    PAPER,
+    REFERENCE,
+    TASK_NAMES,
+    Cell,
+    Kind,
+    PaperTable,
+    file_name,
+    scaled,
+)
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
-OURS, SPREAD, PAPER = "ours", "±", "paper"
-
-# Whom a model stands beside that the studies do not have.
-REFERENCE = {"elsa": "bert_base", "low-resource": "roberta_base"}
-
-_TASK_NAMES = {
-    "cola": "CoLA",
-    "sst2": "SST-2",
-    "mrpc": "MRPC",
-    "stsb": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "mnli_mismatched": "MNLI-mm",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-}
-
-
-class Kind(enum.StrEnum):
-    """How a column's numbers are written."""
-
-    TEXT = "text"
-    POINTS = "points"  # .583 is 58.3, as the paper prints qualities
-    CHANGE = "change"  # -.185 is -18.5
-    FRACTION = "fraction"  # .612, as the blog prints accuracies
-    FINE = "fine"  # .0939, as it prints their spread
-
-
-Cell = str | float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaperTable:
-    """A table: cells are words or fractions, None where there is nothing.
-
-    name: for files, e.g. `table3`. title: as the study calls it, and what stands in it. heads: how
-    many of the first columns say what a row is about.
-    """
-
-    name: str
-    title: str
-    columns: tuple[tuple[str, Kind], ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-    heads: int = 1
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """Every cell as it is printed."""
-        kinds = [kind for _, kind in self.columns]
-        written: list[list[str]] = []
-        above: tuple[Cell, ...] = ()
-        for row in self.rows:
-            texts = [_text(cell, kind) for cell, kind in zip(row, kinds, strict=True)]
-            # What begins as the row above it does is the same model, or depth of it.
-            for place in range(self.heads):
-                if row[: place + 1] == above[: place + 1]:
-                    texts[place] = ""
-            written.append(texts)
-            above = row
-        return written
-
-    @property
-    def csv(self) -> str:
-        """The same with a header, numbers as fractions, nothing where there is none."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([name for name, _ in self.columns])
-        for row in self.rows:
-            writer.writerow(
-                [
-                    "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell
-                    for cell in row
-                ]
-            )
-        return out.getvalue()
-
-
-def _text(cell: Cell, kind: Kind) -> str:
-    if cell is None:
-        return "-"
-    if isinstance(cell, str):
-        return cell
-    if kind is Kind.CHANGE:
-        return f"{100 * cell:+.1f}"
-    if kind is Kind.FRACTION:
-        return f"{cell:.3f}"
-    if kind is Kind.FINE:
-        return f"{cell:.4f}"
-    return points(cell)
-
-
-# ---- the paper ----
+OURS, SPREAD = "ours", "±"
 
 
 def elsa_tables(
@@ -230,7 +141,7 @@ def _foreign_table(
         paper = [printed.get((depth, task)) for task in tasks]
         lines += _paper_line((reference.model, _share(depth, reference.layers)), paper)
     return PaperTable(
-        name=f"table3-{_file_name(model)}",
+        name=f"table3-{file_name(model)}",
         title=f"Like Table 3, for {model}: by frozen layers; means over seeds",
         columns=_depth_columns(tasks),
         rows=tuple(lines),
@@ -310,118 +221,6 @@ def _printed_change(
     return None if full is None or value is None else value / full - 1
 
 
-# ---- the blog ----
-
-
-def low_resource_tables(
-    curves: Sequence[FreezeCurve], published: Sequence[PublishedValue]
-) -> list[PaperTable]:
-    """The appendix: a table for each model and task, training sizes and depths down.
-
-    A model that the study does not have stands beside RoBERTa-base at the same shares of its
-    layers.
-    """
-    values = [value for value in published if value.study == "low-resource"]
-    known = {value.model for value in values}
-    pairs = dict.fromkeys((curve.model, curve.task) for curve in curves)
-    tables = []
-    for model, task in pairs:
-        reference = model if model in known else REFERENCE["low-resource"]
-        layout = [value for value in values if (value.model, value.task) == (reference, task)]
-        found = [curve for curve in curves if (curve.model, curve.task) == (model, task)]
-        tables.append(_appendix_table(model, task, found, layout))
-    return tables
-
-
-_STATISTICS = (
-    ("mean", Kind.FRACTION),
-    ("50 %", Kind.FRACTION),
-    ("std", Kind.FINE),
-    ("min", Kind.FRACTION),
-    ("max", Kind.FRACTION),
-)
-
-
-def _appendix_table(
-    model: str, task: str, curves: Sequence[FreezeCurve], layout: Sequence[PublishedValue]
-) -> PaperTable:
-    layers = curves[0].layers
-    by_size = {curve.train_size: curve for curve in curves}
-    # Two of its depths may be one of ours, where ours has fewer layers: the first stands there.
-    printed: dict[tuple[int | None, FreezeDepth], PublishedValue] = {}
-    for value in layout:
-        own = scaled(value.depth, value.layers, layers)
-        printed.setdefault((value.train_size, own), value)
-    lines: list[tuple[Cell, ...]] = []
-    for size in sorted(by_size, key=lambda size: size or 0):
-        ours = {point.depth: point for point in by_size[size].points}
-        theirs = {depth: value for (its, depth), value in printed.items() if its == size}
-        for depth in sorted(ours.keys() | theirs.keys(), key=_appendix_order):
-            point = ours.get(depth)
-            lines.append(
-                (
-                    f"{size:,}",
-                    "emb." if depth.is_embeddings_only else depth.label,
-                    "-" if point is None else str(point.seeds),
-                    *_statistics(point),
-                    *_printed_statistics(theirs.get(depth)),
-                )
-            )
-    name = _TASK_NAMES.get(task, task)
-    notes = []
-    reference = layout[0].model if layout else None
-    if reference is None:
-        notes.append(f"The study printed nothing of {name}.")
-    elif reference != model:
-        notes.append(
-            f"The study does not have {model} ({layers} layers); beside it stands {reference} "
-            f"({layout[0].layers}) with the same share of its layers frozen."
-        )
-    return PaperTable(
-        name=f"appendix-{_file_name(model)}-{_file_name(task)}",
-        title=f"Appendix: {model} on {name}, {curves[0].metric or 'quality'} on dev",
-        columns=(
-            ("examples", Kind.TEXT),
-            ("frozen", Kind.TEXT),
-            ("seeds", Kind.TEXT),
-            *_STATISTICS,
-            *((f"{PAPER} {what}", kind) for what, kind in _STATISTICS),
-        ),
-        rows=tuple(lines),
-        notes=tuple(notes),
-    )
-
-
-def _appendix_order(depth: FreezeDepth) -> tuple[bool, FreezeDepth]:
-    """Embeddings-only first, as the study has it."""
-    return not depth.is_embeddings_only, depth
-
-
-def _statistics(point: CurvePoint | None) -> tuple[Cell, ...]:
-    if point is None or point.quality is None:
-        return (None,) * len(_STATISTICS)
-    several = point.qualities
-    if not several:
-        return (point.quality, None, point.std, None, None)
-    return (point.quality, statistics.median(several), point.std, min(several), max(several))
-
-
-def _printed_statistics(value: PublishedValue | None) -> tuple[Cell, ...]:
-    if value is None:
-        return (None,) * len(_STATISTICS)
-    return (value.quality, value.median, value.std, value.minimum, value.maximum)
-
-
-# ---- what both have ----
-
-
-def scaled(depth: FreezeDepth, published_layers: int, layers: int) -> FreezeDepth:
-    """A depth of a published model as the same share of another's layers, rounded down."""
-    if depth.frozen_layers == 0:
-        return depth
-    return FreezeDepth.of(depth.frozen_layers * layers // published_layers)
-
-
 def _point(curve: FreezeCurve | None, depth: FreezeDepth) -> CurvePoint | None:
     if curve is None:
         return None
@@ -443,7 +242,7 @@ def _tasks(
 
 
 def _task_columns(tasks: Sequence[str], kind: Kind = Kind.POINTS) -> list[tuple[str, Kind]]:
-    return [(_TASK_NAMES.get(task, task), kind) for task in tasks]
+    return [(TASK_NAMES.get(task, task), kind) for task in tasks]
 
 
 def _depth_columns(tasks: Sequence[str], kind: Kind = Kind.POINTS) -> tuple[tuple[str, Kind], ...]:
@@ -457,7 +256,3 @@ def _depth_columns(tasks: Sequence[str], kind: Kind = Kind.POINTS) -> tuple[tupl
 
 def _share(depth: FreezeDepth, layers: int) -> str:
     return f"{depth.frozen_layers} of {layers}"
-
-
-def _file_name(name: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "._-" else "-" for sign in name).strip("-.")

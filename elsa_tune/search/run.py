@@ -27,6 +27,7 @@ from elsa_tune.search import cluster
 from elsa_tune.search.board import Board
 from elsa_tune.search.early_stopping import PerDepthAsha
 from elsa_tune.search.fusing import TrainInFuser, share_of_place, start_fusers
+from elsa_tune.search.parameters import PHASE, POINT, SEED
 from elsa_tune.search.plan import (
     KnownTrial,
     best_rates,
@@ -41,9 +42,6 @@ from elsa_tune.search.recorder import Recorder
 from elsa_tune.search.sampler import PlannedDepthSampler, Slot, distributions, settings
 from elsa_tune.search.stopping import Interruption, SearchStopper
 from elsa_tune.search.trainable import (
-    PHASE,
-    POINT,
-    SEED,
     Mailbox,
     Train,
     Work,

@@ -25,12 +25,10 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from elsa_tune.search.parameters import FROZEN_LAYERS, LEARNING_RATE
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.trial import Selection, canonical_rate, trial_score
-
-FROZEN_LAYERS = "frozen_layers"
-LEARNING_RATE = "learning_rate"
 
 # TPE's own default of ten random starts would be the whole budget of a depth.
 STARTUP_TRIALS = 2

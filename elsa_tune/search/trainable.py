@@ -18,18 +18,14 @@ import ray
 import torch
 from ray import tune
 
-from elsa_tune.search.sampler import FROZEN_LAYERS, LEARNING_RATE
+from elsa_tune.search.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, POINT, SEED
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 from elsa_tune.training.memory import settle
 from elsa_tune.training.tokens import TaskData
 
-PHASE = "phase"
-SEED = "seed"
 NODE = "node"
-# A fixed plan is a grid over whole points; Optuna's trials have their fields at the top.
-POINT = "point"
 
 
 class Train(Protocol):

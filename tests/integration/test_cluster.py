@@ -1,5 +1,5 @@
-"""A running Ray cluster of two nodes (processes on this machine): both train, and the driver
-records both.
+"""A running Ray cluster of two nodes (processes on this machine): both train, the driver records
+both, and more than either has is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_a_search_on_two_nodes_uses_both(tmp_path: Path) -> None:
+def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: Path) -> None:
     bench = make_bench(tmp_path, train=320)
     # The head has no CPU for trials, as is usual on a cluster.
     cluster = Cluster(
@@ -29,14 +29,22 @@ def test_a_search_on_two_nodes_uses_both(tmp_path: Path) -> None:
         cluster.add_node(num_cpus=1)
         cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
+        there = ("--address", cluster.address)
+        refused = bench.run(*bench.search("bad", *there, "--cpus-per-trial", "4096"))
         done = bench.run(
-            *bench.search("two", "--address", cluster.address, "--cpus-per-trial", "1"),
+            *bench.search("two", *there, "--cpus-per-trial", "1"),
             *("--set", "depths=[0, 1, 2]", "--set", "learning_rate=0.003"),
             *("--set", "epochs=4", "--seeds", "3"),
             timeout=500,
         )
     finally:
         cluster.shutdown()
+    # Ray has to be asked, and the status and the one line are what a script sees.
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.strip().splitlines()[-1].startswith("elsa-tune: 4096 CPUs per trial")
+    assert "Traceback" not in refused.stderr and refused.stdout == ""
+    assert not bench.journal("bad").exists()
+
     assert done.returncode in (0, 3), done.stderr
     records = bench.records("two")
     completed = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]

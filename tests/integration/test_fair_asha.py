@@ -5,23 +5,21 @@ end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from elsa_tune.errors import DivergedError
 from elsa_tune.search.cluster import ray_session
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.session import run_session
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.search import Asha, RateRange, SearchSpec
-from elsa_tune.specs.trial import EpochResult, Phase, Recipe, TrialSpec, TrialStatus
+from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.training.tokens import TaskData
+from tests.pretended import DEEP, EVALUATIONS, pretend
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
 
@@ -31,38 +29,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-EVALUATIONS = 4
-DEEP = FreezeDepth(6, True)
-
-
-def pretend(
-    trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
-) -> Iterator[EpochResult]:
-    """A trial whose quality is known: deeper is always worse, and so is a rate away from 3e-5."""
-    if trial.depth == DEEP and trial.learning_rate == 1e-5:
-        raise DivergedError(f"{trial.key}: the training loss became nan by step 1")
-    for evaluation in range(1, EVALUATIONS + 1):
-        start = 0.9 if trial.depth.is_full_model else 0.6
-        quality = start - 1000 * abs(trial.learning_rate - 3e-5) + 0.01 * evaluation
-        yield EpochResult(
-            evaluation=evaluation,
-            evaluations=EVALUATIONS,
-            epoch=evaluation,
-            step=evaluation,
-            steps=EVALUATIONS,
-            quality=quality,
-            metrics={"accuracy": quality},
-            train_loss=0.5,
-            eval_loss=0.5,
-            train_seconds=1.0,
-            examples_per_second=1.0,
-            peak_memory_mb=1.0,
-            trainable_parameters=1,
-            micro_batch_size=16,
-            precision="fp32",
-            chance=0.5,
-        )
 
 
 def run(spec: SearchSpec, folder: Path) -> SearchState:

@@ -26,10 +26,12 @@ PROMISED = {
     "search": "--model --task --space --name --trials --seeds --train-size --max-time --data-dir "
     "--tracking-uri --storage-path --address --gpus-per-trial --cpus-per-trial --set --dry-run "
     "--metric",
-    "resume": "NAME",
+    "resume": "NAME --seeds",
     "searches": "--delete",
-    "operating-point": "--model --task --target --search --from --format --exclude-task --scale",
+    "operating-point": "--model --task --target --search --from --format --exclude-task --scale --map",
     "curve": "--model --task --search --from --format",
+    "report": "--model --task --search --from --out",
+    "reproduce": "--models --tasks --scale --dry-run",
     "trial": "--model --task --learning-rate --frozen-layers --seed",
     "models": "",
     "tasks": "",

@@ -20,7 +20,7 @@ from elsa_tune.cli.answer_tables import print_answers
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking import results
-from tests.unit.conftest import Run
+from tests.conftest import Run
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 

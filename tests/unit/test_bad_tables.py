@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Run
+from tests.conftest import Run
 
 HEADER = "model,task,layers,frozen_layers,quality,seed,metric,chance,learning_rate"
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.model import ModelSpec
@@ -29,15 +28,6 @@ from tests.unit.tiny_trials import (
 
 ARCHITECTURES = ("bert", "roberta", "distilbert", "electra", "mpnet", "xlm-roberta", "camembert")
 LAYERS = 3
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Of several, each would wait for the others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

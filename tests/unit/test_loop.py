@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,6 @@ Run = list[EpochResult]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
     return tiny_bert(tmp_path_factory.mktemp("models") / "bert")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def run(trial: TrialSpec, **data: Any) -> Run:

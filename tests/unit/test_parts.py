@@ -61,15 +61,6 @@ def loaded(folder: Path) -> PreTrainedModel:
     return AutoModelForSequenceClassification.from_pretrained(folder)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than they give on models of this size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def load(folder: Path) -> PreTrainedModel:
     return copy.deepcopy(loaded(folder))
 

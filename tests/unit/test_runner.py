@@ -4,7 +4,6 @@ first tokens only and a compact word table, against the whole model on padded ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,6 @@ PACKED = {"bert", "electra", "distilbert", "roberta", "camembert", "xlm-roberta"
 # Of the rest, those whose layers can go on from kept hidden states.
 PADDED_BEHIND_A_CACHE = {"deberta-v2", "modernbert"}
 LAYERS = 3
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread, and a cache of this test's own."""
-    monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path / "cache"))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def plainly(trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch) -> list[EpochResult]:

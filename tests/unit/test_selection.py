@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from elsa_tune.search.board import Board, depth_lines
@@ -38,14 +37,6 @@ from tests.unit.search_examples import DEPTHS, make_spec
 from tests.unit.tiny_trials import REGRESSION, TASK, calm, make_data, make_rows, make_trial
 
 How = Callable[[TrialSpec, TaskData], list[EpochResult]]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

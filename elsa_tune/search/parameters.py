@@ -1,0 +1,13 @@
+"""The names of what varies between the trials of a search, in Ray's configs and in Optuna's trials.
+
+It must not import anything: a trial's own process needs them, and neither Optuna nor the plan.
+"""
+
+from __future__ import annotations
+
+FROZEN_LAYERS = "frozen_layers"
+LEARNING_RATE = "learning_rate"
+PHASE = "phase"
+SEED = "seed"
+# A fixed plan is a grid over whole points; Optuna's trials have their fields at the top.
+POINT = "point"
