@@ -8,9 +8,9 @@ batches (to a multiple of 32 tokens, nothing kept of frozen layers) against the 
 model compiled. All with dynamic shapes. Both sides take turns, step by step; medians of the steps
 that compiled nothing. Seconds are those of the CPU, the C++ compiler's included: with one thread
 they are the clock's on a free core, and they stay so on a busy one. Compiling is timed twice: with
-empty caches, and again with torch's disk cache full, as in a search's later trials. Losses are
-compared without dropout, at N = 3. Writes bench/results/compiled.json. `bench/gpu.sh` runs the same
-on a GPU.
+empty caches, and again with torch's disk cache full, as in a search's later trials. Losses and
+gradients are compared without dropout, at N = 3. Writes bench/results/compiled.json; `bench/gpu.sh`
+runs the same on a GPU.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def main() -> None:
             with empty_cache(), torch._inductor.config.patch(compile_threads=1):
                 found = compare(trial, data, way, "cpu", STEPS)
                 if n == 3:
-                    found["largest_loss_difference"] = loss_difference(trial, data, way, "cpu")
+                    found["largest_difference"] = difference(trial, data, way, "cpu")
             results[f"{name} N={n}"] = found
             print(name, n, found, flush=True)
             note = (
@@ -266,10 +266,12 @@ def _pair(
                 run.close()
 
 
-def loss_difference(trial: TrialSpec, data: TaskData, way: Way, device: str) -> float:
-    """The largest of some steps, without dropout, relative to the eager loss."""
+def difference(trial: TrialSpec, data: TaskData, way: Way, device: str) -> dict[str, float]:
+    """The largest of some batches, without dropout and relative: of the loss, and of the gradient's
+    length. A fresh head's loss hardly follows the encoder, so the loss alone would not tell.
+    """
     torch._dynamo.reset()
-    largest = 0.0
+    losses, gradients = [], []
     with _pair(trial, data, way, device) as pair:
         for run in pair:
             for module in run.runner.model.modules():
@@ -278,9 +280,16 @@ def loss_difference(trial: TrialSpec, data: TaskData, way: Way, device: str) -> 
         batches = pair[0].batches()
         for _ in range(CHECKED):
             batch = next(batches)
-            eager, compiled = (float(run.step(batch)) for run in pair)
-            largest = max(largest, abs(compiled - eager) / abs(eager))
-    return largest
+            eager, compiled = (float(run._gradients(batch)) for run in pair)
+            losses.append(abs(compiled - eager) / abs(eager))
+            whole, other = (
+                torch.cat([p.grad.ravel() for p in run.trained if p.grad is not None])
+                for run in pair
+            )
+            gradients.append(float((other - whole).norm() / whole.norm()))
+            for run in pair:
+                run.optimizer.zero_grad(set_to_none=True)
+    return {"loss": max(losses), "gradient": max(gradients)}
 
 
 def _compile_a_line() -> None:

@@ -209,7 +209,7 @@ def compiling(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
     too, which need padded batches: a graph is of one shape.
     """
     cpu = options.device == "cpu"
-    count = 4 if cpu else STEPS
+    count = 3 if cpu else STEPS
     data = task_data(options, 16 * count)
     ways = {"packed, blocks but for attention": compiled.WAYS["packed, blocks but for attention"]}
     if not cpu:
@@ -217,7 +217,7 @@ def compiling(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
         ways = {**compiled.WAYS, "padded, CUDA graphs": graphs}
     found: dict[str, Any] = {}
     started = time.monotonic()
-    for frozen in (9,) if cpu else (9, 0):
+    for frozen in (11,) if cpu else (9, 0):
         for name, way in ways.items():
             if time.monotonic() - started > COMPILE_SECONDS:
                 found[f"{name} N={frozen}"] = {"failed": "no time left for it"}

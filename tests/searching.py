@@ -21,6 +21,10 @@ from tests.unit.tiny_models import make_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 GOOD, BAD = ("good", "great", "best", "fun"), ("bad", "dull", "worst", "never")
+# A trial's share on a machine of two cores: one thread, since on models of this size two would only
+# wait for each other, at work; and no second trial beside it, whose process would spend longer on
+# its imports than on its trials.
+ONE_AT_A_TIME = ("--cpus-per-trial", "1.5")
 FILLERS = ("the", "film", "was", "and", "very", "story", "plot", "acting", "it", "is")
 
 

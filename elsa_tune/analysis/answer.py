@@ -26,6 +26,7 @@ class Reason(enum.StrEnum):
     )
     # There is an operating point, but nothing can be certified:
     TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
+    CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
 

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from elsa_tune.analysis.answer import Certified, Contrast, Reason
 from elsa_tune.analysis.certified import Certification, Step, certify, plausible
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.uncertainty import FEWEST_SEEDS
+from elsa_tune.analysis.uncertainty import FEWEST_SEEDS, Interval
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
+
+# An expected bound just above 0 is missed half the time. For four times out of five it must lie
+# above by .84 standard errors, where the bound itself lies 1.64 below the value.
+POWER_MARGIN = 0.84 / 1.64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +27,9 @@ class Certainty:
     """All that is sure about one curve's answer; fields as in Answer.
 
     reason: why nothing is certified. seeds_to_settle: how many measuring seeds a depth would
-    certify the operating point, if they spread like those at hand; None where it is certified
-    already or MOST_SEEDS would not do. examples_forbid: no number of seeds would do, because the
-    evaluation examples are too few.
+    certify the operating point in four of five cases, if they spread like those at hand; None where
+    it is certified already, MOST_SEEDS would not do, or too few are at hand to tell.
+    examples_forbid: no number of seeds would do, for the evaluation examples are too few.
     """
 
     certified: Certified | None = None
@@ -75,10 +79,18 @@ def certainty_of(
         plausible=plausible(raw, top) if learnt else None,
         contrasts=contrasts,
         corrected_contrasts=corrected_contrasts,
-        reason=Reason.TOO_FEW_SEEDS if found.certified is None and found.lacks_seeds else None,
+        reason=_why_not(curve, found),
         seeds_to_settle=settle,
         examples_forbid=forbidden,
     )
+
+
+def _why_not(curve: FreezeCurve, found: Certification) -> Reason | None:
+    if found.certified is not None:
+        return None
+    if found.lacks_seeds:
+        return Reason.TOO_FEW_SEEDS
+    return Reason.CHANCE_UNKNOWN if curve.chance is None else None
 
 
 def step_of(curve: FreezeCurve, point: CurvePoint, target: float, *, corrected: bool) -> Step:
@@ -111,26 +123,33 @@ def _contrast(
 def _what_settles(
     curve: FreezeCurve, target: float, operating_point: CurvePoint, frozen: Sequence[CurvePoint]
 ) -> tuple[int | None, bool]:
-    """Seeds that would certify the operating point, and whether the examples forbid it."""
+    """Seeds that would probably certify the operating point, and whether examples forbid it."""
     full, known = curve.full, curve.uncertainty
     steps = [p for p in frozen if p.fine_tuned_layers >= operating_point.fine_tuned_layers]
     if full is None or known is None or not steps:
         return None, False
+    if min(point.seeds for point in [full, *steps]) < FEWEST_SEEDS:
+        return None, False  # two seeds say nothing of how seeds spread
 
-    def lower(point: CurvePoint, seeds: int) -> float | None:
+    def expected(seeds: int) -> list[Interval]:
         assert full is not None and known is not None
-        found = known.contrast(point.depth, full.depth, target, corrected=False, as_if_seeds=seeds)
-        return None if found is None else found.lower
+        found = (
+            known.contrast(point.depth, full.depth, target, corrected=False, as_if_seeds=seeds)
+            for point in steps
+        )
+        return [one for one in found if one is not None]
 
     def certifies(seeds: int) -> bool:
-        return all((bound := lower(point, seeds)) is not None and bound > 0 for point in steps)
+        return all(
+            one.lower - POWER_MARGIN * (one.value - one.allowance - one.lower) > 0
+            for one in expected(seeds)
+        )
 
-    least = max(FEWEST_SEEDS, 1 + min(point.seeds for point in [full, *steps]))
+    least = 1 + min(point.seeds for point in [full, *steps])
     if least <= MOST_SEEDS and certifies(MOST_SEEDS):
         # More seeds never hurt, so that the fewest are found by bisection.
         choices = range(least, MOST_SEEDS + 1)
         return choices[bisect.bisect_left(choices, True, key=certifies)], False
-    endless = known.examples is not None and any(
-        (bound := lower(point, 10**6)) is not None and bound <= 0 for point in steps
-    )
-    return None, endless
+    endless = expected(10**6)
+    examples_alone = all(one.value - one.allowance > 0 for one in endless)
+    return None, examples_alone and any(one.lower <= 0 for one in endless)

@@ -12,7 +12,8 @@ from elsa_tune.analysis.answer import Reason
 from elsa_tune.analysis.certainty import Certainty
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.uncertainty import FEWEST_SEEDS, excluded_failure_rate
-from elsa_tune.analysis.words import layers_text, listed, percent, target_text
+from elsa_tune.analysis.words import depths_text, layers_text, listed, percent, target_text
+from elsa_tune.specs.freeze import FreezeDepth
 
 # What is suggested where too few seeds leave nothing to forecast from.
 USUAL_SEEDS = 5
@@ -28,45 +29,43 @@ def certainty_sentence(
 def _sentences(
     curve: FreezeCurve, target: float, operating_point: CurvePoint, certainty: Certainty
 ) -> Iterator[str]:
-    full = curve.full
-    assert full is not None
-    if certainty.reason is Reason.RATES_NOT_FRESH:
-        yield (
-            "Nothing is certified: depths were measured at several learning rates and the best was "
-            "taken on the same runs."
-        )
-        return
-    if certainty.certified is None:
-        if certainty.reason is Reason.TOO_FEW_SEEDS:
-            least = min(point.seeds for point in curve.measured)
-            if any(point.rates and not point.qualities for point in curve.measured):
-                yield "Nothing is certified: the rows are means, and single runs are needed."
-            else:
-                yield (
-                    f"Nothing is certified: that takes {FEWEST_SEEDS} seeds or more at each depth, "
-                    f"and there {'is' if least == 1 else 'are'} {least}."
-                )
-        else:
-            yield "Nothing is certified: that the full model learnt is not sure itself."
+    if certainty.reason is not None:
+        yield f"Nothing is certified: {_why_not(curve, certainty.reason)}."
+    elif certainty.certified is None:
+        yield "Nothing is certified: it is not sure that the full model itself learnt."
     else:
         yield _certified_text(curve, target, certainty)
         if curve.uncertainty is not None and curve.uncertainty.examples is None:
-            yield "No predictions are known: this rests on the spread between seeds alone."
+            yield "Predictions are not used: this rests on the spread between seeds alone."
     if certainty.plausible is not None:
         yield _plausible_text(curve, certainty.plausible)
     if certainty.seeds_to_settle is not None:
         yield (
-            f"{certainty.seeds_to_settle} seeds at each depth would settle it, if they spread like "
-            "these."
+            f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
+            f"{layers_text(operating_point.fine_tuned_layers)}, if they spread like these."
         )
     if certainty.examples_forbid:
-        yield "With so few evaluation examples no number of seeds would settle it."
-    if certainty.certified is not None and not operating_point.failed_seeds:
-        share = excluded_failure_rate(operating_point.seeds)
         yield (
-            f"{operating_point.seeds} seeds without a failure cannot exclude that up to "
-            f"{100 * share:.0f} % of fresh seeds fail at this depth."
+            f"With so few evaluation examples no number of seeds would certify "
+            f"{layers_text(operating_point.fine_tuned_layers)}."
         )
+    if certainty.certified is not None and not certainty.certified.depth.is_full_model:
+        yield from _failures_text(curve, certainty.certified.depth)
+
+
+def _why_not(curve: FreezeCurve, reason: Reason) -> str:
+    if reason is Reason.RATES_NOT_FRESH:
+        return (
+            "depths were measured at several learning rates, and the best was taken on the same "
+            "runs"
+        )
+    if reason is Reason.CHANCE_UNKNOWN:
+        return "chance is not known, so whether the full model learnt cannot be tested"
+    if any(point.rates and not point.qualities for point in curve.measured):
+        return "the rows are means, and single runs are needed"
+    least = min(point.seeds for point in curve.measured)
+    are = "is" if least == 1 else "are"
+    return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there {are} {least}"
 
 
 def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> str:
@@ -74,8 +73,7 @@ def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> 
     assert certified is not None
     at = percent(certified.confidence).replace(".0 %", " %")
     if certified.depth.is_full_model:
-        text = f"No depth with frozen layers surely keeps {target_text(target)} (at {at})."
-        return text
+        return f"No depth with frozen layers is certain (at {at}) to keep {target_text(target)}."
     number = f"{certified.fine_tuned_layers} of {layers_text(curve.layers)}"
     text = f"Certified at {at}: {number}, and every larger measured number"
     if corrected is None:
@@ -90,30 +88,42 @@ def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> 
     )
 
 
+def _failures_text(curve: FreezeCurve, certified: FreezeDepth) -> Iterator[str]:
+    """What the seeds' failures, or their absence, leave open."""
+    assert curve.uncertainty is not None
+    failed, count = curve.uncertainty.failures()
+    if failed:
+        yield (
+            f"{failed} of {count} runs failed at the depths that learn; each depth was judged as "
+            "if its seeds failed as often."
+        )
+        return
+    seeds = curve.uncertainty.runs[certified].count
+    yield (
+        "That holds if seeds fail no more often than they did here: "
+        f"{seeds} seeds without a failure cannot exclude that up to "
+        f"{100 * excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
+        f"{depths_text([certified])}."
+    )
+
+
 def _plausible_text(curve: FreezeCurve, numbers: tuple[int, ...]) -> str:
     if len(numbers) == 1:
-        return f"Among the measured depths only k = {numbers[0]} can be the true answer."
+        return f"Among the measured depths only k = {numbers[0]} can be the true answer (at 95 %)."
     if len(numbers) == len(curve.measured):
         return "No measured depth can be ruled out as the true answer."
-    if not numbers:
-        return "No measured depth fits all tests: the curve contradicts itself; measure more seeds."
     return f"The true answer may be k = {listed(str(number) for number in numbers)}."
 
 
 def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certainty) -> str | None:
     """The command that would settle an open answer, or None."""
-    if operating_point.depth.is_full_model:
+    # Only a single recorded search can go on; a second one would begin with the same seeds.
+    recorded = {run.row.search for point in curve.points for run in point.runs if run.row.trial}
+    if operating_point.depth.is_full_model or len(recorded) != 1:
         return None
-    if certainty.seeds_to_settle is not None:
-        return _command(curve, certainty.seeds_to_settle)
-    if certainty.reason is Reason.TOO_FEW_SEEDS and curve.search is not None:
-        return _command(curve, USUAL_SEEDS)
-    return None
-
-
-def _command(curve: FreezeCurve, seeds: int) -> str:
-    """Go on with the search that the results are from, or begin one."""
-    if curve.search is not None and ", " not in curve.search:
-        return f"elsa-tune resume {curve.search} --seeds {seeds}"
-    model, task = shlex.quote(curve.model), shlex.quote(curve.task)
-    return f"elsa-tune search --model {model} --task {task} --seeds {seeds}"
+    seeds = certainty.seeds_to_settle
+    if certainty.reason is Reason.TOO_FEW_SEEDS:
+        seeds = USUAL_SEEDS
+    if seeds is None:
+        return None
+    return f"elsa-tune resume {shlex.quote(str(recorded.pop()))} --seeds {seeds}"

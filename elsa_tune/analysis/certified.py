@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Certified, Contrast
+from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.analysis.uncertainty import CONFIDENCE
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -53,7 +54,7 @@ def certify(steps: Sequence[Step], full: Step, *, learnt: bool, basis: str) -> C
         if step.contrast is None:
             lacks_seeds = True
             break
-        if step.contrast.lower <= 0:
+        if step.contrast.lower <= ROUNDING:
             break
         passed = step
     if passed is full and lacks_seeds:
@@ -62,7 +63,7 @@ def certify(steps: Sequence[Step], full: Step, *, learnt: bool, basis: str) -> C
         depth=passed.depth,
         fine_tuned_layers=passed.fine_tuned_layers,
         confidence=CONFIDENCE,
-        procedure=f"{PROCEDURE}, by {basis}",
+        procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
     )
     return Certification(certified=certified, lacks_seeds=lacks_seeds)
 
@@ -79,7 +80,7 @@ def plausible(steps: Sequence[Step], full: Step) -> tuple[int, ...] | None:
     largest = full.fine_tuned_layers
     for step in steps:
         assert step.contrast is not None
-        if step.contrast.low <= 0:
+        if step.contrast.low <= ROUNDING:
             break
         largest = step.fine_tuned_layers
     return tuple(
@@ -87,6 +88,6 @@ def plausible(steps: Sequence[Step], full: Step) -> tuple[int, ...] | None:
             step.fine_tuned_layers
             for step in [*steps, full]
             if step.fine_tuned_layers <= largest
-            and (step is full or (step.contrast is not None and step.contrast.high >= 0))
+            and (step is full or (step.contrast is not None and step.contrast.high >= -ROUNDING))
         )
     )

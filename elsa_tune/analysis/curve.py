@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
-from elsa_tune.analysis.groups import ResultGroup
+from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
 from elsa_tune.analysis.learnt import AT_CHANCE
 from elsa_tune.analysis.measured import (
     MeasuredRun,
@@ -152,7 +152,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         chance=group.chance,
         examples=group.examples,
         points=tuple(
-            _with_interval(_with_retention(point, full, group.chance), uncertainty)
+            _with_interval(_with_retention(point, full, group.chance), uncertainty, group.metric)
             for point in found
         ),
         warnings=tuple(warnings),
@@ -245,8 +245,12 @@ def _with_retention(point: CurvePoint, full: float | None, chance: float | None)
     )
 
 
-def _with_interval(point: CurvePoint, uncertainty: Uncertainty) -> CurvePoint:
+def _with_interval(point: CurvePoint, uncertainty: Uncertainty, metric: str | None) -> CurvePoint:
     found = uncertainty.quality(point.depth)
     if found is None and point.quality is not None and point.std is not None:
         found = interval_of_mean(point.quality, point.std, point.seeds)
-    return point if found is None else replace(point, ci_low=found.low, ci_high=found.high)
+    if found is None:
+        return point
+    # No quality lies beyond its metric's range, however wide so few seeds leave it.
+    lowest = -1.0 if metric is None or metric in ZERO_CHANCE_METRICS else 0.0
+    return replace(point, ci_low=max(found.low, lowest), ci_high=min(found.high, 1.0))

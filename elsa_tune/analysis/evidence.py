@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from elsa_tune.analysis.measured import MeasuredRun
 from elsa_tune.analysis.resampling import RESAMPLES, resample, score
 from elsa_tune.analysis.uncertainty import DepthRuns, ExampleDraws, Uncertainty
+from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import Predictions, ResultRow
 
@@ -32,6 +33,9 @@ class Evidence(Protocol):
 
     def predictions(self, row: ResultRow) -> Predictions | None:
         """What the trial of a row answered; None where it is not known."""
+
+    def stamp(self, row: ResultRow) -> str:
+        """Differs where the predictions of a row may differ, without reading them."""
 
     def load(self, key: str) -> _Arrays | None:
         """What was kept under a key; None where nothing was."""
@@ -51,7 +55,7 @@ def curve_uncertainty(
     """The spread of depths whose runs are known one by one.
 
     Example by example only where every run that counts has its predictions; a warning says so
-    where it cannot. Raises ResultsError where runs were judged by different examples.
+    where they cannot be used.
     """
     runs = {
         depth: DepthRuns(
@@ -75,7 +79,7 @@ def _example_draws(
     warnings: list[str],
 ) -> ExampleDraws | None:
     depths = sorted(measured)
-    key = _key(measured, metric)
+    key = _key(measured, metric, evidence)
     kept = evidence.load(key)
     if kept is not None and set(kept) == {depth.label for depth in depths} | {"chance"}:
         return ExampleDraws(
@@ -84,41 +88,49 @@ def _example_draws(
         )
     columns: dict[FreezeDepth, list[int | None]] = {}
     found: list[Predictions] = []
-    missing = doubtful = 0
-    for depth in depths:
-        numbers = columns[depth] = []
-        for run in measured[depth]:
-            if run.is_diverged:
-                numbers.append(None)
-                continue
-            answered = evidence.predictions(run.row)
-            if answered is None:
-                missing += 1
-                continue
-            if abs(score(answered, metric) - run.quality) > SAME_SCORE:
-                doubtful += 1
-            numbers.append(len(found))
-            found.append(answered)
-    if missing or doubtful or not found:
-        if found and missing:
-            warnings.append(f"the predictions of {missing} measuring trials are not kept")
+    doubtful = 0
+    try:
+        for depth in depths:
+            numbers = columns[depth] = []
+            for run in measured[depth]:
+                if run.is_diverged:
+                    numbers.append(None)
+                    continue
+                answered = evidence.predictions(run.row)
+                if answered is None:
+                    # One is enough: looking for more may cost a server's time each.
+                    if run.row.trial is not None:
+                        warnings.append(_unused(f"those of {run.row.trial} are not kept"))
+                    return None
+                doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
+                numbers.append(len(found))
+                found.append(answered)
         if doubtful:
-            warnings.append(
-                f"the predictions of {doubtful} measuring trials give another quality than the one "
-                "recorded, and were not used"
-            )
+            why = f"{doubtful} of {len(found)} give another quality than the one recorded"
+            warnings.append(_unused(why))
+        if doubtful or not found:
+            return None
+        draws = ExampleDraws.of(resample(found, metric), columns)
+    except ResultsError as error:
+        warnings.append(_unused(str(error)))
         return None
-    draws = ExampleDraws.of(resample(found, metric), columns)
     arrays = {depth.label: draws.depths[depth].astype(np.float32) for depth in depths}
     evidence.save(key, {**arrays, "chance": draws.chance.astype(np.float32)})
     return draws
 
 
-def _key(measured: Mapping[FreezeDepth, Sequence[MeasuredRun]], metric: str) -> str:
-    """Equal for equal trials: names, seeds and the exact qualities that they reached."""
+def _unused(why: str) -> str:
+    return f"predictions were not used, and intervals rest on seeds alone: {why}"
+
+
+def _key(
+    measured: Mapping[FreezeDepth, Sequence[MeasuredRun]], metric: str, evidence: Evidence
+) -> str:
+    """Equal for equal trials with the same predictions."""
     digest = hashlib.sha256(f"{_VERSION} {RESAMPLES} {metric}".encode())
     for depth in sorted(measured):
         for run in measured[depth]:
             row = run.row
-            digest.update(f"\n{row.search} {row.trial} {row.seed} {run.quality!r}".encode())
+            name = f"{row.model} {row.task} {row.search} {row.trial} {row.seed}"
+            digest.update(f"\n{depth} {name} {run.quality!r} {evidence.stamp(row)}".encode())
     return digest.hexdigest()[:32]

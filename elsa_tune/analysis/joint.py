@@ -100,8 +100,9 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
     for_chance = None
     if not unknown:
         for_chance = _certified(tasks, common, target, corrected=True).certified
-    if reason is None and found.lacks_seeds and found.certified is None:
-        reason = Reason.TOO_FEW_SEEDS
+    if reason is None and found.certified is None:
+        reasons = [task.answer.reason for task in tasks if task.answer.certified is None]
+        reason = Reason.TOO_FEW_SEEDS if found.lacks_seeds else next(iter(reasons), None)
     decision = _Decision(
         target,
         reason,
@@ -186,16 +187,18 @@ def _joint(
         decided_by=decision.decided_by,
         certified=decision.certified,
         corrected_certified=decision.corrected_certified,
-        certainty=_certainty_sentence(decision, first.layers),
+        certainty=_certainty_sentence(tasks, decision, first.layers),
     )
 
 
-def _certainty_sentence(decision: _Decision, layers: int) -> str:
+def _certainty_sentence(tasks: Sequence[TaskAnswer], decision: _Decision, layers: int) -> str:
     if decision.raw is None:
         return ""
     found = decision.certified
     if found is None:
-        return "Nothing is certified for all tasks together."
+        why = [task.curve.task for task in tasks if task.answer.certified is None]
+        alone = f": {listed(why)} alone have nothing certified" if why else ""
+        return f"Nothing is certified for all tasks together{alone}."
     if found.depth.is_full_model:
         return "No depth with frozen layers is certain for all tasks together."
     text = f"Certified for all tasks together: {found.fine_tuned_layers} of {layers_text(layers)}"

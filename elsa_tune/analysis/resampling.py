@@ -56,23 +56,21 @@ def resample(
     labels = runs[0].labels
     for run in runs:
         if run.labels.shape != labels.shape or not np.array_equal(run.labels, labels):
-            raise ResultsError(
-                "the runs were judged by different evaluation examples; keep their searches apart "
-                "with --search"
-            )
+            raise ResultsError("the runs were judged by different evaluation examples")
     predictions = np.stack([run.predictions for run in runs], axis=1)  # [E, M]
-    scores, chance = _scorers(metric, predictions, labels, runs[0].classes)
+    scores = _scores(metric, predictions, labels, runs[0].classes)
+    chance = _chance(metric, labels, runs[0].classes)
     found = Resampled(np.empty((resamples, len(runs))), np.empty(resamples))
     for start, weights in _poisson_weights(resamples, len(labels), seed):
         part = slice(start, start + len(weights))
         found.runs[part] = scores(weights)
-        found.chance[part] = chance(weights)[:, 0]
+        found.chance[part] = chance(weights)
     return found
 
 
 def score(run: Predictions, metric: str) -> float:
     """A run's quality on its own examples, each counted once."""
-    scores, _ = _scorers(metric, run.predictions[:, None], run.labels, run.classes)
+    scores = _scores(metric, run.predictions[:, None], run.labels, run.classes)
     return float(scores(np.ones((1, len(run.labels)), dtype=np.float32))[0, 0])
 
 
@@ -92,26 +90,42 @@ def _poisson_weights(resamples: int, examples: int, seed: int) -> Iterator[tuple
         yield start, weights
 
 
-def _scorers(
+def _scores(
     metric: str, predictions: NDArray[np.generic], labels: NDArray[np.generic], classes: int
-) -> tuple[_Scores, _Scores]:
-    """How runs [E, M] and the best constant answer are scored under weights."""
+) -> _Scores:
+    """How runs [E, M] are scored under weights."""
     if metric in ("spearman", "pearson"):
         x, y = predictions.astype(np.float64), labels.astype(np.float64)
-        scores = _spearman(x, y) if metric == "spearman" else _pearson(x, y)
-        return scores, _zero
-    if metric not in ("accuracy", "f1", "f1_macro", "matthews"):
-        raise ResultsError(f"no resampling is known for the metric '{metric}'")
-    scores = _of_classes(metric, predictions, labels, classes)
-    if metric == "matthews":
-        return scores, _zero
-    constants = np.broadcast_to(np.arange(classes), (len(labels), classes))
-    of_constants = _of_classes(metric, constants, labels, classes)
-    return scores, lambda weights: of_constants(weights).max(axis=1, keepdims=True)
+        return _spearman(x, y) if metric == "spearman" else _pearson(x, y)
+    if metric == "accuracy":
+        right = (predictions == labels[:, None]).astype(np.float32)  # [E, M]
+        return lambda weights: _shares(weights, right)
+    if metric in ("f1", "f1_macro", "matthews"):
+        return _of_classes(metric, predictions, labels, classes)
+    raise ResultsError(f"no resampling is known for the metric '{metric}'")
 
 
-def _zero(weights: Weights) -> Floats:
-    return np.zeros((len(weights), 1))
+def _chance(
+    metric: str, labels: NDArray[np.generic], classes: int
+) -> Callable[[Weights], Floats | float]:
+    """The best constant answer's quality [R] under weights."""
+    if metric not in ("accuracy", "f1", "f1_macro"):
+        return lambda weights: 0.0
+    own = (labels[:, None] == np.arange(classes)).astype(np.float32)  # [E, C]
+
+    def best(weights: Weights) -> Floats:
+        actual = _sums(weights, own)  # [R, C]
+        total = actual.sum(axis=1, keepdims=True)
+        if metric == "accuracy":
+            return np.asarray((actual / total).max(axis=1))
+        f1 = 2 * actual / (actual + total)  # of a class that is the answer to everything
+        if metric == "f1":
+            return np.asarray(f1[:, 1])
+        # The mean is over the classes that occur, as a label or as the answer.
+        occurring = (actual > 0).sum(axis=1, keepdims=True) + (actual == 0)
+        return np.asarray((f1 / occurring).max(axis=1))
+
+    return best
 
 
 # ---- classes -------------------------------------------------------------------------------------
@@ -120,40 +134,36 @@ def _zero(weights: Weights) -> Floats:
 def _of_classes(
     metric: str, predictions: NDArray[np.generic], labels: NDArray[np.generic], classes: int
 ) -> _Scores:
-    if metric == "accuracy":
-        right = (predictions == labels[:, None]).astype(np.float32)  # [E, M]
-        return lambda weights: _shares(weights, right)
-    is_class = [labels == c for c in range(classes)]
-    given = [(predictions == c).astype(np.float32) for c in range(classes)]
-    hits = [g * own[:, None].astype(np.float32) for g, own in zip(given, is_class, strict=True)]
-    own = np.stack(is_class, axis=1).astype(np.float32)  # [E, C]
+    """F1 and Matthews from weighted counts, class by class: memory does not grow with C."""
+    runs = predictions.shape[1]
 
     def scores(weights: Weights) -> Floats:
-        actual = (weights @ own).T.astype(np.float64)[:, :, None]  # [C, R, 1]
-        hit = np.stack([weights @ h for h in hits]).astype(np.float64)  # [C, R, M]
-        predicted = np.stack([weights @ g for g in given]).astype(np.float64)  # [C, R, M]
+        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        shape = (len(weights), runs)
+        f1, involved, hits, products, squares = (np.zeros(shape) for _ in range(5))
+        own_squares = np.zeros_like(total)
+        for c in [1] if metric == "f1" else range(classes):
+            own = (labels == c).astype(np.float32)[:, None]
+            given = (predictions == c).astype(np.float32)  # [E, M]
+            actual, predicted = _sums(weights, own), _sums(weights, given)
+            hit = _sums(weights, given * own)
+            f1 += 2 * hit / np.maximum(actual + predicted, 1)
+            involved += actual + predicted > 0
+            hits += hit
+            products += actual * predicted
+            squares += predicted**2
+            own_squares += actual**2
         if metric == "matthews":
-            return _matthews(hit, actual, predicted)
-        involved = actual + predicted
-        f1 = 2 * hit / np.maximum(involved, 1)
-        if metric == "f1":
-            return np.asarray(f1[1])
-        return np.asarray((f1 * (involved > 0)).sum(axis=0) / (involved > 0).sum(axis=0))
+            # Gorodkin 2004, R_K; 0 where a side is constant.
+            spread = (total**2 - own_squares) * (total**2 - squares)
+            return _ratio(hits * total - products, spread)
+        return f1 if metric == "f1" else f1 / involved
 
     return scores
 
 
 def _shares(weights: Weights, right: Weights) -> Floats:
     return np.asarray(_sums(weights, right) / weights.sum(axis=1, dtype=np.float64)[:, None])
-
-
-def _matthews(hit: Floats, actual: Floats, predicted: Floats) -> Floats:
-    """Gorodkin 2004, R_K, from weighted counts [C, R, M]; 0 where a side is constant."""
-    total = actual.sum(axis=0)  # [R, 1]
-    spread = (total**2 - (actual**2).sum(axis=0)) * (total**2 - (predicted**2).sum(axis=0))
-    above = hit.sum(axis=0) * total - (actual * predicted).sum(axis=0)
-    good = spread > 0
-    return np.asarray(np.where(good, above / np.sqrt(np.where(good, spread, 1.0)), 0.0))
 
 
 # ---- values --------------------------------------------------------------------------------------

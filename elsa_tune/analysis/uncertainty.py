@@ -30,6 +30,9 @@ Floats = NDArray[np.float64]
 FEWEST_SEEDS = 3
 CONFIDENCE = 0.95
 
+# Qualities with fewer decimals than this were rounded when they were written down.
+_DECIMALS = 6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthRuns:
@@ -104,16 +107,19 @@ class ExampleDraws:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """value with its two-sided 95 % interval, and the one-sided 95 % bounds."""
+    """value with its two-sided 95 % interval, and the lower one-sided 95 % bound.
+
+    allowance: how much of the way to the lower ends is an allowance for collapses.
+    """
 
     value: float
     low: float
     high: float
     lower: float
-    upper: float
+    allowance: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Uncertainty:
     """What is known of the spread of one freeze curve.
 
@@ -137,7 +143,8 @@ class Uncertainty:
         if runs is None or runs.count < 2:
             return None
         moved = 0.0 if self.examples is None else self.examples.depths[depth]
-        return _interval(runs.mean, moved, [(runs.variance_of_mean, runs.count)])
+        variance = runs.variance_of_mean + self._rounding / runs.count
+        return _interval(runs.mean, moved, [(variance, runs.count)])
 
     def example_variance(self, depth: FreezeDepth) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
@@ -181,32 +188,74 @@ class Uncertainty:
                 for quality, seed in zip(here.qualities, here.seeds, strict=True)
             ]
             variance = float(np.var(differences, ddof=1)) / here.count
+            variance += self._rounding / here.count
+            variance += target**2 * self._rounding / there.count
             variance += unseen_here.variance + target**2 * unseen_there.variance
             seeds = [(variance, here.count)]
         else:
             seeds = [
-                (here.variance_of_mean + unseen_here.variance, here.count),
-                (target**2 * (there.variance_of_mean + unseen_there.variance), there.count),
+                (
+                    here.variance_of_mean + self._rounding / here.count + unseen_here.variance,
+                    here.count,
+                ),
+                (
+                    target**2
+                    * (
+                        there.variance_of_mean
+                        + self._rounding / there.count
+                        + unseen_there.variance
+                    ),
+                    there.count,
+                ),
             ]
         if as_if_seeds is not None:
             seeds = [(variance * count / as_if_seeds, as_if_seeds) for variance, count in seeds]
         found = _interval(value, moved, seeds)
         shift = max(0.0, -unseen_here.shift) + target * max(0.0, unseen_there.shift)
-        return dataclasses.replace(found, low=found.low - shift, lower=found.lower - shift)
+        return dataclasses.replace(
+            found, low=found.low - shift, lower=found.lower - shift, allowance=shift
+        )
+
+    def failures(self) -> tuple[int, int]:
+        """Failed runs, and all runs, of the depths that learn: those whose working runs gain at
+        least half of what the best depth's do.
+
+        A depth that hardly learns fails for another reason than bad luck.
+        """
+        if self.chance is None:
+            return 0, 0
+        gains = {
+            depth: float(runs.working.mean()) - self.chance
+            for depth, runs in self.runs.items()
+            if len(runs.working)
+        }
+        best = max(gains.values(), default=0.0)
+        learning = [self.runs[depth] for depth, gain in gains.items() if gain >= best / 2]
+        return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
+
+    @functools.cached_property
+    def _rounding(self) -> float:
+        """Variance of a quality's rounding when it was written down: .801 may be .8005 to .8015."""
+        if self.examples is not None:
+            return 0.0
+        known = [quality for runs in self.runs.values() for quality in runs.qualities]
+        for decimals in range(2, _DECIMALS):
+            if all(round(quality, decimals) == quality for quality in known):
+                return float(10.0 ** (-2 * decimals)) / 12
+        return 0.0
 
     def _unseen(self, runs: DepthRuns) -> _Unseen:
-        """What collapses would do to a depth if they were as frequent there as over all depths.
+        """What collapses would do to a depth if they were as frequent there as over all depths that
+        learn.
 
         A fifth of seeds collapsing is invisible in three seeds half the time, but not in those of
         all depths together.
         """
         working = runs.working
-        alive = [other for other in self.runs.values() if len(other.working)]
-        failed = sum(sum(other.failed) for other in alive)
+        failed, count = self.failures()
         if self.chance is None or not failed or not len(working):
             return _Unseen(0.0, 0.0)
-        # Laplace's rule of succession.
-        rate = (failed + 1) / (sum(other.count for other in alive) + 2)
+        rate = (failed + 1) / (count + 2)  # Laplace's rule of succession
         fall = float(working.mean()) - self.chance
         inner = float(np.var(working, ddof=1)) if len(working) > 1 else 0.0
         variance = ((1 - rate) * inner + rate * (1 - rate) * fall**2) / runs.count
@@ -241,11 +290,10 @@ def interval_of_mean(mean: float, std: float, count: int) -> Interval:
 def _interval(value: float, moved: Floats | float, seeds: Sequence[tuple[float, int]]) -> Interval:
     """moved: [R], by the examples. seeds: variance of a mean over so many seeds, one or more."""
     tail = (1 - CONFIDENCE) / 2
-    tails = [tail, 2 * tail, 1 - 2 * tail, 1 - tail]
+    tails = np.asarray([tail, 1 - tail, 2 * tail])
     if isinstance(moved, float) and len(seeds) == 1:
         [(variance, count)] = seeds
-        ends = value + math.sqrt(variance) * _quantiles(count - 1, tuple(tails))
-        return _of_ends(value, ends)
+        return _of_ends(value, value + math.sqrt(variance) * _quantiles(count - 1, tails))
     draws = np.full(RESAMPLES, value) + moved
     for stream, (variance, count) in enumerate(seeds):
         draws = draws + math.sqrt(variance) * _student(count - 1, stream)
@@ -253,23 +301,23 @@ def _interval(value: float, moved: Floats | float, seeds: Sequence[tuple[float, 
 
 
 def _of_ends(value: float, ends: Floats) -> Interval:
-    low, lower, upper, high = map(float, ends)
-    return Interval(value=value, low=low, high=high, lower=lower, upper=upper)
+    low, high, lower = map(float, ends)
+    return Interval(value=value, low=low, high=high, lower=lower)
 
 
 @functools.cache
 def _student(freedom: int, stream: int) -> Floats:
     """[R] draws of Student's t, one from each of R equally probable strata, in a random order."""
-    shares = tuple((np.arange(RESAMPLES) + 0.5) / RESAMPLES)
+    shares = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
     return np.asarray(np.random.default_rng(stream + 1).permutation(_quantiles(freedom, shares)))
 
 
-@functools.cache
-def _quantiles(freedom: int, shares: tuple[float, ...]) -> Floats:
+def _quantiles(freedom: int, shares: Floats) -> Floats:
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
-    return np.asarray(stdtrit(freedom, np.asarray(shares)))
+    return np.asarray(stdtrit(freedom, shares))
 
 
 def _centred(draws: Floats) -> Floats:
-    return np.asarray(draws - draws.mean())
+    # In single precision, as they are kept: the same answer the first time and every time.
+    return np.asarray((draws - draws.mean()).astype(np.float32), dtype=np.float64)

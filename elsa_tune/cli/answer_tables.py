@@ -26,7 +26,7 @@ CERTIFIED_MARK = "✓"
 MEANINGS = {
     RAW_MARK: "operating point",
     CORRECTED_MARK: "corrected for chance",
-    CERTIFIED_MARK: "certified",
+    CERTIFIED_MARK: "certified (raw)",
 }
 
 # Columns in the order in which a narrow window does without them; JSON has them all.
@@ -111,7 +111,7 @@ def _marks(answer: Answer) -> dict[FreezeDepth, str]:
     }
     marks: dict[FreezeDepth, str] = {}
     for mark, point in found.items():
-        if point is not None:
+        if point is not None and not (mark == CERTIFIED_MARK and point.depth.is_full_model):
             marks[point.depth] = marks.get(point.depth, "") + mark
     return marks
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from elsa_tune.errors import UsageError
+
 TrackingUri = Annotated[
     str | None,
     typer.Option(
+        metavar="URI",
         help="MLflow store: sqlite:///FILE.db or a server's address. "
-        "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db."
+        "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db.",
     ),
 ]
 StoragePath = Annotated[
-    str | None, typer.Option(help="Where searches keep their journals. Default: ./mlruns/searches.")
+    str | None,
+    typer.Option(
+        metavar="PATH", help="Where searches keep their journals. Default: ./mlruns/searches."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -22,3 +29,10 @@ Settings = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a field of the space, e.g. epochs=6."
     ),
 ]
+
+
+def out_folder(text: str) -> Path:
+    """The folder of an `--out` option; '' would silently be the working directory."""
+    if not text.strip():
+        raise UsageError("--out is empty; name a folder, '.' for the one you are in")
+    return Path(text)

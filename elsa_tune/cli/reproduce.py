@@ -32,33 +32,42 @@ def reproduce(
     study: Annotated[Study, typer.Argument(help="The paper's study, or the low-resource one.")],
     models: Annotated[
         list[str] | None,
-        typer.Option(help="Comma-separated or repeated. Default: the study's base models."),
+        typer.Option(
+            metavar="MODELS", help="Comma-separated or repeated. Default: the study's base models."
+        ),
     ] = None,
     tasks: Annotated[
         list[str] | None,
-        typer.Option(help="Comma-separated or repeated. Default: the scale's."),
+        typer.Option(metavar="TASKS", help="Comma-separated or repeated. Default: the scale's."),
     ] = None,
     scale: Annotated[
         Scale, typer.Option(help="How much of the study: fewer seeds, tasks, examples.")
     ] = Scale.FULL,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Measuring trials per depth, instead of the scale's.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Measuring trials per depth, instead of the scale's."
+        ),
     ] = None,
     train_size: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="K",
             help="elsa: at most so many training examples; low-resource: these sizes, "
-            "comma-separated."
+            "comma-separated.",
         ),
     ] = None,
     max_time: Annotated[
-        str | None, typer.Option(help="End after e.g. 30m, 2h; the same command goes on.")
+        str | None,
+        typer.Option(metavar="TIME", help="End after e.g. 30m, 2h; the same command goes on."),
     ] = None,
     data_dir: Annotated[
-        str | None, typer.Option(help="Local GLUE folder in the official layout.")
+        str | None,
+        typer.Option(metavar="DIR", help="Local GLUE folder in the official layout."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write tables (text, CSV), answers (JSON), figures here.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write tables (text, CSV), answers (JSON), figures here."),
     ] = None,
     tracking_uri: TrackingUri = None,
     storage_path: StoragePath = None,
@@ -66,10 +75,10 @@ def reproduce(
         str | None, typer.Option(help="A running Ray cluster: `auto` or HOST:PORT.")
     ] = None,
     gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs per trial; fractions share one.")
+        float | None, typer.Option(metavar="N", help="GPUs per trial; fractions share one.")
     ] = None,
     cpus_per_trial: Annotated[
-        float | None, typer.Option(help="CPUs, and so threads, per trial.")
+        float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print trials and hours; start no search.")
@@ -78,7 +87,8 @@ def reproduce(
     """Repeat a published study and print its tables, ours beside theirs.
 
     The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
-    there. Exit status: 0 the whole plan is there; 1 some search failed; 130 interrupted.
+    there. Exit status: 0 the plan was carried out, or --max-time was over; 1 some search failed, the
+    others ran; 2 bad input, before anything starts; 130 interrupted.
     """
     from elsa_tune.cli.inputs import read_duration
     from elsa_tune.search.reproduction import Place, carry_out, plan, recorded_searches, standing
@@ -93,8 +103,10 @@ def reproduce(
         cpus_per_trial=cpus_per_trial,
         gpus_per_trial=gpus_per_trial,
     )
-    if out is not None and out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; name a folder")
+    if out is not None:
+        from elsa_tune.report.folder import check_folder
+
+        check_folder(out)
     extent = _extent(study, scale, seeds, tasks, train_size)
     names = _split(models) or PROTOCOLS[study].models
     parts, trained = _parts(study, names, extent, data_dir)
@@ -274,25 +286,32 @@ def _conclude(
     from elsa_tune.cli.study_tables import print_study, read_study, write_study
     from elsa_tune.search.reproduction import standing
 
-    standings = [standing(search, place) for search in searches]
-    open_ = [one for one in standings if not one.is_complete]
-    left = sum(one.left.total() for one in open_)
+    standings: list[Standing] = []
+    failed = dict(carried.failed)
+    for search in searches:
+        try:
+            standings.append(standing(search, place))
+        except ElsaTuneError as error:
+            failed[search.name] = f"{error}"
+    left = sum(one.left.total() for one in standings if not one.is_complete)
     results = read_study(edition, searches, place.storage, left)
+    for name, reason in results.unread.items():
+        _say(f"search '{name}' is not in the tables: {reason}")
     if results.rows:
         print_study(results)
         if out is not None:
-            page = write_study(results, out)
+            page = write_study(results, out, _command())
             _say(f"written: {page}, and the tables beside it")
     _say(f"journals: {place.storage}")
     if carried.interrupted:
         raise InterruptedSearchError("interrupted; the same command goes on")
-    if carried.failed:
-        names = ", ".join(name for name, _ in carried.failed)
+    failed = {**results.unread, **failed}
+    if failed:
         raise RunError(
-            f"{len(carried.failed)} of {len(searches)} searches are not whole ({names}); the same "
-            "command tries the rest again"
+            f"{len(failed)} of {len(searches)} searches are not whole ({', '.join(failed)}); the "
+            "same command tries the rest again"
         )
-    if open_:
+    if not all(one.is_complete for one in standings):
         _say(f"time was up with {left} trials to go; the same command goes on")
 
 

@@ -21,7 +21,6 @@ from elsa_tune.search.plan import Estimate, estimate
 from elsa_tune.search.specification import (
     Request,
     load_specification,
-    replace_specification,
     save_specification,
     settled,
     specify,
@@ -212,9 +211,7 @@ def resume(
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        if seeds is not None:
-            replace_specification(spec, paths)
-        return run_session(spec, paths, data, store, say)
+        return run_session(spec, paths, data, store, say, changed=seeds is not None)
 
 
 def _measured(state: SearchState) -> int:

@@ -7,7 +7,6 @@ size, so the same command finds what is there, goes on with it, and adds only wh
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 import re
@@ -15,17 +14,16 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elsa_tune.errors import RunError, StorageError, UsageError
+from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, StorageError, UsageError
 from elsa_tune.search.launch import resume, start
 from elsa_tune.search.specification import Request, load_specification, specify
 from elsa_tune.search.studies import Study
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
@@ -34,7 +32,7 @@ from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.records import SearchStatus
-from elsa_tune.tracking.results import read_journal_histories, read_journal_rows, rows_of
+from elsa_tune.tracking.results import rows_of
 from elsa_tune.tracking.state import SearchState
 
 Say = Callable[[str], None]
@@ -181,11 +179,11 @@ def request_of(search: PlannedSearch, place: Place) -> Request:
 
 
 def standing(search: PlannedSearch, place: Place) -> Standing:
-    """How far it has come, from its journal."""
+    """How far it has come, from its journal; raises StorageError where that cannot be read."""
     spec = specify(request_of(search, place))
     wanted = Counter({depth: spec.seeds for depth in spec.depths})
     wanted.update({depth: spec.tries for depth in spec.explored})
-    state = _state(SearchPaths(place.storage, search.name))
+    state = recorded_state(SearchPaths(place.storage, search.name))
     rows = [] if state is None else [row for row in rows_of(state) if row.status.is_final]
     measured = sum(row.phase is Phase.MEASURE for row in rows)
     is_complete = state is not None and state.is_complete and measured >= spec.measuring_trials
@@ -201,7 +199,11 @@ def standing(search: PlannedSearch, place: Place) -> Standing:
     )
 
 
-def _state(paths: SearchPaths) -> SearchState | None:
+def recorded_state(paths: SearchPaths) -> SearchState | None:
+    """What its journal says; None for a search that has not begun.
+
+    Raises StorageError where the journal cannot be read.
+    """
     if not paths.journal.exists():
         return None
     return SearchState.replay(read_journal(paths.journal), alive=is_held(paths.lock))
@@ -224,16 +226,17 @@ def carry_out(
 ) -> Carried:
     """Start what has not begun and go on with what is not whole, in the plan's order.
 
-    A search whose trials fail does not keep the others from running. max_time: seconds in all; the
-    search that is under way then is interrupted, and goes on when the plan is carried out again.
-    Raises UsageErrors before the first search starts where weights or data of any are missing.
+    A search that fails, or whose journal cannot be read, does not keep the others from running.
+    max_time: seconds in all; the search that is under way then is interrupted, and goes on when the
+    plan is carried out again. Raises UsageErrors before the first search starts where weights or
+    data of any are missing.
     """
     failed: list[tuple[str, str]] = []
     with _limited(max_time) as clock:
         try:
-            _check_inputs([one for one in searches if not standing(one, place).is_complete])
+            _check_inputs([one for one in searches if not _is_complete(one, place)])
             for number, search in enumerate(searches, start=1):
-                if standing(search, place).is_complete:
+                if _is_complete(search, place):
                     continue
                 if clock.is_up:
                     return Carried(time_up=True, failed=tuple(failed))
@@ -250,6 +253,13 @@ def carry_out(
             # Between two searches, or before one of them takes signals itself.
             return Carried(interrupted=not clock.is_up, time_up=clock.is_up, failed=tuple(failed))
     return Carried(failed=tuple(failed))
+
+
+def _is_complete(search: PlannedSearch, place: Place) -> bool:
+    try:
+        return standing(search, place).is_complete
+    except ElsaTuneError:
+        return False  # its turn says why
 
 
 def _check_inputs(searches: Sequence[PlannedSearch]) -> None:
@@ -286,7 +296,9 @@ def _carry_out_one(search: PlannedSearch, place: Place, say: Say) -> tuple[Searc
             )
         else:
             finished = start(request_of(search, place), say)
-    except RunError as error:
+    except InterruptedSearchError as error:
+        return SearchStatus.INTERRUPTED, str(error)
+    except ElsaTuneError as error:
         return SearchStatus.FAILED, str(error)
     if finished.unsent:
         say(f"{finished.unsent} records did not reach MLflow; `elsa-tune resume {search.name}`")
@@ -323,45 +335,3 @@ def _limited(seconds: float | None) -> Iterator[_Clock]:
     finally:
         timer.cancel()
         signal.signal(signal.SIGINT, before)
-
-
-# ---- what came out ----
-
-
-def rows_of_plan(searches: Iterable[PlannedSearch], storage: Path) -> list[ResultRow]:
-    """The rows of every trial of the plan that was started."""
-    journals = (SearchPaths(storage, search.name).journal for search in searches)
-    return [row for file in journals if file.exists() for row in read_journal_rows(file)]
-
-
-def histories_of_plan(
-    searches: Iterable[PlannedSearch], storage: Path
-) -> dict[tuple[str, str], tuple[float, ...]]:
-    """By (search, trial): the quality at each evaluation."""
-    found: dict[tuple[str, str], tuple[float, ...]] = {}
-    for search in searches:
-        journal = SearchPaths(storage, search.name).journal
-        if journal.exists():
-            found |= read_journal_histories(journal)
-    return found
-
-
-def companion_rows(
-    searches: Iterable[PlannedSearch], storage: Path, companion: str
-) -> list[ResultRow]:
-    """The same trials judged by a second evaluation split (`mnli_mismatched`), which their rows
-    then have as their task.
-    """
-    found = []
-    for search in searches:
-        state = _state(SearchPaths(storage, search.name))
-        if state is None:
-            continue
-        chance = search.part.task.published_chance.get(companion)
-        for trial, row in zip(state.trials.values(), rows_of(state), strict=True):
-            quality = trial.latest.get(companion)
-            if quality is not None:
-                found.append(
-                    dataclasses.replace(row, task=companion, quality=quality, chance=chance)
-                )
-    return found

@@ -15,6 +15,7 @@ from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.run import SearchRun
+from elsa_tune.search.specification import replace_specification
 from elsa_tune.search.stopping import Interruption
 from elsa_tune.search.trainable import Train
 from elsa_tune.specs.result import ResultRow
@@ -22,6 +23,7 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
@@ -63,9 +65,16 @@ def run_session(
     store: MlflowStore,
     say: Say,
     train: Train = train_trial,
+    *,
+    changed: bool = False,
 ) -> Finished:
-    """One driver's time with a search, from taking its lock to the last record."""
+    """One driver's time with a search, from taking its lock to the last record.
+
+    changed: the specification is not the one that is saved, and takes its place.
+    """
     with Journal(paths.journal) as journal:
+        if changed:
+            replace_specification(spec, paths)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
         record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
@@ -89,10 +98,11 @@ def run_session(
                 answers = answers_of(record.state(), paths, say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
-                report = None
+                record.write(SearchEnded(status=status, message=message))
                 if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
-                    report = _report(record.state(), paths, answers, say)
-                record.write(SearchEnded(status=status, message=message, report=report))
+                    folder = _report(record.state(), paths, answers, say)
+                    if folder is not None:
+                        record.write(Decision(what=REPORT, value=folder))
                 unsent = forwarder.close(FLUSH_SECONDS)
     return Finished(
         spec=spec,
@@ -146,7 +156,9 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
         return answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
     except ElsaTuneError as error:
         say(str(error))
-        return []
+    except Exception as error:  # whatever an answer meets must not cost the search its end
+        say(f"no answer could be computed: {type(error).__name__}: {error}")
+    return []
 
 
 def _report(
@@ -172,6 +184,6 @@ def _report(
 def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
     try:
         answers = answer_rows(rows())
-    except ElsaTuneError:
+    except Exception:  # as in answers_of
         return None
     return answers[0].sentence if answers else None

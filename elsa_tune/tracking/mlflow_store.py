@@ -24,7 +24,7 @@ from elsa_tune.tracking.names import (
     EXPERIMENT_PREFIX,
     PARENT_TAG,
     PREDICTIONS_FOLDER,
-    REPORT_FOLDER,
+    REPORT,
     RUN_STATUS,
     SEARCH_ID_TAG,
     SEARCH_RUN_STATUS,
@@ -157,7 +157,7 @@ class MlflowStore:
 
     def add_report(self, search: SearchStarted, folder: Path) -> None:
         """Keep a folder's files with the search's run; once more replaces them."""
-        self._open().log_artifacts(self._known(search, "").run_id, str(folder), REPORT_FOLDER)
+        self._open().log_artifacts(self._known(search, "").run_id, str(folder), REPORT)
 
     def end_search(self, search: SearchStarted, record: SearchEnded) -> None:
         """Let the parent run read as ended, and remove runs that a lost answer made twice."""

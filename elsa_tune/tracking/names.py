@@ -32,7 +32,8 @@ EVALUATION: Final = "evaluation"
 
 EXPERIMENT_PREFIX: Final = "elsa-tune/"
 PREDICTIONS_FOLDER: Final = "predictions"
-REPORT_FOLDER: Final = "report"
+# The decision that names the folder of figures and page, and the folder's name in MLflow.
+REPORT: Final = "report"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 

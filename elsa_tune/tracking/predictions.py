@@ -6,8 +6,10 @@ It must not judge predictions. It is the `Evidence` that analysis asks for.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,23 +25,28 @@ RUN_SCHEME = "runs:/"
 DRAWS_FOLDER = "draws"
 
 # Broken or half-written files are as good as none: what is computed from them is computed anew.
-_UNREADABLE = (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError)
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 class KeptPredictions:
     """Predictions of recorded trials, and a folder for what was computed from them.
 
-    rows: those that will be asked about. Where all are of one search whose folder is at hand, what
-    is computed is kept there, else in `cache`. tracking_uri: the store that rows of the scheme
+    rows: those that will be asked about. What is computed is looked for with their searches, where
+    these are at hand, and in `cache`; it is kept with the search where all rows are of one, else in
+    `cache`. tracking_uri: the store that rows of the scheme
     `runs:/` are read from.
     """
 
     def __init__(
         self, rows: Iterable[ResultRow], cache: Path, tracking_uri: str | None = None
     ) -> None:
-        searches = {_search_folder(row) for row in rows if row.predictions is not None}
-        only = searches.pop() if len(searches) == 1 else None
-        self._folder = (cache if only is None else only) / DRAWS_FOLDER
+        searches = dict.fromkeys(_search_folder(row) for row in rows if row.predictions is not None)
+        at_hand = [folder for folder in searches if folder is not None]
+        self._folders = [folder / DRAWS_FOLDER for folder in (*at_hand, cache)]
+        self._kept_in = self._folders[0] if len(searches) == 1 else self._folders[-1]
         self._uri = tracking_uri
 
     def predictions(self, row: ResultRow) -> Predictions | None:
@@ -51,6 +58,7 @@ class KeptPredictions:
         run_id, _, artifact = row.predictions.removeprefix(RUN_SCHEME).partition("/")
         if self._uri is None:
             return None
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         with tempfile.TemporaryDirectory() as folder:
             try:
                 client = Connection(self._uri).client()
@@ -60,19 +68,30 @@ class KeptPredictions:
 
     def load(self, key: str) -> Mapping[str, NDArray[np.float32]] | None:
         """Arrays kept under a key; None where there are none."""
+        for folder in self._folders:
+            with contextlib.suppress(*_UNREADABLE):
+                return _arrays(folder / f"{key}.npz")
+        return None
+
+    def stamp(self, row: ResultRow) -> str:
+        """Tells a row's predictions from others that may stand in the same place."""
+        place = row.predictions or ""
+        if not place or place.startswith(RUN_SCHEME):
+            return place
         try:
-            return _arrays(self._folder / f"{key}.npz")
-        except _UNREADABLE:
-            return None
+            about = Path(place).stat()
+        except OSError:
+            return place
+        return f"{place} {about.st_size} {about.st_mtime_ns}"
 
     def save(self, key: str, arrays: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep arrays under a key, if there is a place to write."""
         with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._folder) as aside:
+            self._kept_in.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._kept_in) as aside:
                 file = Path(aside) / "draws.npz"
-                np.savez(file, allow_pickle=False, **arrays)
-                file.replace(self._folder / f"{key}.npz")
+                np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub, before 2.1
+                file.replace(self._kept_in / f"{key}.npz")
 
 
 def predictions_place(trial: str, search_folder: Path | None, run_id: str | None) -> str | None:
@@ -96,11 +115,12 @@ def _search_folder(row: ResultRow) -> Path | None:
 def _read(file: Path) -> Predictions | None:
     try:
         kept = _arrays(file)
-        return Predictions(
-            predictions=kept["predictions"], labels=kept["labels"], classes=int(kept["classes"])
-        )
+        predictions, labels, classes = kept["predictions"], kept["labels"], int(kept["classes"])
     except _UNREADABLE:
         return None
+    if predictions.ndim != 1 or not len(labels) or predictions.shape != labels.shape:
+        return None
+    return Predictions(predictions=predictions, labels=labels, classes=classes)
 
 
 def _arrays(file: Path) -> dict[str, NDArray[Any]]:

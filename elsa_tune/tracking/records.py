@@ -124,15 +124,11 @@ class Decision(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded(Record):
-    """The driver let the search go; trials that had not ended by then were interrupted.
-
-    report: a folder to keep with the search's run, relative to the search's folder.
-    """
+    """The driver let the search go; trials that had not ended by then were interrupted."""
 
     kind: ClassVar[str] = "search_ended"
     status: SearchStatus
     message: str = ""
-    report: str | None = None
 
 
 _KINDS: dict[str, type[Record]] = {

@@ -23,6 +23,7 @@ from elsa_tune.tracking.names import (
     EVALUATION,
     HOST_TAG,
     JOURNAL_TAG,
+    REPORT,
     TAG_LENGTH,
     TRIAL_QUALITY,
     Point,
@@ -147,8 +148,6 @@ class Sender:
                 if isinstance(record, SearchStarted):
                     search = self._start_search(record)
                 elif isinstance(record, SearchEnded):
-                    if record.report:
-                        self._add_artifact(_needed(search), "", record.report)
                     self._store.end_search(_needed(search), record)
         for waiting in reports.values():
             self._send_reports(search, trials, waiting)
@@ -166,6 +165,9 @@ class Sender:
         trials[record.trial] = _Progress(record.attempt)
 
     def _decide(self, search: SearchStarted | None, record: Decision) -> None:
+        if record.what == REPORT:
+            self._add_artifact(_needed(search), "", str(record.value))
+            return
         tags = {f"{DECISION_PREFIX}{record.what}": _tag_text(record.value)}
         self._store.log(_needed(search), "", [], tags)
 
@@ -208,6 +210,7 @@ class Sender:
                 self._store.add_report(search, file)
             else:
                 self._store.add_artifact(search, trial, file)
+            del self._artifact_tries[trial]
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
             if tries < _ARTIFACT_TRIES and not _is_refusal(error):
                 raise

@@ -7,43 +7,77 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.searching import Bench, make_bench, of_kind, wait_for
+from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
+NAME = "storm"
 SETTINGS = (
     *("--set", "epochs=5", "--set", "depths=[0, 2]", "--set", "asha=null"),
-    *("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "2"),
-    *("--cpus-per-trial", "2"),
+    *("--set", "learning_rate=[0.002, 0.003, 0.005]", "--set", "tries=3", "--seeds", "3"),
+    *ONE_AT_A_TIME,
 )
-TRIALS = 8
+TRIALS = 12
+# Its first session's eight seconds are not the others'.
+RESUME = ("resume", NAME, "--max-time", "1h")
+
+Ends = dict[str, dict[str, Any]]
 
 
-def ended(bench: Bench, name: str) -> dict[str, dict[str, Any]]:
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Of one search, which each test of this file takes over from the one before."""
+    return make_bench(tmp_path_factory.mktemp("storm bench"), train=320)
+
+
+@pytest.fixture(scope="module")
+def kept() -> Ends:
+    """What was finished so far; no later session may touch it."""
+    return {}
+
+
+def ended(bench: Bench) -> Ends:
     """Finished trials and the record of their end."""
-    records = of_kind(bench.records(name), "trial_ended")
+    records = of_kind(bench.records(NAME), "trial_ended")
     return {r["trial"]: r for r in records if r["status"] == "completed"}
 
 
-def running(bench: Bench, name: str) -> bool:
-    """Whether some trial is between its first report and its end."""
-    records = bench.records(name)
-    last = {r["trial"]: r["kind"] for r in records if "trial" in r}
-    return "report" in last.values()
+def failed(bench: Bench) -> list[str]:
+    """Trials that failed, once for each time they did."""
+    records = of_kind(bench.records(NAME), "trial_ended")
+    return [record["trial"] for record in records if record["status"] == "failed"]
+
+
+def running(bench: Bench, phase: str) -> bool:
+    """Whether some trial of a phase is between its first report and its end, in this session."""
+    last: dict[str, str] = {}
+    for record in bench.records(NAME):
+        if record["kind"] == "search_started":
+            last.clear()
+        elif "trial" in record:
+            last[record["trial"]] = record["kind"]
+    return any(kind == "report" and trial.startswith(phase) for trial, kind in last.items())
+
+
+def measured(bench: Bench) -> int:
+    return sum(trial.startswith("measure") for trial in ended(bench))
+
+
+def go_on(bench: Bench) -> subprocess.Popen[str]:
+    """The next session, begun."""
+    sessions = len(of_kind(bench.records(NAME), "search_started"))
+    driver = bench.start(*RESUME)
+    wait_for(lambda: len(of_kind(bench.records(NAME), "search_started")) > sessions, 300)
+    return driver
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, err = process.communicate(timeout=400)
     return process.returncode, err
-
-
-def measuring(bench: Bench, name: str) -> bool:
-    return any(key.startswith("measure") for key in ended(bench, name)) and running(bench, name)
 
 
 def history(bench: Bench) -> dict[str, list[tuple[Any, ...]]]:
@@ -56,87 +90,6 @@ def history(bench: Bench) -> dict[str, list[tuple[Any, ...]]]:
     for trial, *point in points:
         found.setdefault(trial, []).append(tuple(point))
     return found
-
-
-def check_whole(bench: Bench, name: str) -> None:
-    """All trials ended once, each has one MLflow run, none is running."""
-    assert len(ended(bench, name)) == TRIALS
-    runs = bench.query(
-        "select t.value, count(*) from tags t where t.key = 'elsa_tune.trial' group by t.value"
-    )
-    assert len(runs) == TRIALS and {count for _, count in runs} == {1}
-    statuses = bench.query("select distinct status from runs")
-    assert statuses == [("FINISHED",)]
-
-
-def test_killed_in_mid_epoch_then_interrupted_while_measuring(tmp_path: Path) -> None:
-    bench = make_bench(tmp_path, train=320)
-    driver = bench.start(*bench.search("killed", *SETTINGS))
-    wait_for(lambda: len(ended(bench, "killed")) >= 2 and running(bench, "killed"), 300)
-    driver.kill()
-    driver.communicate()
-    kept = ended(bench, "killed")
-    shown = bench.run("searches", "--format", "json")
-    assert '"killed"' in shown.stdout and shown.returncode == 0
-    # What MLflow had not got yet is replayed from the journal by the next driver.
-
-    driver = bench.start("resume", "killed")
-    wait_for(lambda: measuring(bench, "killed"), 300)
-    before = history(bench)
-    driver.send_signal(signal.SIGINT)
-    status, said = finish(driver)
-    assert status == 130, said
-    assert "elsa-tune resume killed" in said and "Traceback" not in said
-    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
-    measured = {key: r for key, r in ended(bench, "killed").items() if key.startswith("measure")}
-
-    done = bench.run("resume", "killed", timeout=400)
-    assert done.returncode in (0, 3), done.stderr
-    check_whole(bench, "killed")
-    # Finished trials are as they were: one attempt, the same step counters in the same run.
-    starts = of_kind(bench.records("killed"), "trial_started")
-    after = history(bench)
-    for key in (*kept, *measured):
-        assert [r["attempt"] for r in starts if r["trial"] == key] == [1]
-        assert after[key] == before.get(key, after[key])
-    again = [r for r in starts if r["attempt"] > 1]
-    assert again, "the trials that were cut off should have started again"
-    assert {r["trial"] for r in again}.isdisjoint(kept)
-
-
-def test_interrupted_and_terminated_while_exploring_then_a_worker_is_killed(
-    tmp_path: Path,
-) -> None:
-    bench = make_bench(tmp_path, train=320)
-    driver = bench.start(*bench.search("ended", *SETTINGS))
-    wait_for(lambda: running(bench, "ended"), 300)
-    # The whole group, as a terminal does it.
-    os.killpg(driver.pid, signal.SIGINT)
-    status, said = finish(driver)
-    assert status == 130, said
-    assert "elsa-tune resume ended" in said and "Traceback" not in said
-    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
-
-    driver = bench.start("resume", "ended")
-    before = len(of_kind(bench.records("ended"), "report"))
-    wait_for(lambda: len(of_kind(bench.records("ended"), "report")) > before + 1, 300)
-    driver.send_signal(signal.SIGTERM)
-    status, said = finish(driver)
-    assert status == 130, said
-    interrupted = of_kind(bench.records("ended"), "trial_ended")
-    assert any(record["status"] == "interrupted" for record in interrupted)
-    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
-
-    driver = bench.start("resume", "ended")
-    wait_for(lambda: running(bench, "ended") and worker_of(driver) is not None, 300)
-    worker = worker_of(driver)
-    assert worker is not None
-    os.kill(worker, signal.SIGKILL)
-    status, said = finish(driver)
-    assert status in (0, 3), said
-    failed = [r for r in of_kind(bench.records("ended"), "trial_ended") if r["status"] == "failed"]
-    assert failed, "the killed worker's trial should have been recorded as failed"
-    check_whole(bench, "ended")
 
 
 def worker_of(driver: subprocess.Popen[str]) -> int | None:
@@ -162,14 +115,78 @@ def ancestors(pid: int, parents: dict[int, int]) -> set[int]:
     return found
 
 
-def test_time_is_up_and_resume_carries_out_the_rest(tmp_path: Path) -> None:
-    bench = make_bench(tmp_path, train=320)
-    cut = bench.run(*bench.search("short", *SETTINGS, "--max-time", "8s"), timeout=400)
+def check_interrupted(bench: Bench, status: int, said: str) -> None:
+    """It ended of its own accord, everything is recorded, and the way on is said."""
+    assert status == 130, said
+    assert f"elsa-tune resume {NAME}" in said and "Traceback" not in said
+    assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "interrupted"
+    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
+
+
+def test_time_is_up(bench: Bench) -> None:
+    cut = bench.run(*bench.search(NAME, *SETTINGS, "--max-time", "8s"), timeout=400)
     assert cut.returncode in (0, 3), cut.stderr
-    assert "time was up" in cut.stderr and "elsa-tune resume short" in cut.stderr
-    end = of_kind(bench.records("short"), "search_ended")[-1]
-    assert end["status"] == "time_up"
-    assert len(ended(bench, "short")) < TRIALS
-    done = bench.run("resume", "short", "--max-time", "1h", timeout=400)
+    assert "time was up" in cut.stderr and f"elsa-tune resume {NAME}" in cut.stderr
+    assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "time_up"
+    assert len(ended(bench)) < TRIALS
+
+
+def test_killed_in_mid_epoch_while_exploring(bench: Bench, kept: Ends) -> None:
+    driver = go_on(bench)
+    wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
+    driver.kill()
+    driver.communicate()
+    kept |= ended(bench)
+    shown = bench.run("searches", "--format", "json")
+    assert f'"{NAME}"' in shown.stdout and shown.returncode == 0
+    # What MLflow had not got yet is replayed from the journal by the next driver.
+
+
+def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
+    bench: Bench, kept: Ends
+) -> None:
+    driver = go_on(bench)
+    wait_for(lambda: running(bench, "explore") and worker_of(driver) is not None, 300)
+    worker = worker_of(driver)
+    assert worker is not None
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: bool(failed(bench)), 100)
+    wait_for(lambda: measured(bench) >= 1 and running(bench, "measure"), 300)
+    # The whole group, as a terminal does it.
+    os.killpg(driver.pid, signal.SIGINT)
+    check_interrupted(bench, *finish(driver))
+    kept |= ended(bench)
+
+
+def test_terminated_while_measuring(bench: Bench, kept: Ends) -> None:
+    driver = go_on(bench)
+    wait_for(lambda: running(bench, "measure"), 300)
+    driver.send_signal(signal.SIGTERM)
+    check_interrupted(bench, *finish(driver))
+    kept |= ended(bench)
+
+
+def test_the_plan_is_completed_and_nothing_that_was_finished_ran_again(
+    bench: Bench, kept: Ends
+) -> None:
+    assert sum(trial.startswith("measure") for trial in kept) >= 1 and len(kept) < TRIALS
+    before = history(bench)
+    done = bench.run(*RESUME, timeout=400)
     assert done.returncode in (0, 3), done.stderr
-    assert len(ended(bench, "short")) == TRIALS
+    # All trials ended once, each has one MLflow run, none is running.
+    assert len(ended(bench)) == TRIALS
+    runs = bench.query(
+        "select t.value, count(*) from tags t where t.key = 'elsa_tune.trial' group by t.value"
+    )
+    assert len(runs) == TRIALS and {count for _, count in runs} == {1}
+    assert bench.query("select distinct status from runs") == [("FINISHED",)]
+    # Finished trials are as they were: started once, except the one whose worker was killed before
+    # it finished, with the same record of their end and the same step counters in the same run.
+    starts = of_kind(bench.records(NAME), "trial_started")
+    after, now = history(bench), ended(bench)
+    for trial, end in kept.items():
+        assert now[trial] == end and after[trial] == before[trial]
+        assert sum(r["trial"] == trial for r in starts) == end["attempt"]
+    again = {r["trial"] for r in starts if r["attempt"] > 1}
+    assert again, "the trials that were cut off should have started again"
+    assert set(failed(bench)) <= again

@@ -24,7 +24,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training.loop import train
-from tests.searching import Bench, make_bench, of_kind
+from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
 from tests.unit.tiny_trials import break_head, calm, make_data, make_trial
 
 DATA = make_data()
@@ -264,7 +264,7 @@ def test_a_search_records_fused_trials_like_any_other(tmp_path: Path) -> None:
     done = bench.run(
         *bench.search("fused", "--set", "epochs=3", "--set", "depths=[1]"),
         *("--set", "learning_rate=[0.001, 0.002]", "--set", "tries=2", "--seeds", "2"),
-        *("--set", "fused_trials=2", "--cpus-per-trial", "2", "--set", "selection=holdout"),
+        *("--set", "fused_trials=2", *ONE_AT_A_TIME, "--set", "selection=holdout"),
         timeout=280,
     )
     assert done.returncode == 3, done.stderr  # without the full model there is no answer

@@ -17,15 +17,14 @@ from elsa_tune.specs.task import Metric
 from elsa_tune.tracking import results
 from elsa_tune.training.metrics import score
 from tests.conftest import Run
-from tests.searching import Bench, make_bench, of_kind
+from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
 
 pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
     *("--set", "learning_rate=[0.001, 0.002]", "--set", "tries=2", "--seeds", "2"),
-    # One trial at a time: a second process would spend longer on its imports than on its trials.
-    *("--cpus-per-trial", "2"),
+    *ONE_AT_A_TIME,
 )
 
 
@@ -268,7 +267,7 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(tmp_path: Path) -
     done = bench.run(
         *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
         *("--space", "demo", "--train-size", "160", "--set", "epochs=1", "--set", "depths=[0, 6]"),
-        *("--set", "learning_rate=5e-5", "--set", "max_length=24", "--cpus-per-trial", "2"),
+        *("--set", "learning_rate=5e-5", "--set", "max_length=24", *ONE_AT_A_TIME),
         timeout=500,
     )
     assert done.returncode == 3, done.stderr

@@ -28,7 +28,8 @@ PROMISED = {
     "--metric",
     "resume": "NAME --seeds",
     "searches": "--delete",
-    "operating-point": "--model --task --target --search --from --format --exclude-task --scale --map",
+    "operating-point": "--model --task --target --search --from --format --exclude-task --scale "
+    "--map",
     "curve": "--model --task --search --from --format",
     "report": "--model --task --search --from --out",
     "reproduce": "--models --tasks --scale --dry-run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -89,16 +90,19 @@ def test_a_clear_case_is_certified_and_says_what_it_rests_on() -> None:
     assert "seeds alone" in answer.certified.procedure
     assert answer.plausible == (3,)
     assert answer.certainty.startswith("Certified at 95 %: 3 of 6 layers, and every larger")
+    assert answer.certified.procedure.endswith("if seeds fail no more often than here")
     assert "3 seeds without a failure cannot exclude that up to 63 %" in answer.certainty
+    assert answer.certainty.endswith("of fresh seeds fail at N = 3.")
     assert answer.next_step is None
 
 
 def test_two_seeds_certify_nothing() -> None:
-    answer = answered(study([0.90, 0.91], [0.88, 0.89], search="mine"))
+    answer = answered(study([0.90, 0.91], [0.88, 0.89], search="my search", trial="t"))
     assert answer.operating_point is not None
     assert answer.certified is None and answer.plausible is None
     assert answer.reason is Reason.TOO_FEW_SEEDS
-    assert answer.next_step == "elsa-tune resume mine --seeds 3"
+    # Two seeds say nothing of how seeds spread: no forecast, the usual number.
+    assert answer.next_step == "elsa-tune resume 'my search' --seeds 5"
 
 
 def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
@@ -109,17 +113,58 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
     assert "on the same runs" in answer.certainty
 
 
-def test_an_open_answer_names_the_command_that_would_settle_it() -> None:
-    answer = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine"))
+OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t")
+
+
+def test_an_open_answer_names_the_command_that_would_probably_settle_it() -> None:
+    answer = answered(OPEN)
     assert answer.operating_point is not None
     assert answer.operating_point.fine_tuned_layers == 3
     assert answer.certified is not None and answer.certified.fine_tuned_layers == 6
     assert answer.next_step is not None
-    assert answer.next_step.startswith("elsa-tune resume mine --seeds ")
-    assert int(answer.next_step.rsplit(" ", 1)[1]) > 3
-    pooled = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83]))
-    assert pooled.next_step is not None
-    assert pooled.next_step.startswith("elsa-tune search --model minilm --task rte --seeds ")
+    seeds_needed = int(answer.next_step.removeprefix("elsa-tune resume mine --seeds "))
+    assert seeds_needed > 3
+    assert f"{seeds_needed} seeds at each depth would probably certify 3 layers" in answer.certainty
+
+
+def test_only_a_single_recorded_search_can_be_gone_on_with() -> None:
+    imported = [dataclasses.replace(one, trial=None) for one in OPEN]
+    assert answered(imported).next_step is None
+    more = [
+        dataclasses.replace(one, search="other", seed=(one.seed or 0) + 3, quality=one.quality)
+        for one in OPEN
+    ]
+    assert answered([*OPEN, *more]).next_step is None
+
+
+def test_enough_seeds_follow_from_their_forecast() -> None:
+    """With as many seeds as were advised, spread as before, the answer is settled."""
+    advised = int(str(answered(OPEN).next_step).rsplit(" ", 1)[1])
+    again = (advised + 2) // 3
+    full = [0.90, 0.91, 0.92] * again
+    deep = [0.82, 0.84, 0.83] * again
+    settled = answered(study(full, deep))
+    assert settled.certified is not None and settled.certified.fine_tuned_layers == 3
+
+
+def test_a_tie_in_the_last_binary_digit_certifies_nothing() -> None:
+    answer = answered(study([0.70] * 3, [0.63] * 3))
+    assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 3
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 6
+
+
+def test_without_chance_nothing_is_certified_and_the_reason_is_told() -> None:
+    answer = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88], chance=None))
+    assert answer.certified is None and answer.reason is Reason.CHANCE_UNKNOWN
+    assert "chance is not known" in answer.certainty
+
+
+def test_intervals_stay_within_the_metrics_range() -> None:
+    answer = answered(study([0.95, 0.99], [0.10, 0.80]))
+    assert [point.ci_high for point in answer.points] == [1.0, 1.0]
+    assert answer.points[1].ci_low == 0.0
+    matthews = answered(study([0.9, 0.8], [0.1, 0.8], metric="matthews", chance=0.0))
+    assert matthews.points[1].ci_low == -1.0
 
 
 def test_a_mean_of_runs_certifies_nothing() -> None:
@@ -165,10 +210,14 @@ class Kept:
         self.answers = answers
         self.saved: dict[str, Mapping[str, Any]] = {}
         self.asked = 0
+        self.stamps: dict[str, str] = {}
 
     def predictions(self, one: ResultRow) -> Predictions | None:
         self.asked += 1
         return self.answers.get(one.trial or "")
+
+    def stamp(self, one: ResultRow) -> str:
+        return self.stamps.get(one.trial or "", "")
 
     def load(self, key: str) -> Mapping[str, Any] | None:
         return self.saved.get(key)
@@ -217,7 +266,8 @@ def test_missing_predictions_leave_seeds_alone_and_say_so() -> None:
     rows, kept = with_predictions({0: 0.90, 3: 0.88})
     kept.answers = {name: one for name, one in kept.answers.items() if name != "3-2"}
     answer = answered(rows, kept)
-    assert "the predictions of 1 measuring trials are not kept" in answer.warnings
+    (told,) = [warning for warning in answer.warnings if warning.startswith("predictions were")]
+    assert told.endswith("those of 3-2 are not kept")
     assert answer.certified is not None and "seeds alone" in answer.certified.procedure
 
 
@@ -225,7 +275,26 @@ def test_predictions_that_contradict_the_record_are_not_used() -> None:
     rows, kept = with_predictions({0: 0.90, 3: 0.88})
     kept.answers = {**kept.answers, "3-2": kept.answers["0-1"]}
     answer = answered(rows, kept)
-    assert any("give another quality than the one recorded" in w for w in answer.warnings)
+    assert any("1 of 6 give another quality than the one recorded" in w for w in answer.warnings)
+
+
+def test_other_evaluation_examples_cost_the_intervals_and_not_the_answer() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    odd = kept.answers["3-2"]
+    kept.answers["3-2"] = dataclasses.replace(
+        odd, labels=1 - odd.labels, predictions=1 - odd.predictions
+    )
+    answer = answered(rows, kept)
+    assert answer.is_answered
+    assert any("judged by different evaluation examples" in w for w in answer.warnings)
+
+
+def test_changed_predictions_are_not_answered_from_what_was_kept() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    answered(rows, kept)
+    kept.stamps["3-2"] = "written again"
+    answered(rows, kept)
+    assert len(kept.saved) == 2
 
 
 def test_a_diverged_seed_has_no_predictions_and_counts_as_chance() -> None:

@@ -26,7 +26,6 @@ from tests.unit.tiny_trials import (
     tiny_bert,
 )
 
-ARCHITECTURES = ("bert", "roberta", "distilbert", "electra", "mpnet", "xlm-roberta", "camembert")
 LAYERS = 3
 
 
@@ -68,10 +67,10 @@ def assert_equal(one: Sequence[EpochResult], other: Sequence[EpochResult]) -> No
 @pytest.mark.parametrize(
     ("architecture", "depth"),
     [
-        *((architecture, 2) for architecture in ARCHITECTURES),
-        # Of the others the embeddings are RoBERTa's.
-        *(("bert", 0), ("roberta", 0), ("electra", 0), ("distilbert", 0), ("mpnet", 0)),
-        *(("bert", "embeddings"), ("bert", LAYERS)),
+        # Each architecture's embeddings, layers and head; those of the last two are RoBERTa's.
+        *((architecture, 0) for architecture in ("bert", "electra", "distilbert", "roberta")),
+        *(("mpnet", 0), ("mpnet", 2), ("xlm-roberta", 2), ("camembert", 2)),
+        *(("bert", "embeddings"), ("bert", 2), ("bert", LAYERS)),
     ],
 )
 def test_fused_equals_single_over_fifty_steps(
@@ -79,6 +78,8 @@ def test_fused_equals_single_over_fifty_steps(
 ) -> None:
     data = data_for(architecture, train=155)  # ten steps an epoch, the last one of eleven rows
     trials = members(calm(architecture, tmp_path / "model", LAYERS), depth, epochs=5)
+    if architecture != "bert":
+        del trials[0]  # how many there are has nothing to do with the architecture
     found = together(trials, data)
     for trial in trials:
         alone = list(train(trial, data, device="cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,10 @@ def test_a_broken_file_or_one_of_an_older_version_is_none(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     (folder / "broken.npz").write_bytes(b"PK\x03\x04 half a file")
     np.savez_compressed(folder / "old.npz", predictions=np.array([0, 1]))
-    for trial in ("broken", "old"):
+    np.savez_compressed(
+        folder / "uneven.npz", predictions=np.zeros(3), labels=np.zeros(4), classes=np.int64(2)
+    )
+    for trial in ("broken", "old", "uneven"):
         asked = row(3, 0.5, trial=trial, predictions=str(folder / f"{trial}.npz"))
         assert KeptPredictions([asked], tmp_path).predictions(asked) is None
     unknown = row(3, 0.5)
@@ -68,8 +72,22 @@ def test_draws_are_kept_with_a_single_search_else_in_the_cache(tmp_path: Path) -
     assert (tmp_path / "one" / "draws" / "key.npz").is_file()
     again = KeptPredictions(rows[:1], tmp_path / "cache").load("key")
     assert again is not None and again["3"].tolist() == [0, 1, 2, 3]
-    KeptPredictions(rows, tmp_path / "cache").save("key", draws)
+    both = KeptPredictions(rows, tmp_path / "cache")
+    assert both.load("key") is not None
+    both.save("key", draws)
     assert [file.name for file in (tmp_path / "cache" / "draws").iterdir()] == ["key.npz"]
+
+
+def test_a_file_that_was_written_again_has_another_stamp(tmp_path: Path) -> None:
+    write(tmp_path, "t")
+    asked = row(3, 2 / 3, trial="t", predictions=predictions_place("t", tmp_path, None))
+    kept = KeptPredictions([asked], tmp_path)
+    before = kept.stamp(asked)
+    file = tmp_path / "predictions" / "t.npz"
+    os.utime(file, ns=(1, 1))
+    assert kept.stamp(asked) != before
+    file.unlink()
+    assert kept.stamp(asked) == str(file)
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path: Path) -> None:

@@ -40,12 +40,24 @@ def known(*several: DepthRuns, **how: object) -> Uncertainty:
 
 
 def test_with_scores_alone_the_interval_is_students() -> None:
-    qualities = [0.80, 0.82, 0.81, 0.85, 0.79]
+    qualities = [x + 1 / 3e5 for x in (0.80, 0.82, 0.81, 0.85, 0.79)]
     found = known(runs(FULL_MODEL, qualities)).quality(FULL_MODEL)
     assert found is not None
     low, high = stats.t.interval(0.95, 4, np.mean(qualities), stats.sem(qualities))
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
-    assert found.lower > found.low and found.upper < found.high
+    assert found.low < found.lower < found.value
+
+
+def test_rounded_scores_may_be_anything_that_rounds_to_them() -> None:
+    """Three runs of .80 are no proof of a quality of .8000."""
+    found = known(runs(FULL_MODEL, [0.80, 0.80, 0.80])).quality(FULL_MODEL)
+    assert found is not None
+    half = stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(12) / math.sqrt(3)
+    assert (found.low, found.high) == pytest.approx((0.80 - half, 0.80 + half))
+    # How finely they were written shows in all depths together.
+    finer = known(runs(FULL_MODEL, [0.80, 0.80, 0.80]), runs(DEEP, [0.7304, 0.73, 0.73]))
+    narrow = finer.quality(FULL_MODEL)
+    assert narrow is not None and narrow.high - narrow.low == pytest.approx(2 * half / 100)
 
 
 def test_one_run_has_no_interval() -> None:
@@ -62,7 +74,7 @@ def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
 
 def test_seeds_are_compared_one_by_one_where_they_are_the_same() -> None:
     """What a seed does to both depths alike must not count as doubt."""
-    full = [0.80, 0.90, 0.85, 0.95, 0.75]
+    full = [x + 1 / 3e5 for x in (0.80, 0.90, 0.85, 0.95, 0.75)]
     deep = [0.9 * quality + 0.01 for quality in full]
     paired = known(runs(FULL_MODEL, full), runs(DEEP, deep))
     contrast = paired.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
@@ -143,6 +155,14 @@ def test_a_depth_where_every_run_failed_says_nothing_of_the_others() -> None:
     alone = known(*steady, chance=0.5).contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
     beside = known(*steady, head, chance=0.5).contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
     assert alone == beside
+
+
+def test_a_depth_that_hardly_learns_says_nothing_of_the_others_either() -> None:
+    steady = runs(FULL_MODEL, [0.90, 0.91, 0.89]), runs(DEEP, [0.86, 0.87, 0.86])
+    head = runs(FreezeDepth.of(6), [0.5, 0.5, 0.53], failed=[True, True, False])
+    assert known(*steady, head, chance=0.5).failures() == (0, 6)
+    unlucky = runs(FreezeDepth.of(2), [0.5, 0.88, 0.89], failed=[True, False, False])
+    assert known(*steady, head, unlucky, chance=0.5).failures() == (1, 9)
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(3, 0.632), (5, 0.451), (10, 0.259)])
