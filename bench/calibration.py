@@ -169,6 +169,9 @@ class _Kept:
     def predictions(self, row: ResultRow) -> Predictions | None:
         return self.answers.get(row.trial or "")
 
+    def stamp(self, row: ResultRow) -> str:
+        return ""
+
     def load(self, key: str) -> None:
         return None
 

@@ -108,8 +108,7 @@ def _group(rows: Sequence[ResultRow]) -> ResultGroup:
     if len(layers) > 1:
         raise ResultsError(
             f"{where}: the rows say {layers[0]} and {layers[1]} layers; one model has one number "
-            "of "
-            "layers, so give different models different names"
+            "of layers, so give different models different names"
         )
     known = sorted({row.chance for row in rows if row.chance is not None})
     if known and known[-1] - known[0] > CHANCE_TOLERANCE:

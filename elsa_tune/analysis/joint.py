@@ -58,8 +58,8 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
     if len(counts) > 1:
         raise ResultsError(
             f"{first.model} has {listed(str(count) for count in sorted(counts))} layers in "
-            "different "
-            "tasks; one model has one number of layers, so give different models different names"
+            "different tasks; one model has one number of layers, so give different models "
+            "different names"
         )
     without = [task for task in tasks if not task.answer.is_answered]
     common = _common_points(tasks)
@@ -344,8 +344,7 @@ def _sentence(
         verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
         first = (
             f"{raw.fine_tuned_layers} of {layers_text(layers)} {verb} {percent(raw.retention)} or "
-            "more "
-            f"on each of {names}."
+            f"more on each of {names}."
         )
     if corrected is None:
         return f"{first}{decided}"

@@ -78,9 +78,8 @@ def without_copies(rows: Sequence[ResultRow], name: str, warnings: list[str]) ->
         if (other.quality, other.status, other.runs) != (row.quality, row.status, row.runs):
             raise ResultsError(
                 f"{row.model} on {row.task}, {name}, learning rate {rate_text(row.learning_rate)}, "
-                "seed "
-                f"{row.seed}: two rows disagree ({_outcome(other)} and {_outcome(row)}); keep the "
-                "right one"
+                f"seed {row.seed}: two rows disagree ({_outcome(other)} and {_outcome(row)}); keep "
+                "the right one"
             )
         dropped += 1
     if dropped:

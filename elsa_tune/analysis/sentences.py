@@ -56,8 +56,7 @@ def answer_sentence(curve: FreezeCurve, decision: Decision) -> str:
     if raw.depth.is_full_model:
         first = (
             f"All {layers_text(curve.layers)} must be fine-tuned: no measured depth with frozen "
-            "layers "
-            f"keeps {target_text(decision.target)} of the full model's {metric} "
+            f"layers keeps {target_text(decision.target)} of the full model's {metric} "
             f"({points(full.quality)})."
         )
     elif raw.fine_tuned_layers == 0:
@@ -109,9 +108,8 @@ def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
                 point.depth for point in curve.points if point.quality is not None
             )
             return (
-                "No answer: the full model (0 frozen layers) was not measured, so there is nothing "
-                "to "
-                f"compare with; measured: {measured}."
+                "No answer: the full model (0 frozen layers) was not measured, so there is "
+                f"nothing to compare with; measured: {measured}."
             )
         case Reason.NO_FROZEN_DEPTH:
             return "No answer: only the full model was measured, no depth with frozen layers."
@@ -175,11 +173,9 @@ def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[str]
         yield (
             f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
-            "of what "
-            f"the full model gains over a constant answer, which alone keeps "
+            "of what the full model gains over a constant answer, which alone keeps "
             f"{percent(curve.chance / full.quality)}; corrected, k = "
-            f"{corrected.fine_tuned_layers}, not "
-            f"{raw.fine_tuned_layers}"
+            f"{corrected.fine_tuned_layers}, not {raw.fine_tuned_layers}"
         )
 
 
@@ -203,8 +199,8 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
         yield (
             f"not every larger k reaches the target: {missing} "
             f"({', '.join(percent(point.retention) for point in decision.failing_above)}) miss it "
-            "though "
-            f"N = {decision.raw.depth.frozen_layers} ({percent(decision.raw.retention)}) does not"
+            f"though N = {decision.raw.depth.frozen_layers} ({percent(decision.raw.retention)}) "
+            "does not"
         )
     if full is None or full.quality is None or best is None or best.quality is None:
         return
@@ -230,8 +226,7 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
     if embeddings is not None and above > SAME_QUALITY:
         yield (
             f"freezing the embeddings alone gives {points(embeddings.quality)}, more than any "
-            "other "
-            "depth; it is never the reference"
+            "other depth; it is never the reference"
         )
 
 

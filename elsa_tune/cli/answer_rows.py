@@ -83,8 +83,7 @@ def read_train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
         if text != FULL and not (text.isascii() and text.isdigit() and int(text) > 0):
             raise UsageError(
                 f"--train-size is '{text}'; it must be a number of examples, '{FULL}' for the "
-                "whole "
-                f"training set, or '{ALL}'"
+                f"whole training set, or '{ALL}'"
             )
         sizes.append(None if text == FULL else int(text))
     return tuple(dict.fromkeys(sizes))
@@ -144,9 +143,12 @@ def _from_print(query: Query) -> list[ResultRow]:
 def _from_journal(journal: Path) -> list[ResultRow]:
     if not journal.is_file():
         raise ResultsError(f"journal {journal} does not exist")
+    from elsa_tune.tracking.journal import read_journal
     from elsa_tune.tracking.results import read_journal_rows
 
     rows = read_journal_rows(journal)
+    if not rows and not read_journal(journal):
+        raise ResultsError(f"{journal} holds no record of a search; name a search's journal.jsonl")
     if not rows:
         raise NoAnswerError(f"no trial is recorded in {journal}")
     return rows
@@ -246,8 +248,7 @@ def _of_train_sizes(query: Query, rows: list[ResultRow]) -> list[ResultRow]:
         if size not in found:
             there = ", ".join(map(_size_name, sorted(found, key=lambda size: size or math.inf)))
             raise NoAnswerError(
-                f"no answer: no result in {query.where} has --train-size {_size_name(size)}; there "
-                "is "
-                f"{there}"
+                f"no answer: no result in {query.where} has --train-size {_size_name(size)}; "
+                f"there is {there}"
             )
     return [row for row in rows if row.train_size in query.train_sizes]

@@ -6,7 +6,6 @@ It must not compute or draw anything itself; analysis answers, `report` draws.
 from __future__ import annotations
 
 import enum
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +31,8 @@ from elsa_tune.cli.answer import (
     read_query,
     require_an_answer,
 )
+from elsa_tune.cli.options import out_folder
+from elsa_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
@@ -46,7 +47,13 @@ class Against(enum.StrEnum):
 
 def report(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder; an older report is replaced.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            parser=out_folder,
+            help="The folder; an older report is replaced.",
+        ),
     ],
     model: ModelOption = None,
     task: TaskOption = None,
@@ -73,8 +80,14 @@ def report(
     from elsa_tune.analysis.answers import answer_curves, freeze_curves
     from elsa_tune.analysis.target import check_target
     from elsa_tune.cli.answer_rows import evidence_for, find_rows
+    from elsa_tune.cli.given_command import given_command
     from elsa_tune.report.folder import check_folder, write_report
 
+    if published and against is not None:
+        raise UsageError(
+            "--published asks the printed numbers, and --against published would draw them beside "
+            "themselves; leave out one of them"
+        )
     check_target(target)
     source = Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
     query = read_query(model, task, train_size, source)
@@ -90,19 +103,12 @@ def report(
         find_histories(query),
         out,
         published=() if against is None else printed_answers(answers),
-        command=_command(tracking_uri),
+        command=given_command(),
     )
     print(f"elsa-tune: {len(others)} more files in {out}", file=sys.stderr)
+    say_missing_signs(answers)
     typer.echo(page)
     require_an_answer(answers, told=False)
-
-
-def _command(tracking_uri: str | None) -> str:
-    """This command as it was given, for a page that others may read: without a password."""
-    from elsa_tune.tracking.paths import shown_uri
-
-    given = shlex.join(["elsa-tune", *sys.argv[1:]])
-    return given if not tracking_uri else given.replace(tracking_uri, shown_uri(tracking_uri))
 
 
 def find_histories(query: Query) -> dict[tuple[str, str], tuple[float, ...]]:
@@ -123,6 +129,19 @@ def find_histories(query: Query) -> dict[tuple[str, str], tuple[float, ...]]:
     store = StorePaths(Path.cwd()).tracking_uri(query.tracking_uri)
     tasks = None if query.tasks is None else list(query.tasks)
     return results.read_histories(store, tasks, query.search)
+
+
+def say_missing_signs(answers: Sequence[Answer]) -> None:
+    """Say on stderr which signs of the names stand as boxes in PNG and SVG figures, if any."""
+    from elsa_tune.report.figures import cannot_show
+
+    signs = cannot_show(f"{answer.model}{answer.task}" for answer in answers)
+    if signs:
+        print(
+            f"elsa-tune: no font on this machine has {signs}, so that boxes stand there in the "
+            "PNG and SVG figures; the page itself shows them where it is read",
+            file=sys.stderr,
+        )
 
 
 def printed_answers(answers: Sequence[Answer]) -> list[Answer]:

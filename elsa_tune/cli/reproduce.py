@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import StoragePath, TrackingUri
+from elsa_tune.cli.options import StoragePath, TrackingUri, out_folder
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.studies import (
     PROTOCOLS,
@@ -67,12 +67,17 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write tables (text, CSV), answers (JSON), figures here."),
+        typer.Option(
+            metavar="DIR",
+            parser=out_folder,
+            help="Write tables (text, CSV), answers (JSON), figures here.",
+        ),
     ] = None,
     tracking_uri: TrackingUri = None,
     storage_path: StoragePath = None,
     address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster: `auto` or HOST:PORT.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
     ] = None,
     gpus_per_trial: Annotated[
         float | None, typer.Option(metavar="N", help="GPUs per trial; fractions share one.")
@@ -87,7 +92,7 @@ def reproduce(
     """Repeat a published study and print its tables, ours beside theirs.
 
     The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
-    there. Exit status: 0 the plan was carried out, or --max-time was over; 1 some search failed, the
+    there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the
     others ran; 2 bad input, before anything starts; 130 interrupted.
     """
     from elsa_tune.cli.inputs import read_duration
@@ -283,6 +288,8 @@ def _conclude(
     out: Path | None,
 ) -> None:
     """Print the tables (stdout), where everything is (stderr); exit status."""
+    from elsa_tune.cli.given_command import given_command
+    from elsa_tune.cli.report import say_missing_signs
     from elsa_tune.cli.study_tables import print_study, read_study, write_study
     from elsa_tune.search.reproduction import standing
 
@@ -300,7 +307,8 @@ def _conclude(
     if results.rows:
         print_study(results)
         if out is not None:
-            page = write_study(results, out, _command())
+            page = write_study(results, out, given_command())
+            say_missing_signs(results.answers)
             _say(f"written: {page}, and the tables beside it")
     _say(f"journals: {place.storage}")
     if carried.interrupted:

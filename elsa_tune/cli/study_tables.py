@@ -6,6 +6,7 @@ It must not lay out tables or decide anything; the report floor and analysis do.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +18,17 @@ from rich.table import Table
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answer_json import as_json
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.published import SOURCES, published_rows, published_values
 from elsa_tune.cli.answer_tables import PIPE_WIDTH, stdout_console
-from elsa_tune.errors import StorageError
+from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.appendix_tables import low_resource_tables
 from elsa_tune.report.folder import write_report
 from elsa_tune.report.paper_tables import elsa_tables
 from elsa_tune.report.study_table import Kind, PaperTable
-from elsa_tune.search.reproduction import (
-    PlannedSearch,
-    companion_rows,
-    histories_of_plan,
-    rows_of_plan,
-)
+from elsa_tune.search.reproduction import PlannedSearch
 from elsa_tune.search.studies import PROTOCOLS, Edition, Study
+from elsa_tune.search.study_results import read_search
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.training.cache import cache_dir
@@ -38,15 +36,22 @@ from elsa_tune.training.cache import cache_dir
 # Judged beside MNLI's own split; Table 3 prints it.
 MISMATCHED = "mnli_mismatched"
 NOT_AS_PUBLISHED = "Not as published"
+# Every table that a plan may have; those of an earlier one would be taken for this one's.
+_TABLES = re.compile(r"(table[2-5](-.+)?|figure1|appendix-.+)\.csv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults:
-    """What the trials so far say. left: trials to go. histories: as `write_report` takes them."""
+    """What the trials so far say.
+
+    left: trials to go. unread: searches that could not be read, with the reason. histories: as
+    `write_report` takes them.
+    """
 
     edition: Edition
     searches: tuple[str, ...]
     left: int
+    unread: Mapping[str, str]
     rows: tuple[ResultRow, ...]
     histories: Mapping[tuple[str, str], tuple[float, ...]]
     answers: tuple[Answer, ...]
@@ -57,8 +62,9 @@ class StudyResults:
         """What was done, a sentence a line."""
         source = PROTOCOLS[self.edition.study].source
         unfinished = [f"Not finished: {self.left} trials to go."] if self.left else []
+        unread = [f"Not read: {name}." for name in self.unread]
         differences = [f"{NOT_AS_PUBLISHED}: {sentence}" for sentence in self.edition.departures]
-        return [f"{source}, scale {self.edition.scale}", *unfinished, *differences]
+        return [f"{source}, scale {self.edition.scale}", *unfinished, *unread, *differences]
 
     @property
     def footnotes(self) -> list[str]:
@@ -71,11 +77,25 @@ class StudyResults:
 def read_study(
     edition: Edition, searches: Sequence[PlannedSearch], storage: Path, left: int
 ) -> StudyResults:
-    """Read the journals and lay out the study's tables."""
-    rows = rows_of_plan(searches, storage)
-    curves = freeze_curves(rows, KeptPredictions(rows, cache_dir()))
+    """Read the journals and lay out the study's tables; what cannot be read is left out."""
+    rows: list[ResultRow] = []
+    curves: list[FreezeCurve] = []
+    beside: list[FreezeCurve] = []
+    histories: dict[tuple[str, str], tuple[float, ...]] = {}
+    unread: dict[str, str] = {}
+    for search in searches:
+        try:
+            found = read_search(search, storage, MISMATCHED)
+            own = freeze_curves(found.rows, KeptPredictions(found.rows, cache_dir()))
+            companions = freeze_curves(found.beside)
+        except ElsaTuneError as error:
+            unread[search.name] = f"{error}"
+            continue
+        rows += found.rows
+        curves += own
+        beside += companions
+        histories |= found.histories
     if edition.study is Study.ELSA:
-        beside = freeze_curves(companion_rows(searches, storage, MISMATCHED))
         tables = elsa_tables([*curves, *beside], rows, published_values()) if curves else []
     else:
         tables = low_resource_tables(curves, published_values())
@@ -83,8 +103,9 @@ def read_study(
         edition=edition,
         searches=tuple(search.name for search in searches),
         left=left,
+        unread=unread,
         rows=tuple(rows),
-        histories=histories_of_plan(searches, storage),
+        histories=histories,
         answers=tuple(answer_curves(curves)),
         tables=tuple(tables),
     )
@@ -123,33 +144,29 @@ def _drawn(table: PaperTable) -> Table:
     return drawn
 
 
-def write_study(results: StudyResults, folder: Path) -> Path:
-    """Write the report of the trials, and beside it tables.txt, a CSV for each table and
-    study.json; returns the report's page.
+def write_study(results: StudyResults, folder: Path, command: str) -> Path:
+    """Write the report of the trials, and with it tables.txt, a CSV for each table and study.json;
+    returns the report's page. command: what made it. Tables of an earlier plan are removed.
 
     Raises StorageError where that fails.
     """
     text = io.StringIO()
     _print(results, Console(file=text, width=PIPE_WIDTH, soft_wrap=True, markup=False))
-    files = {
-        "tables.txt": text.getvalue(),
-        "study.json": as_json([_study_object(results)]) + "\n",
-        **{f"{table.name}.csv": table.csv for table in results.tables},
-    }
     page, *_ = write_report(
         results.answers,
         results.rows,
         results.histories,
         folder,
         published=_published_answers(results.edition),
+        command=command,
+        notes=results.heading,
+        files={
+            "tables.txt": text.getvalue(),
+            "study.json": as_json([_study_object(results)]) + "\n",
+            **{f"{table.name}.csv": table.csv for table in results.tables},
+        },
+        stale=_TABLES,
     )
-    try:
-        for name, content in files.items():
-            (folder / name).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(
-            f"cannot write in {folder}: {error.strerror}; choose another place with --out"
-        ) from error
     return page
 
 
@@ -175,6 +192,7 @@ def _study_object(results: StudyResults) -> dict[str, Any]:
         ],
         "not_as_published": list(edition.departures),
         "trials_to_go": results.left,
+        "not_read": dict(results.unread),
         "searches": list(results.searches),
         "tables": [
             {

@@ -19,7 +19,7 @@ from elsa_tune.report.study_table import (
     Kind,
     PaperTable,
     file_name,
-    scaled,
+    matched,
 )
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -58,15 +58,16 @@ def _appendix_table(
 ) -> PaperTable:
     layers = curves[0].layers
     by_size = {curve.train_size: curve for curve in curves}
-    # Two of its depths may be one of ours, where ours has fewer layers: the first stands there.
-    printed: dict[tuple[int | None, FreezeDepth], PublishedValue] = {}
-    for value in layout:
-        own = scaled(value.depth, value.layers, layers)
-        printed.setdefault((value.train_size, own), value)
+    depths, dropped = matched(
+        (value.depth for value in layout), layout[0].layers if layout else layers, layers
+    )
+    printed = {(value.train_size, value.depth): value for value in layout}
     lines: list[tuple[Cell, ...]] = []
     for size in sorted(by_size, key=lambda size: size or 0):
         ours = {point.depth: point for point in by_size[size].points}
-        theirs = {depth: value for (its, depth), value in printed.items() if its == size}
+        theirs = {
+            own: printed[size, depth] for own, depth in depths.items() if (size, depth) in printed
+        }
         for depth in sorted(ours.keys() | theirs.keys(), key=_appendix_order):
             point = ours.get(depth)
             lines.append(
@@ -88,6 +89,8 @@ def _appendix_table(
             f"The study does not have {model} ({layers} layers); beside it stands {reference} "
             f"({layout[0].layers}) with the same share of its layers frozen."
         )
+    if dropped:
+        notes.append(dropped)
     return PaperTable(
         name=f"appendix-{file_name(model)}-{file_name(task)}",
         title=f"Appendix: {model} on {name}, {curves[0].metric or 'quality'} on dev",

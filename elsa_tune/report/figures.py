@@ -6,12 +6,15 @@ the same at every run: no dates, and a fixed salt for the names inside an SVG.
 
 from __future__ import annotations
 
+import functools
 import io
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -44,13 +47,26 @@ HEAT_MARGINS = Margins(left=1.0, right=0.85, bottom=0.62, top=0.36)
 # With more columns the numbers in a heat map's cells run into one another.
 MOST_NUMBERED_COLUMNS = 13
 
+LEGEND_SIZE, TITLE_SIZE = 9.0, 10.5  # points
+# Inches: names up to the first need no more than LEGEND_WIDTH on average, none is wider than the
+# second, and a handle with the space around it takes the third.
+LEGEND_COMMON, LEGEND_LONGEST, LEGEND_HANDLE = 1.5, 2.7, 0.7
+
+FONT = "DejaVu Sans"  # comes with matplotlib
+# For the signs that it lacks; those that are on the machine are used.
+OTHER_FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei"),
+    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic"),
+    *("Malgun Gothic", "SimHei", "Noto Sans", "Noto Sans Devanagari", "Noto Sans Bengali"),
+    *("Noto Sans Tamil", "Noto Sans Thai", "Nirmala UI", "Arial Unicode MS"),
+)
+
 # SVG text as paths looks the same on every machine.
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "elsa-tune",
     "svg.fonttype": "path",
-    "font.family": ["DejaVu Sans"],
     "font.size": 9.5,
-    "axes.titlesize": 10.5,
+    "axes.titlesize": TITLE_SIZE,
     "axes.edgecolor": "#8a8f98",
     "axes.labelcolor": LIGHT_INK,
     "xtick.color": LIGHT_INK,
@@ -66,12 +82,56 @@ STYLE: dict[Any, Any] = {
 
 def draw(chart: Chart) -> dict[str, bytes]:
     """The chart as `{"png": ..., "svg": ...}`; it must have a panel."""
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context({**STYLE, "font.family": _families()}), warnings.catch_warnings():
+        # The caller asks `cannot_show`.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = _figure(chart)
         return {
             "png": _saved(figure, "png", {"Software": None}),
             "svg": _saved(figure, "svg", {"Date": None, "Creator": None}),
         }
+
+
+def cannot_show(texts: Iterable[str]) -> str:
+    """The signs of these texts that no font on this machine has: boxes stand for them in a figure.
+    Each once, in their order; "" where all can be shown.
+    """
+    fonts = [font_manager.get_font(font_manager.findfont(name)) for name in _families()]
+    signs = dict.fromkeys(sign for text in texts for sign in text if not sign.isspace())
+    return "".join(
+        sign for sign in signs if not any(font.get_char_index(ord(sign)) for font in fonts)
+    )
+
+
+@functools.cache
+def _families() -> list[str]:
+    there = set(font_manager.get_font_names())
+    return [FONT, *(name for name in OTHER_FONTS if name in there)]
+
+
+def _fitted(text: str, inches: float, size: float) -> str:
+    """Text of so many points, shortened in the middle where it is wider than so many inches."""
+    kept = len(text)
+    shown = text
+    while kept > 2 and _width(shown, size) > inches:
+        kept -= 1
+        shown = f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
+    return shown
+
+
+def _width(text: str, size: float) -> float:
+    """In inches."""
+    return sum(map(_advance, text)) * size / 72
+
+
+@functools.cache
+def _advance(sign: str) -> float:
+    """The width of a sign in ems; a box is as wide as an em."""
+    font = font_manager.get_font(font_manager.findfont(FONT))
+    if not font.get_char_index(ord(sign)):
+        return 1.0
+    font.set_size(100, 72)
+    return float(font.load_char(ord(sign)).linearHoriAdvance / 6553600)
 
 
 def _saved(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
@@ -90,8 +150,10 @@ def _figure(chart: Chart) -> Figure:
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
     width, height = (ALONE_WIDTH, ALONE_HEIGHT) if count == 1 else (PANEL_WIDTH, PANEL_HEIGHT)
-    legend = chart.legend
-    legend_columns = max(1, min(len(legend), int(columns * width / LEGEND_WIDTH)))
+    legend = [(_fitted(name, LEGEND_LONGEST, LEGEND_SIZE), look) for name, look in chart.legend]
+    widest = max((_width(name, LEGEND_SIZE) for name, _ in legend), default=0.0)
+    entry = LEGEND_WIDTH if widest <= LEGEND_COMMON else widest + LEGEND_HANDLE
+    legend_columns = max(1, min(len(legend), int(columns * width / entry)))
     above = 0.1 + LEGEND_HEIGHT * math.ceil(len(legend) / legend_columns)
     whole = rows * height + above
     figure = Figure(figsize=(columns * width, whole))
@@ -104,7 +166,11 @@ def _figure(chart: Chart) -> Figure:
             (width - margins.left - margins.right) / (columns * width),
             (height - margins.bottom - margins.top) / whole,
         )
-        _panel(figure.add_axes(place), panel)
+        axes = figure.add_axes(place)
+        _panel(axes, panel)
+        # A given y spares a search for the best one.
+        title = _fitted(panel.title, width - margins.left - margins.right, TITLE_SIZE)
+        axes.set_title(title, loc="left", y=1.0)
     if legend:
         figure.legend(
             handles=[_entry(name, look) for name, look in legend],
@@ -112,14 +178,13 @@ def _figure(chart: Chart) -> Figure:
             bbox_to_anchor=(0.5, 1.0),
             ncols=legend_columns,
             frameon=False,
-            fontsize=9,
+            fontsize=LEGEND_SIZE,
             handlelength=2.6,
         )
     return figure
 
 
 def _panel(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", y=1.0)  # a given y spares a search for the best one
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
     if panel.heat is not None:

@@ -43,21 +43,27 @@ def write_report(
     *,
     published: Sequence[Answer] = (),
     command: str = "",
+    notes: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+    stale: re.Pattern[str] | None = None,
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from; returns its files, page first.
 
     histories: the quality at each evaluation by (search, trial); may be empty. published: answers
     of printed tables, drawn over ours where model and task are the same. command: what made this
-    report, for the reader to repeat. Raises StorageError where the folder cannot be written.
+    report, for the reader to repeat. notes: sentences that the page begins with. files: more of
+    them, text by name. stale: the names of such files of an earlier report, removed where this one
+    has none. Raises StorageError where the folder cannot be written.
     """
     check_folder(folder)
-    page = make_page(answers, rows, histories, published=published, command=command)
+    page = make_page(answers, rows, histories, published=published, command=command, notes=notes)
     contents: dict[str, bytes] = {}
     for chart in page.charts:
         if chart.panels:
             for kind, drawn in figures.draw(chart).items():
                 contents[f"{FIGURES}/{chart.key}.{kind}"] = drawn
     texts = {
+        **(files or {}),
         "curve.csv": curves_csv(answer for answer in answers if answer.decided_by is None),
         "answers.csv": answers_csv(answers),
         "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
@@ -65,7 +71,10 @@ def write_report(
         PAGE: page_html(page),
     }
     contents |= {name: text.encode() for name, text in texts.items()}
-    return _write(folder, contents)
+    earlier = {folder / FIGURES: _OUR_FIGURES}
+    if stale is not None:
+        earlier[folder] = stale
+    return _write(folder, contents, earlier)
 
 
 def make_page(
@@ -75,11 +84,13 @@ def make_page(
     *,
     published: Sequence[Answer] = (),
     command: str = "",
+    notes: Sequence[str] = (),
 ) -> Page:
     """All that the report shows; arguments as in `write_report`."""
     subjects = subjects_of(answers, rows)
     return Page(
         heading=headline(subjects),
+        notes=tuple(notes),
         story=tuple(story(answers, subjects)),
         cards=tuple(cards(subjects[0])) if len(subjects) == 1 else (),
         overview=answers_table(answers),
@@ -155,19 +166,27 @@ def _commands(answers: Sequence[Answer], command: str) -> list[str]:
     ]
 
 
-def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+def _write(
+    folder: Path, contents: Mapping[str, bytes], earlier: Mapping[Path, re.Pattern[str]]
+) -> list[Path]:
+    """earlier: by folder, the names of what an older report left there."""
     written: list[Path] = []
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             target = folder / name
             aside = target.with_name(f".{target.name}.part")
-            aside.write_bytes(content)
-            os.replace(aside, target)
+            try:
+                aside.write_bytes(content)
+                os.replace(aside, target)
+            except OSError:
+                aside.unlink(missing_ok=True)
+                raise
             written.append(target)
-        for old in (folder / FIGURES).iterdir():
-            if _OUR_FIGURES.fullmatch(old.name) and old not in written:
-                old.unlink()
+        for place, names in earlier.items():
+            for old in list(place.iterdir()):
+                if names.fullmatch(old.name) and old not in written:
+                    old.unlink()
     except OSError as error:
         raise _cannot_write(folder, error) from error
     return written[::-1]

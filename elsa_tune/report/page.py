@@ -44,12 +44,13 @@ class Section:
 class Page:
     """All that the page shows, in its order.
 
-    story: paragraphs. cards: the one answer at a glance, () where there are several. overview: the
-    table of answers. warnings: each with the names of the answers it belongs to. commands: what
-    makes this report again, a line each.
+    notes: sentences that stand above all others. story: paragraphs. cards: the one answer at a
+    glance, () where there are several. overview: the table of answers. warnings: each with the
+    names of the answers it belongs to. commands: what makes this report again, a line each.
     """
 
     heading: str
+    notes: tuple[str, ...]
     story: tuple[str, ...]
     cards: tuple[Card, ...]
     overview: Table
@@ -67,6 +68,7 @@ def page_html(page: Page) -> str:
     body = "\n".join(
         [
             f"<h1>{_safe(page.heading)}</h1>",
+            *(f'<p class="note">{_safe(text)}</p>' for text in page.notes),
             '<div class="story">',
             *(f"<p>{_safe(text)}</p>" for text in page.story),
             "</div>",

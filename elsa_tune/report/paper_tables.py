@@ -18,7 +18,7 @@ from elsa_tune.report.study_table import (
     Kind,
     PaperTable,
     file_name,
-    scaled,
+    matched,
 )
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
@@ -134,9 +134,9 @@ def _foreign_table(
     layers = next(curve.layers for key, curve in ours.items() if key[0] == model)
     printed = {(value.depth, value.task): value.quality for value in layout}
     reference = layout[0]
+    depths, dropped = matched((value.depth for value in layout), reference.layers, layers)
     lines: list[tuple[Cell, ...]] = []
-    for depth in dict.fromkeys(value.depth for value in layout):
-        own = scaled(depth, reference.layers, layers)
+    for own, depth in depths.items():
         lines += _ours_at(ours, model, own, layers, tasks)
         paper = [printed.get((depth, task)) for task in tasks]
         lines += _paper_line((reference.model, _share(depth, reference.layers)), paper)
@@ -149,6 +149,7 @@ def _foreign_table(
         notes=(
             f"The paper does not have {model}; beside it stands {reference.model} with the same "
             "share of its layers frozen.",
+            *([dropped] if dropped else []),
         ),
     )
 

@@ -94,7 +94,8 @@ def cards(subject: Subject) -> list[Card]:
             number = _of(sure.fine_tuned_layers, answer)
             found.append(Card(name, number, "and every larger number"))
     elif found:
-        found.append(Card("certified", "nothing", "yet"))
+        are_means = any(point.rates and not point.qualities for point in answer.points)
+        found.append(Card("certified", "nothing", "needs single runs" if are_means else "yet"))
     if answer.full is not None and answer.full.quality is not None:
         full = answer.full
         seeds = f"{full.seeds} seed{'' if full.seeds == 1 else 's'}"

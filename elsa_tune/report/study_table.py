@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import enum
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from elsa_tune.analysis.words import points
+from elsa_tune.analysis.words import layers_text, listed, points
 from elsa_tune.specs.freeze import FreezeDepth
 
 PAPER = "paper"
@@ -108,10 +109,39 @@ def _text(cell: Cell, kind: Kind) -> str:
 
 
 def scaled(depth: FreezeDepth, published_layers: int, layers: int) -> FreezeDepth:
-    """A depth of a published model as the same share of another's layers, rounded down."""
+    """A depth of a published model as the same share of another's layers, rounded down, but at
+    least one layer where the published model has any frozen.
+    """
     if depth.frozen_layers == 0:
         return depth
-    return FreezeDepth.of(depth.frozen_layers * layers // published_layers)
+    return FreezeDepth.of(max(1, depth.frozen_layers * layers // published_layers))
+
+
+def matched(
+    depths: Iterable[FreezeDepth], published_layers: int, layers: int
+) -> tuple[dict[FreezeDepth, FreezeDepth], str]:
+    """Each of our depths with the printed one beside it, and a sentence that names the printed
+    depths that have no place of their own ("" for none).
+
+    Where two printed depths are one of ours, as in a model of few layers, the first stands there.
+    """
+    found: dict[FreezeDepth, FreezeDepth] = {}
+    dropped = []
+    for depth in dict.fromkeys(depths):
+        own = scaled(depth, published_layers, layers)
+        if found.setdefault(own, depth) != depth:
+            dropped.append(depth.label)
+    if not dropped:
+        return found, ""
+    are, others = (
+        ("is", "it would be the same as another")
+        if len(dropped) == 1
+        else ("are", "they would be the same as others")
+    )
+    return found, (
+        f"Of the printed depths, {listed(dropped)} of {published_layers} {are} left out: with "
+        f"{layers_text(layers)} {others}."
+    )
 
 
 def file_name(name: str) -> str:

@@ -108,8 +108,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             raise RunError(f"Ray does not start on this machine: {error}") from error
         raise UsageError(
             f"no Ray cluster answers at --address {address}: {error}; start one with `ray start "
-            "--head`, "
-            "or leave --address out to run on this machine"
+            "--head`, or leave --address out to run on this machine"
         ) from error
     try:
         if address is not None:

@@ -94,8 +94,7 @@ def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
     if recipe.train_size is not None and recipe.train_size > train:
         raise DataError(
             f"train_size is {recipe.train_size:,}, but task '{task.name}' has {train:,} training "
-            "rows; "
-            "give at most so many, or leave it out for all of them"
+            "rows; give at most so many, or leave it out for all of them"
         )
     return recipe.train_size or train, evaluation
 
@@ -263,15 +262,13 @@ def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
 def _check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
     if fingerprints["data"] != spec.fingerprints["data"]:
         raise DataError(
-            f"the data of task '{spec.task.name}' changed since search '{spec.name}' began; put "
-            "it back, "
-            "or start a new search: results on different data are not comparable"
+            f"the data of task '{spec.task.name}' changed since search '{spec.name}' began; put it "
+            "back, or start a new search: results on different data are not comparable"
         )
     if fingerprints["weights"] != spec.fingerprints["weights"]:
         raise ModelError(
             f"the weights of '{spec.model.name}' changed since search '{spec.name}' began; put "
-            "them back, "
-            "or start a new search"
+            "them back, or start a new search"
         )
 
 

@@ -153,14 +153,12 @@ def _check_name(path: Path, name: str) -> None:
     if not NAME.fullmatch(name):
         raise DataError(
             f"task file {path}: field 'name' is {name!r}; it may hold letters, digits, '.', '_' "
-            "and '-', "
-            "and begins with a letter or digit"
+            "and '-', and begins with a letter or digit"
         )
     if name in KNOWN_TASKS or name in RESERVED_NAMES:
         raise DataError(
             f"task file {path}: field 'name' is '{name}', which is a built-in name; results of "
-            "different "
-            "tasks must not share one: choose another"
+            "different tasks must not share one: choose another"
         )
 
 
@@ -186,8 +184,7 @@ def _source(path: Path, described: TaskFile) -> FilesSource:
     if evaluation and share is not None:
         raise DataError(
             f"task file {path}: evaluation_share is {share:g}, but files.evaluation names the "
-            "evaluation "
-            "rows; give one of the two"
+            "evaluation rows; give one of the two"
         )
     if not evaluation and share is None:
         share = DEFAULT_EVALUATION_SHARE
@@ -212,8 +209,7 @@ def _format(path: Path, given: str | None, files: tuple[str, ...]) -> str:
         if format is None:
             raise DataError(
                 f"task file {path}: {file} ends in none of {', '.join(SUFFIXES)}; set format to "
-                "one of "
-                f"{', '.join(FORMATS)}"
+                f"one of {', '.join(FORMATS)}"
             )
     formats = sorted({format for format in found.values() if format})
     if len(formats) > 1:
@@ -256,14 +252,12 @@ def _classes_found(path: Path, label: str, source: FilesSource) -> tuple[str, ..
     if len(found) < 2:
         raise DataError(
             f"task file {path}: the training rows have {len(found)} different labels in column "
-            f"'{label}' "
-            f"({', '.join(sorted(found)) or 'none'}); a classification needs two classes"
+            f"'{label}' ({', '.join(sorted(found)) or 'none'}); a classification needs two classes"
         )
     if len(found) > MOST_INFERRED_CLASSES:
         raise DataError(
             f"task file {path}: the training rows have {len(found)} different labels in column "
-            f"'{label}'; "
-            "write regression: true for numbers, or list the classes"
+            f"'{label}'; write regression: true for numbers, or list the classes"
         )
     return tuple(sorted(found, key=_number_then_text))
 

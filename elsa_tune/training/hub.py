@@ -37,8 +37,7 @@ def read_hub_splits(task: TaskSpec, config: str, splits: Sequence[str]) -> dict[
     if missing:
         raise DataError(
             f"task '{task.name}': {HUB_REPOSITORY} has no split '{missing[0]}' for '{config}'; it "
-            "has "
-            f"{', '.join(loaded)}"
+            f"has {', '.join(loaded)}"
         )
     return {
         split: _table(task, Path(HUB_REPOSITORY, config, split), loaded[split]) for split in splits
@@ -101,8 +100,7 @@ def _check_reachable(task: TaskSpec) -> None:
     if reason:
         raise DataError(
             f"task '{task.name}' is not in the local cache of `datasets` and the hub cannot be "
-            "asked "
-            f"({reason}). {WAYS_OUT}"
+            f"asked ({reason}). {WAYS_OUT}"
         )
 
 

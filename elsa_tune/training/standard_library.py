@@ -71,9 +71,8 @@ def read_standard_library(shuffled_labels: bool = False) -> TaskTexts:
     if len(train) < TRAIN_ROWS or len(dev) < DEV_ROWS:
         raise DataError(
             f"the embedded task needs {TRAIN_ROWS + DEV_ROWS:,} documented functions in Python's "
-            "standard "
-            f"library; {root} has {len(documented):,}. Install Python with its sources (.py), or "
-            "give --task"
+            f"standard library; {root} has {len(documented):,}. Install Python with its sources "
+            "(.py), or give --task"
         )
     generator = np.random.RandomState(SEED)
     return TaskTexts(

@@ -90,14 +90,12 @@ def check_variety(task: TaskSpec, split: Split, what: str = "") -> None:
         if task.kind is TaskKind.REGRESSION:
             raise DataError(
                 f"task '{task.name}': every row of {name} has the value {split.labels[0]:g}; "
-                "nothing can be "
-                f"learnt or scored{skipped}"
+                f"nothing can be learnt or scored{skipped}"
             )
         label = task.classes[int(split.labels[0])]
         raise DataError(
             f"task '{task.name}': every row of {name} has the label '{label}'; a classification "
-            "needs two "
-            f"classes{skipped}"
+            f"needs two classes{skipped}"
         )
 
 
@@ -160,9 +158,8 @@ def _check_headerless(path: Path, header: Sequence[str]) -> None:
     if cells == ["index", "sentence"]:
         raise DataError(
             f"{path} is GLUE's unlabelled test file (columns index, sentence): its labels are kept "
-            "by GLUE's "
-            f"server, so nothing can be scored on it; a labelled file has {', '.join(header)}, and "
-            "no header"
+            "by GLUE's server, so nothing can be scored on it; a labelled file has "
+            f"{', '.join(header)}, and no header"
         )
 
 

@@ -263,7 +263,8 @@ def test_a_journal_is_read_like_a_table(
     by_name = ("--model", "minilm", "--task", "rte", "--storage-path", tmp_path)
     assert run("operating-point", *by_name).status == 0
     monkeypatch.setattr(results, "read_journal_rows", lambda path: [])
-    assert run("operating-point", "--from", journal).status == 3
+    empty = run("operating-point", "--from", journal)
+    assert empty.status == 2 and "holds no record of a search" in empty.err
 
 
 def test_an_export_is_answered_and_what_was_understood_is_told(run: Run) -> None:

@@ -158,6 +158,25 @@ def test_another_model_stands_beside_bert_base_at_the_same_shares() -> None:
     assert "does not have minilm" in table.notes[0]
 
 
+def test_printed_depths_that_are_one_of_ours_are_named() -> None:
+    rows = [*seeds(0, [0.6, 0.62], layers=1), *seeds(1, [0.53, 0.53], layers=1)]
+    tables = named(elsa_tables(curves(rows), rows, published_values()))
+    table = tables["table3-minilm"]
+    assert [cells[:3] for cells in table.rows if cells[2] != SPREAD] == [
+        ("minilm", "0 of 1", OURS),
+        ("bert_base", "0 of 12", PAPER),
+        ("minilm", "1 of 1", OURS),
+        ("bert_base", "9 of 12", PAPER),
+    ]
+    assert table.notes[1] == (
+        "Of the printed depths, 12 of 12 is left out: with 1 layer it would be the same as another."
+    )
+    rows = seeds(0, [0.6, 0.62], layers=2, task="sst2", train_size=50)
+    (appendix,) = low_resource_tables(curves(rows), published_values())
+    assert [cells[1] for cells in appendix.rows] == ["emb.", "0", "1", "2"]
+    assert appendix.notes[1].startswith("Of the printed depths, 4, 8 and 10 of 12 are left out")
+
+
 def test_figure_1_is_the_change_against_the_full_model() -> None:
     rows = bert_rows()
     table = named(elsa_tables(curves(rows), rows, published_values()))["figure1"]
@@ -224,9 +243,11 @@ def test_what_repeats_is_written_once_and_the_csv_has_it_all() -> None:
 
 @pytest.mark.parametrize(
     ("printed", "layers", "ours"),
-    [(0, 6, 0), (2, 6, 1), (9, 6, 4), (9, 24, 18), (12, 6, 6), (2, 4, 0)],
+    [(0, 6, 0), (2, 6, 1), (9, 6, 4), (9, 24, 18), (12, 6, 6), (2, 4, 1), (9, 1, 1)],
 )
-def test_shares_of_layers_are_rounded_down(printed: int, layers: int, ours: int) -> None:
+def test_shares_of_layers_are_rounded_down_but_not_to_the_full_model(
+    printed: int, layers: int, ours: int
+) -> None:
     assert scaled(FreezeDepth.of(printed), 12, layers) == FreezeDepth.of(ours)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from elsa_tune.analysis.answer import Certified
-from elsa_tune.report import cost_charts, freeze_charts, search_charts
+from elsa_tune.report import cost_charts, figures, freeze_charts, search_charts
 from elsa_tune.report.charts import Chart, Look, Panel, Series
 from elsa_tune.report.folder import all_charts
 from elsa_tune.report.palette import DASHES, MARKERS
@@ -166,6 +166,27 @@ def test_early_stopping_ends_lines_where_trials_were_stopped() -> None:
     assert series["chosen rate"].y == pytest.approx((60, 70, 80))
     assert series["stopped early"].y == pytest.approx((60, 70))
     assert (series["stopped here"].x, series["stopped here"].y) == ((2,), pytest.approx((70,)))
+
+
+def test_long_names_keep_their_ends_and_fit() -> None:
+    name = "organisation/a-model-whose-name-is-longer-than-any-panel-of-a-figure-could-be-v2 on rte"
+    shown = figures._fitted(name, 3.0, figures.TITLE_SIZE)
+    assert figures._width(shown, figures.TITLE_SIZE) <= 3.0 < figures._width(name, 10)
+    start, end = shown.split("…")
+    assert name.startswith(start) and name.endswith(end) and min(len(start), len(end)) > 10
+    assert figures._fitted("minilm on rte", 3.0, figures.TITLE_SIZE) == "minilm on rte"
+
+
+def test_signs_without_a_font_are_known_and_warn_of_nothing() -> None:
+    private = "\U000f1234"
+    assert figures.cannot_show(["été on rte", f"{private} {private}"]) == private
+    # Warnings are errors here.
+    assert set(
+        figures.draw(freeze_charts.freeze_curve(subjects(falling_curve(task=private)), ()))
+    ) == {
+        "png",
+        "svg",
+    }
 
 
 def test_early_stopping_of_several_subjects_are_several_figures() -> None:

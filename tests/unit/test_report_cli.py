@@ -97,6 +97,32 @@ def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:
     assert "--out" in run("--from", table).err
 
 
+def test_the_working_directory_is_no_default(run: Run, tmp_path: Path) -> None:
+    found = run("--from", saved(tmp_path, falling_curve()), "--out", "")
+    assert (found.status, found.out) == (2, "") and "--out is empty; name a folder" in found.err
+
+
+def test_a_journal_without_a_record_is_bad_input(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text("not json\n")
+    found = run("--from", path, "--out", tmp_path / "report")
+    assert (found.status, found.out) == (2, "") and "holds no record of a search" in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+def test_the_printed_numbers_are_not_drawn_beside_themselves(run: Run, tmp_path: Path) -> None:
+    found = run("--published", "--against", "published", "--out", tmp_path / "report")
+    assert (found.status, found.out) == (2, "") and "leave out one of them" in found.err
+
+
+def test_signs_that_no_font_has_are_said_once(run: Run, tmp_path: Path) -> None:
+    # From a private plane of Unicode: no font has it.
+    rows = [*seeds(0, [0.9, 0.9], task="\U000f1234"), *seeds(3, [0.88, 0.86], task="\U000f1234")]
+    found = run("--from", saved(tmp_path, rows), "--out", tmp_path / "report")
+    assert found.status == 0 and found.err.count("no font on this machine has") == 1
+    assert "Glyph" not in found.err
+
+
 def test_the_published_numbers_are_drawn_beside(run: Run, tmp_path: Path) -> None:
     rows = [
         row(n, 0.85 - n / 100, model="bert_base", task="mnli", layers=12, seed=seed)
@@ -147,11 +173,13 @@ def test_a_password_does_not_get_into_the_page(
     monkeypatch.setattr(results, "read_rows", lambda *_: falling_curve(search="first"))
     monkeypatch.setattr(results, "read_histories", lambda *_: {})
     out = tmp_path / "report"
-    uri = "https://someone:secret@tracking.example"
-    found = run("--search", "first", "--tracking-uri", uri, "--out", out)
-    assert found.status == 0
-    page = (out / "index.html").read_text()
-    assert "secret" not in page and "someone:***@tracking.example" in page
+    # The shell's quotes come between the quote in the password and what stands after it.
+    uri = "https://someone:it's secret@tracking.example"
+    for given in (["--tracking-uri", uri], [f"--tracking-uri={uri}"]):
+        found = run("--search", "first", *given, "--out", out)
+        assert found.status == 0
+        page = (out / "index.html").read_text()
+        assert "secret" not in page and "someone:***@tracking.example" in page
 
 
 def test_a_report_of_a_table_loads_nothing_that_trains(tmp_path: Path) -> None:

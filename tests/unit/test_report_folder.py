@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,35 @@ def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(StorageError, match="No space left"):
         write(SMALL, tmp_path)
+
+
+def test_a_write_that_fails_leaves_no_half_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, data: bytes) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError):
+        write(SMALL, tmp_path)
+    assert names(tmp_path) == set()
+
+
+def test_more_files_and_notes_come_with_it(tmp_path: Path) -> None:
+    for name in ("table-old.csv", "mine.csv"):
+        (tmp_path / name).write_text("old")
+    page, *others = write_report(
+        answers_of(SMALL),
+        SMALL,
+        {},
+        tmp_path,
+        notes=["Not finished: 3 < 4 trials."],
+        files={"table-new.csv": "a,b\n"},
+        stale=re.compile(r"table-.+\.csv"),
+    )
+    assert tmp_path / "table-new.csv" in others
+    assert names(tmp_path) >= TABLES | {"table-new.csv", "mine.csv"}
+    assert "table-old.csv" not in names(tmp_path)
+    text = page.read_text()
+    assert text.index("Not finished: 3 &lt; 4 trials.") < text.index('<div class="story">')

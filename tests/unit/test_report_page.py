@@ -118,6 +118,14 @@ def test_the_story_of_one_answer_is_a_paragraph() -> None:
     assert names["full model"] == "90.0 ± 1.0"
 
 
+def test_a_table_of_means_is_certified_by_single_runs_and_not_by_waiting() -> None:
+    means = [row(n, 0.9 - n / 100, runs=5, seed=None) for n in (0, 3)]
+    few = [row(n, 0.9 - n / 100) for n in (0, 3)]
+    for rows, note in ((means, "needs single runs"), (few, "yet")):
+        (card,) = (card for card in cards(subjects(rows)[0]) if card.name == "certified")
+        assert (card.number, card.note) == ("nothing", note)
+
+
 def test_the_story_of_several_counts_them() -> None:
     rows = falling_curve() + falling_curve(task="cola") + seeds(3, [0.8, 0.8], task="sst2")
     overview, joint = story(answers_of(rows), subjects(rows))

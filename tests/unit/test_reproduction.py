@@ -14,7 +14,16 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app
-from elsa_tune.errors import RunError, SpaceError, StorageError, UsageError
+from elsa_tune.cli.reproduce import _conclude
+from elsa_tune.errors import (
+    ElsaTuneError,
+    InterruptedSearchError,
+    RunError,
+    SpaceError,
+    StorageError,
+    TrackingError,
+    UsageError,
+)
 from elsa_tune.search import reproduction
 from elsa_tune.search.forecast import SEARCH_SECONDS, TRIAL_SECONDS, Pace, Tokens, seconds_of
 from elsa_tune.search.reproduction import (
@@ -22,14 +31,14 @@ from elsa_tune.search.reproduction import (
     Place,
     PlannedSearch,
     carry_out,
-    companion_rows,
     plan,
     recorded_searches,
     request_of,
     standing,
 )
 from elsa_tune.search.specification import save_specification, specify
-from elsa_tune.search.studies import PROTOCOLS, Scale, Study, Trained, departures
+from elsa_tune.search.studies import PROTOCOLS, Edition, Scale, Study, Trained, departures
+from elsa_tune.search.study_results import SearchResults, read_search
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
@@ -220,11 +229,17 @@ def test_mismatched_mnli_is_read_from_the_same_trials(tmp_path: Path) -> None:
     (search,) = plan([part(task="mnli")], 1, {})
     records = trials(search, where, mnli_mismatched=0.4)
     record(search, where, [began(search), *records])
-    rows = companion_rows([search], where.storage, "mnli_mismatched")
-    assert len(rows) == 10
+    found = read_search(search, where.storage, "mnli_mismatched")
+    rows = found.beside
+    assert len(rows) == len(found.rows) == 10
     assert {(row.task, row.quality) for row in rows} == {("mnli_mismatched", 0.4)}
     assert rows[0].chance == pytest.approx(3463 / 9832)
-    assert companion_rows([search], where.storage, "another") == []
+    assert read_search(search, where.storage, "another").beside == ()
+
+
+def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
+    (search,) = plan([part()], 1, {})
+    assert read_search(search, place(tmp_path).storage, "another") == SearchResults()
 
 
 # ---- carrying it out ----
@@ -236,14 +251,15 @@ def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_checks")
+@pytest.mark.parametrize("error", [RunError, SpaceError, StorageError, TrackingError])
 def test_a_search_that_fails_does_not_keep_the_next_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[ElsaTuneError]
 ) -> None:
     asked = []
 
     def start(request: Any, say: Any) -> Any:
         asked.append(request.name)
-        raise RunError("every trial failed")
+        raise error("every trial failed")
 
     monkeypatch.setattr(reproduction, "start", start)
     searches = plan([part(), part(task="cola")], 2, {})
@@ -251,6 +267,59 @@ def test_a_search_that_fails_does_not_keep_the_next_from_running(
     assert asked == ["elsa-minilm-rte", "elsa-minilm-cola"]
     assert carried.failed == tuple((name, "every trial failed") for name in asked)
     assert not carried.interrupted and not carried.time_up
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_an_interrupted_search_ends_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(request: Any, say: Any) -> Any:
+        raise InterruptedSearchError("interrupted")
+
+    monkeypatch.setattr(reproduction, "start", start)
+    searches = plan([part(), part(task="cola")], 2, {})
+    carried = carry_out(searches, place(tmp_path), lambda message: None)
+    assert carried.interrupted and not carried.failed
+
+
+def edition() -> Edition:
+    return Edition(
+        study=Study.ELSA,
+        scale=Scale.SMOKE,
+        models=("minilm",),
+        trained=(),
+        seeds=(2,),
+        departures=(),
+    )
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_a_search_that_cannot_be_read_does_not_hide_the_tables_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = place(tmp_path)
+    searches = plan([part(), part(task="cola")], 2, {})
+    for search in searches:
+        ended = SearchEnded(status=SearchStatus.COMPLETED)
+        record(search, where, [began(search), *trials(search, where), ended])
+    SearchPaths(where.storage, searches[1].name).journal.write_text("{}\n")
+    carried = carry_out(searches, where, lambda message: None)
+    assert [name for name, _ in carried.failed] == ["elsa-minilm-cola"]
+    out = tmp_path / "out"
+    (out / "figures").mkdir(parents=True)
+    for name in ("table3-older.csv", "appendix-minilm-sst2.csv", "mine.csv"):
+        (out / name).write_text("old")
+    with pytest.raises(RunError, match=r"1 of 2 searches are not whole \(elsa-minilm-cola\)"):
+        _conclude(edition(), searches, where, carried, out)
+    told = capsys.readouterr()
+    assert "search 'elsa-minilm-cola' is not in the tables" in told.err
+    assert "Like Table 3, for minilm" in told.out and "Not read: elsa-minilm-cola." in told.out
+    # The page says it too, and what an earlier plan left is gone.
+    assert '<p class="note">Not read: elsa-minilm-cola.</p>' in (out / "index.html").read_text()
+    assert {path.name for path in out.glob("*.csv")} == {
+        *("answers.csv", "curve.csv", "trials.csv", "mine.csv"),
+        *("table2.csv", "table3-minilm.csv", "figure1.csv"),
+    }
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -391,11 +460,12 @@ def test_bad_input_is_one_sentence_before_anything_starts(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_out_that_is_a_file_is_refused(ask: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("out", ["file", "file/below", ""])
+def test_an_out_that_takes_no_files_is_refused_first(ask: Any, tmp_path: Path, out: str) -> None:
     (tmp_path / "file").write_text("")
-    result = ask("elsa", "--models", "minilm", "--tasks", "stdlib", "--out", "file")
+    result = ask("elsa", "--models", "minilm", "--tasks", "stdlib", "--out", out)
     assert isinstance(result.exception, UsageError)
-    assert "file is a file; name a folder" in str(result.exception)
+    assert "name another folder" in str(result.exception) or "is empty" in str(result.exception)
 
 
 def test_a_dry_run_without_weights_has_the_trials_and_says_why_it_has_no_hours(ask: Any) -> None:
