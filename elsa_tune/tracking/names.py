@@ -32,6 +32,8 @@ EVALUATION: Final = "evaluation"
 
 EXPERIMENT_PREFIX: Final = "elsa-tune/"
 PREDICTIONS_FOLDER: Final = "predictions"
+# On a trial's run: its predictions' file, relative to the search's folder and to the artifacts.
+PREDICTIONS_TAG: Final = "predictions"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
 # MLflow's limit (mlflow/utils/validation.py).

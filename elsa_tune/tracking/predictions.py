@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from elsa_tune.specs.result import Predictions, ResultRow
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import PREDICTIONS_FOLDER
 
 RUN_SCHEME = "runs:/"
 DRAWS_FOLDER = "draws"
@@ -94,15 +93,14 @@ class KeptPredictions:
                 file.replace(self._kept_in / f"{key}.npz")
 
 
-def predictions_place(trial: str, search_folder: Path | None, run_id: str | None) -> str | None:
-    """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's,
-    which need not have them either; reading finds that out.
+def predictions_place(artifact: str, search_folder: Path | None, run_id: str | None) -> str | None:
+    """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's.
+
+    artifact: their file, relative to either. None where there is neither.
     """
-    if search_folder is not None:
-        file = search_folder / PREDICTIONS_FOLDER / f"{trial}.npz"
-        if file.is_file():
-            return str(file)
-    return None if run_id is None else f"{RUN_SCHEME}{run_id}/{PREDICTIONS_FOLDER}/{trial}.npz"
+    if search_folder is not None and (file := search_folder / artifact).is_file():
+        return str(file)
+    return None if run_id is None else f"{RUN_SCHEME}{run_id}/{artifact}"
 
 
 def _search_folder(row: ResultRow) -> Path | None:

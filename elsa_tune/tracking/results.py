@@ -24,6 +24,7 @@ from elsa_tune.tracking.names import (
     EVALUATION,
     HOST_TAG,
     JOURNAL_TAG,
+    PREDICTIONS_TAG,
     SEARCH_ID_TAG,
     SEARCH_TAG,
     STATUS_TAG,
@@ -66,7 +67,9 @@ def read_rows(
             metrics["quality"] = metrics[TRIAL_QUALITY]
         row = _row(name, run.trial, _Values(run.params, metrics, run.tags), status)
         folder = folders.get(run.tags[SEARCH_ID_TAG])
-        rows.append(_with_predictions(row, folder, run.run_id))
+        artifact = run.tags.get(PREDICTIONS_TAG)
+        place = predictions_place(artifact, folder, run.run_id) if artifact else None
+        rows.append(replace(row, predictions=place))
     return rows
 
 
@@ -126,15 +129,9 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
         if trial.reports:
             metrics[EVALUATION] = float(trial.evaluations)
         row = _row(state.name, trial.key, _Values(params, metrics, trial.tags), trial.status)
-        rows.append(_with_predictions(row, folder, None))
+        place = predictions_place(trial.artifact, folder, None) if trial.artifact else None
+        rows.append(replace(row, predictions=place))
     return rows
-
-
-def _with_predictions(row: ResultRow, folder: Path | None, run_id: str | None) -> ResultRow:
-    """A completed trial's row with the place of its predictions; others have none."""
-    if row.trial is None or row.status is not TrialStatus.COMPLETED:
-        return row
-    return replace(row, predictions=predictions_place(row.trial, folder, run_id))
 
 
 def _local_folder(run: StoredRun) -> Path | None:

@@ -23,6 +23,7 @@ from elsa_tune.tracking.names import (
     EVALUATION,
     HOST_TAG,
     JOURNAL_TAG,
+    PREDICTIONS_TAG,
     REPORT,
     TAG_LENGTH,
     TRIAL_QUALITY,
@@ -195,6 +196,8 @@ class Sender:
         points += [
             Point(name, value, record.milliseconds, progress.step) for name, value in values.items()
         ]
+        if record.artifact:
+            tags[PREDICTIONS_TAG] = record.artifact
         self._store.end_trial(_needed(search), record, points, tags)
         trials[record.trial] = replace(progress, runs=False)
         if record.artifact:

@@ -24,7 +24,7 @@ def write(folder: Path, trial: str) -> None:
 
 def test_they_are_read_from_the_searchs_folder(tmp_path: Path) -> None:
     write(tmp_path / "mine", "measure-N3")
-    place = predictions_place("measure-N3", tmp_path / "mine", "run7")
+    place = predictions_place("predictions/measure-N3.npz", tmp_path / "mine", "run7")
     asked = row(3, 2 / 3, trial="measure-N3", predictions=place)
     found = KeptPredictions([asked], tmp_path / "cache").predictions(asked)
     assert found is not None and found.classes == 2
@@ -32,9 +32,10 @@ def test_they_are_read_from_the_searchs_folder(tmp_path: Path) -> None:
 
 
 def test_without_the_folder_mlflow_is_the_place(tmp_path: Path) -> None:
-    assert predictions_place("t", tmp_path, "run7") == "runs:/run7/predictions/t.npz"
-    assert predictions_place("t", None, "run7") == "runs:/run7/predictions/t.npz"
-    assert predictions_place("t", tmp_path, None) is None
+    file = "predictions/t.npz"
+    assert predictions_place(file, tmp_path, "run7") == "runs:/run7/predictions/t.npz"
+    assert predictions_place(file, None, "run7") == "runs:/run7/predictions/t.npz"
+    assert predictions_place(file, tmp_path, None) is None
 
 
 def test_a_broken_file_or_one_of_an_older_version_is_none(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_draws_are_kept_with_a_single_search_else_in_the_cache(tmp_path: Path) -
     rows = []
     for search in ("one", "two"):
         write(tmp_path / search, "t")
-        place = predictions_place("t", tmp_path / search, None)
+        place = predictions_place("predictions/t.npz", tmp_path / search, None)
         rows.append(row(3, 2 / 3, search=search, trial="t", predictions=place))
     draws = {"3": np.arange(4, dtype=np.float32)}
     alone = KeptPredictions(rows[:1], tmp_path / "cache")
@@ -80,7 +81,9 @@ def test_draws_are_kept_with_a_single_search_else_in_the_cache(tmp_path: Path) -
 
 def test_a_file_that_was_written_again_has_another_stamp(tmp_path: Path) -> None:
     write(tmp_path, "t")
-    asked = row(3, 2 / 3, trial="t", predictions=predictions_place("t", tmp_path, None))
+    asked = row(
+        3, 2 / 3, trial="t", predictions=predictions_place("predictions/t.npz", tmp_path, None)
+    )
     kept = KeptPredictions([asked], tmp_path)
     before = kept.stamp(asked)
     file = tmp_path / "predictions" / "t.npz"
