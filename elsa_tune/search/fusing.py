@@ -280,7 +280,7 @@ def start_fusers(
         "max_concurrency": 2 * count * together + 8,
     }
     return [
-        Fuser.options(**options).remote(  # type: ignore[attr-defined]
+        Fuser.options(**options).remote(  # type: ignore[attr-defined]  # Ray types no actors
             data, together, device, depths, expected, int(resources.cpus)
         )
         for _ in range(count)
@@ -317,7 +317,7 @@ class TrainInFuser:
 
 def _asked(fuser: Any, key: str) -> EpochResult | None:
     try:
-        return ray.get(fuser.next.remote(key))  # type: ignore[no-any-return]
+        return ray.get(fuser.next.remote(key))  # type: ignore[no-any-return]  # Ray types no actors
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         raise cause if isinstance(cause, ElsaTuneError) else error from None

@@ -209,7 +209,7 @@ def settings(name: SamplerName, rates: Rates) -> dict[str, Any]:
         "n_startup_trials": STARTUP_TRIALS if name is SamplerName.TPE else None,
         "per_depth": True,
         "without_replacement": isinstance(rates, RateList) or rates.step is not None,
-        "rates": list(rates.values) if rates.values else [rates.low, rates.high],  # type: ignore[union-attr]
+        "rates": list(rates.values) if rates.values else [rates.low, rates.high],  # type: ignore[union-attr]  # a range without values has both ends
     }
 
 

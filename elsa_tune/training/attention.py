@@ -34,7 +34,7 @@ def attend(
     row, W at least the longest row.
     """
     if query.device.type == "cpu" and not batch.by_torch:
-        return _OnCpu.apply(  # type: ignore[no-any-return, no-untyped-call]
+        return _OnCpu.apply(  # type: ignore[no-any-return, no-untyped-call]  # untyped
             query, key, value, batch, heads, dropout, scaling, position_bias
         )
     return _by_torch(query, key, value, batch, heads, dropout, scaling, position_bias)

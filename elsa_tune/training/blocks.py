@@ -84,7 +84,7 @@ def _bert(
         bias,
     )
     attended = layer.attention.output(context, asking)
-    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]
+    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]  # untyped
 
 
 def _distilbert(
@@ -103,7 +103,7 @@ def _distilbert(
         bias,
     )
     attended = layer.sa_layer_norm(attention.out_lin(context) + asking)
-    return layer.output_layer_norm(layer.ffn(attended) + attended)  # type: ignore[no-any-return]
+    return layer.output_layer_norm(layer.ffn(attended) + attended)  # type: ignore[no-any-return]  # untyped
 
 
 def _mpnet(
@@ -123,4 +123,4 @@ def _mpnet(
     )
     attended = layer.attention.dropout(attention.o(context)) + asking
     attended = layer.attention.LayerNorm(attended)
-    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]
+    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]  # untyped

@@ -76,17 +76,17 @@ def reproducible(seed: int, device: torch.device) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]  # untyped
     with torch.random.fork_rng(devices=_gpus(device)):
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True, warn_only=True)
         # Fills every new tensor to catch readers of garbage: a debugging aid that costs each step.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # untyped
         try:
             yield
         finally:
             torch.use_deterministic_algorithms(before, warn_only=warn_only)
-            torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+            torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]  # untyped
 
 
 def _gpus(device: torch.device) -> list[torch.device]:
@@ -152,7 +152,7 @@ def schedule_for(
     optimizer: torch.optim.Optimizer, recipe: Recipe, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Linear warm-up and decay to 0 over so many steps."""
-    return get_linear_schedule_with_warmup(  # type: ignore[no-any-return]
+    return get_linear_schedule_with_warmup(  # type: ignore[no-any-return]  # untyped
         optimizer, math.ceil(recipe.warmup_ratio * steps), steps
     )
 
@@ -238,7 +238,7 @@ def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
     The step divides by `grad_scale` as it reads the gradients (torch's interface for GradScaler):
     no pass of its own over them, and on a GPU no waiting for the norm.
     """
-    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]
+    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]  # GradScaler's
 
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:

@@ -28,4 +28,4 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
 
 def drop(x: Tensor, mask: Tensor, p: float) -> Tensor:
     """x where the mask keeps it, scaled so that the mean stays; 0 elsewhere."""
-    return torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - probability(p)))  # type: ignore[no-any-return]
+    return torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - probability(p)))  # type: ignore[no-any-return]  # untyped

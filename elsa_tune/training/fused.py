@@ -324,7 +324,7 @@ class _Group:
             self.device.type, dtype=torch.bfloat16, enabled=self.precision.value == "bf16"
         )
         with autocast, kernels:
-            return functional_call(self.runner.model, parameters, (batch, words, given))  # type: ignore[no-any-return]
+            return functional_call(self.runner.model, parameters, (batch, words, given))  # type: ignore[no-any-return]  # untyped
 
     # ---- evaluation ----
 

@@ -100,7 +100,7 @@ class PackedModel(nn.Module):
         )
         if self.project is not None:
             hidden = self.project(hidden)
-        return hidden[0]  # type: ignore[no-any-return]
+        return hidden[0]  # type: ignore[no-any-return]  # untyped
 
     def run_layer(
         self, index: int, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
@@ -146,7 +146,7 @@ class PackedModel(nn.Module):
                 hidden = self.run_layer(index, hidden, batch, index == layers - 1, bias)
         if frozen == layers and given is not None:
             hidden = hidden[batch.starts]
-        return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]
+        return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]  # untyped
 
     @staticmethod
     def _no_grad_if(frozen: bool) -> contextlib.AbstractContextManager[Any]:
@@ -172,7 +172,7 @@ def use_compact_vocabulary(model: PackedModel, used: Tensor) -> Tensor:
     and it adds nothing to the gradient's norm. So leaving it out changes no number of the trial,
     and spares the optimiser most of its work on the full model.
     """
-    table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]
+    table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
     numbers = torch.zeros(table.num_embeddings, dtype=torch.int64, device=used.device)
     numbers[used] = torch.arange(len(used), device=used.device)
     with torch.no_grad():

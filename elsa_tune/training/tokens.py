@@ -93,7 +93,7 @@ class TaskData:
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
 
         def write(file: BinaryIO) -> None:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub wants a flag
 
         write_aside(path, write)
 

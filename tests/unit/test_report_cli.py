@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from elsa_tune.analysis.results_csv import write_results
-from elsa_tune.cli import app
 from elsa_tune.specs.result import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.records import Record
+from tests.conftest import Run
 from tests.recorded_search import (
     journal_of,
     report,
@@ -26,29 +26,10 @@ from tests.recorded_search import (
 from tests.unit.result_rows import falling_curve, row, seeds
 
 
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `elsa-tune report` in this process, through `main` and its exit statuses."""
-
-    def command(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["elsa-tune", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-        captured = capsys.readouterr()
-        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
-
-    return command
+def drawn(run: Run) -> Run:
+    """Run `elsa-tune report` as `run` does."""
+    return functools.partial(run, "report")
 
 
 def saved(folder: Path, rows: Sequence[ResultRow]) -> Path:
@@ -57,9 +38,9 @@ def saved(folder: Path, rows: Sequence[ResultRow]) -> Path:
     return path
 
 
-def test_it_prints_the_page_and_says_the_command(run: Run, tmp_path: Path) -> None:
+def test_it_prints_the_page_and_says_the_command(drawn: Run, tmp_path: Path) -> None:
     table, out = saved(tmp_path, falling_curve()), tmp_path / "report"
-    found = run("--from", table, "--target", "0.95", "--out", out)
+    found = drawn("--from", table, "--target", "0.95", "--out", out)
     assert (found.status, found.out) == (0, f"{out / 'index.html'}\n")
     assert "more files in" in found.err
     page = (out / "index.html").read_text()
@@ -67,8 +48,8 @@ def test_it_prints_the_page_and_says_the_command(run: Run, tmp_path: Path) -> No
     assert "keep 95 % of the full model" in page
 
 
-def test_no_answer_is_status_three_with_a_report(run: Run, tmp_path: Path) -> None:
-    found = run("--from", saved(tmp_path, seeds(3, [0.8, 0.81])), "--out", tmp_path / "report")
+def test_no_answer_is_status_three_with_a_report(drawn: Run, tmp_path: Path) -> None:
+    found = drawn("--from", saved(tmp_path, seeds(3, [0.8, 0.81])), "--out", tmp_path / "report")
     assert found.status == 3 and "was not measured" in found.err
     assert Path(found.out.strip()).is_file()
 
@@ -82,48 +63,48 @@ def test_no_answer_is_status_three_with_a_report(run: Run, tmp_path: Path) -> No
     ],
 )
 def test_bad_questions_write_nothing(
-    run: Run, tmp_path: Path, options: list[str], complaint: str
+    drawn: Run, tmp_path: Path, options: list[str], complaint: str
 ) -> None:
     out = tmp_path / "report"
-    found = run("--from", saved(tmp_path, falling_curve()), "--out", out, *options)
+    found = drawn("--from", saved(tmp_path, falling_curve()), "--out", out, *options)
     assert (found.status, found.out) == (2, "") and complaint in found.err
     assert not out.exists()
 
 
-def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:
+def test_a_file_is_no_folder(drawn: Run, tmp_path: Path) -> None:
     table = saved(tmp_path, falling_curve())
-    found = run("--from", table, "--out", table)
+    found = drawn("--from", table, "--out", table)
     assert (found.status, found.out) == (2, "") and "name another folder with --out" in found.err
-    assert "--out" in run("--from", table).err
+    assert "--out" in drawn("--from", table).err
 
 
-def test_the_working_directory_is_no_default(run: Run, tmp_path: Path) -> None:
-    found = run("--from", saved(tmp_path, falling_curve()), "--out", "")
+def test_the_working_directory_is_no_default(drawn: Run, tmp_path: Path) -> None:
+    found = drawn("--from", saved(tmp_path, falling_curve()), "--out", "")
     assert (found.status, found.out) == (2, "") and "--out is empty; name a folder" in found.err
 
 
-def test_a_journal_without_a_record_is_bad_input(run: Run, tmp_path: Path) -> None:
+def test_a_journal_without_a_record_is_bad_input(drawn: Run, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_text("not json\n")
-    found = run("--from", path, "--out", tmp_path / "report")
+    found = drawn("--from", path, "--out", tmp_path / "report")
     assert (found.status, found.out) == (2, "") and "holds no record of a search" in found.err
     assert len(found.err.splitlines()) == 1
 
 
-def test_the_printed_numbers_are_not_drawn_beside_themselves(run: Run, tmp_path: Path) -> None:
-    found = run("--published", "--against", "published", "--out", tmp_path / "report")
+def test_the_printed_numbers_are_not_drawn_beside_themselves(drawn: Run, tmp_path: Path) -> None:
+    found = drawn("--published", "--against", "published", "--out", tmp_path / "report")
     assert (found.status, found.out) == (2, "") and "leave out one of them" in found.err
 
 
-def test_signs_that_no_font_has_are_said_once(run: Run, tmp_path: Path) -> None:
+def test_signs_that_no_font_has_are_said_once(drawn: Run, tmp_path: Path) -> None:
     # From a private plane of Unicode: no font has it.
     rows = [*seeds(0, [0.9, 0.9], task="\U000f1234"), *seeds(3, [0.88, 0.86], task="\U000f1234")]
-    found = run("--from", saved(tmp_path, rows), "--out", tmp_path / "report")
+    found = drawn("--from", saved(tmp_path, rows), "--out", tmp_path / "report")
     assert found.status == 0 and found.err.count("no font on this machine has") == 1
     assert "Glyph" not in found.err
 
 
-def test_the_published_numbers_are_drawn_beside(run: Run, tmp_path: Path) -> None:
+def test_the_published_numbers_are_drawn_beside(drawn: Run, tmp_path: Path) -> None:
     rows = [
         row(n, 0.85 - n / 100, model="bert_base", task="mnli", layers=12, seed=seed)
         for n in (0, 9, 12)
@@ -131,10 +112,10 @@ def test_the_published_numbers_are_drawn_beside(run: Run, tmp_path: Path) -> Non
     ]
     out = tmp_path / "report"
     options = ("--against", "published", "--out", out)
-    found = run("--from", saved(tmp_path, rows), *options)
+    found = drawn("--from", saved(tmp_path, rows), *options)
     assert found.status == 0 and "nothing is published" not in found.err
     assert "bert_base, published" in (out / "index.html").read_text()
-    other = run("--from", saved(tmp_path, falling_curve()), *options)
+    other = drawn("--from", saved(tmp_path, falling_curve()), *options)
     assert other.status == 0 and "nothing is published on these models and tasks" in other.err
 
 
@@ -150,7 +131,7 @@ def journal(storage: Path) -> Path:
     return journal_of(storage, "first", records).journal
 
 
-def test_a_journal_also_tells_what_early_stopping_saw(run: Run, tmp_path: Path) -> None:
+def test_a_journal_also_tells_what_early_stopping_saw(drawn: Run, tmp_path: Path) -> None:
     path = journal(tmp_path / "searches")
     ways = (
         ("--from", path),
@@ -159,14 +140,14 @@ def test_a_journal_also_tells_what_early_stopping_saw(run: Run, tmp_path: Path) 
     )
     for number, way in enumerate(ways):
         out = tmp_path / f"report-{number}"
-        found = run(*way, "--out", out)
+        found = drawn(*way, "--out", out)
         assert found.status == 0, found.err
         assert (out / "figures" / "early_stopping.svg").is_file()
         assert "evaluation 2: 62.0" in (out / "index.html").read_text()
 
 
 def test_a_password_does_not_get_into_the_page(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from elsa_tune.tracking import results
 
@@ -176,7 +157,7 @@ def test_a_password_does_not_get_into_the_page(
     # The shell's quotes come between the quote in the password and what stands after it.
     uri = "https://someone:it's secret@tracking.example"
     for given in (["--tracking-uri", uri], [f"--tracking-uri={uri}"]):
-        found = run("--search", "first", *given, "--out", out)
+        found = drawn("--search", "first", *given, "--out", out)
         assert found.status == 0
         page = (out / "index.html").read_text()
         assert "secret" not in page and "someone:***@tracking.example" in page
