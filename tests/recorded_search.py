@@ -70,7 +70,7 @@ def trial_started(
     )
 
 
-def report(key: str, evaluation: int, quality: float, attempt: int = 1) -> Report:
+def report(key: str, evaluation: int, quality: float, attempt: int = 1, **metrics: float) -> Report:
     return Report(
         trial=key,
         attempt=attempt,
@@ -81,6 +81,7 @@ def report(key: str, evaluation: int, quality: float, attempt: int = 1) -> Repor
             "accuracy": quality,
             "train_loss": 0.7 / evaluation,
             "chance": 146 / 277,
+            **metrics,
         },
         notes=["micro-batches of 8"] if evaluation == 2 else [],
         tags={"node": "node-1"},

@@ -93,22 +93,26 @@ def _why_not(curve: FreezeCurve, found: Certification) -> Reason | None:
     return Reason.CHANCE_UNKNOWN if curve.chance is None else None
 
 
-def step_of(curve: FreezeCurve, point: CurvePoint, target: float, *, corrected: bool) -> Step:
-    """A depth of a curve with a full model, as fixed-sequence testing takes it."""
+def step_of(
+    curve: FreezeCurve, point: CurvePoint, target: float, *, corrected: bool, tasks: int = 1
+) -> Step:
+    """A depth of a curve with a full model, as fixed-sequence testing takes it. tasks: how many
+    are asked about together.
+    """
     return Step(
         depth=point.depth,
         fine_tuned_layers=point.fine_tuned_layers,
-        contrast=_contrast(curve, point, target, corrected=corrected),
+        contrast=_contrast(curve, point, target, corrected=corrected, tasks=tasks),
     )
 
 
 def _contrast(
-    curve: FreezeCurve, point: CurvePoint, target: float, *, corrected: bool
+    curve: FreezeCurve, point: CurvePoint, target: float, *, corrected: bool, tasks: int
 ) -> Contrast | None:
     full, known = curve.full, curve.uncertainty
     if full is None or known is None or min(point.seeds, full.seeds) < FEWEST_SEEDS:
         return None
-    found = known.contrast(point.depth, full.depth, target, corrected=corrected)
+    found = known.contrast(point.depth, full.depth, target, corrected=corrected, tasks=tasks)
     if found is None:
         return None
     return Contrast(

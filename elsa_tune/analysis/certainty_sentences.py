@@ -38,7 +38,7 @@ def _sentences(
         if curve.uncertainty is not None and curve.uncertainty.examples is None:
             yield "Predictions are not used: this rests on the spread between seeds alone."
     if certainty.plausible is not None:
-        yield _plausible_text(curve, certainty.plausible)
+        yield plausible_text(certainty.plausible, measured=len(curve.measured))
     if certainty.seeds_to_settle is not None:
         yield (
             f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
@@ -107,10 +107,11 @@ def _failures_text(curve: FreezeCurve, certified: FreezeDepth) -> Iterator[str]:
     )
 
 
-def _plausible_text(curve: FreezeCurve, numbers: tuple[int, ...]) -> str:
+def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
+    """The plausible numbers of fine-tuned layers, of so many measured ones."""
     if len(numbers) == 1:
         return f"Among the measured depths only k = {numbers[0]} can be the true answer (at 95 %)."
-    if len(numbers) == len(curve.measured):
+    if len(numbers) == measured:
         return "No measured depth can be ruled out as the true answer."
     return f"The true answer may be k = {listed(str(number) for number in numbers)}."
 

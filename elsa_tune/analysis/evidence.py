@@ -23,7 +23,7 @@ from elsa_tune.specs.result import Predictions, ResultRow
 SAME_SCORE = 1e-5
 
 # Part of the key of kept draws: raise it when `resampling` computes something else.
-_VERSION = 1
+_VERSION = 2
 
 _Arrays = Mapping[str, NDArray[np.float32]]
 

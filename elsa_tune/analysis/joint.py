@@ -22,7 +22,8 @@ from elsa_tune.analysis.answer import (
     Saves,
 )
 from elsa_tune.analysis.certainty import step_of
-from elsa_tune.analysis.certified import Certification, Step, certify
+from elsa_tune.analysis.certainty_sentences import plausible_text
+from elsa_tune.analysis.certified import Certification, Step, certify, plausible
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.learnt import Learnt
 from elsa_tune.analysis.operating_point import saved, verdict_on
@@ -96,10 +97,10 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
     decided_by = _decided_by(tasks, common, raw, target)
     sentence = _sentence(tasks, raw, corrected, decided_by)
     reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
-    found = _certified(tasks, common, target, corrected=False)
+    found, may_be = _sure(tasks, common, target, corrected=False)
     for_chance = None
     if not unknown:
-        for_chance = _certified(tasks, common, target, corrected=True).certified
+        for_chance = _sure(tasks, common, target, corrected=True)[0].certified
     if reason is None and found.certified is None:
         reasons = [task.answer.reason for task in tasks if task.answer.certified is None]
         reason = Reason.TOO_FEW_SEEDS if found.lacks_seeds else next(iter(reasons), None)
@@ -113,6 +114,7 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
         not failing,
         found.certified,
         for_chance,
+        may_be,
     )
     return _joint(tasks, common, decision, warnings)
 
@@ -128,32 +130,54 @@ class _Decision:
     every_larger_k_passes: bool | None = None
     certified: Certified | None = None
     corrected_certified: Certified | None = None
+    plausible: tuple[int, ...] | None = None
 
 
-def _certified(
+def _sure(
     tasks: Sequence[TaskAnswer], common: Sequence[CurvePoint], target: float, *, corrected: bool
-) -> Certification:
-    """A depth is certified where the test of every task rejects (intersection-union)."""
+) -> tuple[Certification, tuple[int, ...] | None]:
+    """What is certified, and the plausible numbers.
+
+    A depth is certified where the test of every task rejects (intersection-union).
+    """
     learnt = all(verdict_on(task.curve) is Learnt.YES for task in tasks)
     if any(point.rates > 1 for task in tasks for point in task.curve.measured):
-        return Certification(certified=None, lacks_seeds=False)
+        return Certification(certified=None, lacks_seeds=False), None
     steps = [_together(tasks, point, target, corrected=corrected) for point in common]
     bases = {task.curve.uncertainty.basis for task in tasks if task.curve.uncertainty is not None}
-    return certify(steps[1:], steps[0], learnt=learnt, basis=" or ".join(sorted(bases)))
+    full, *frozen = steps
+    found = certify(frozen, full, learnt=learnt, basis=" or ".join(sorted(bases)))
+    return found, plausible(frozen, full) if learnt else None
 
 
 def _together(
     tasks: Sequence[TaskAnswer], point: CurvePoint, target: float, *, corrected: bool
 ) -> Step:
-    """The contrast of the task that is least sure of a depth."""
-    steps = [
-        step_of(task.curve, _at(task.curve, point.depth), target, corrected=corrected)
+    """The least of the tasks' contrasts at a depth, with bounds that hold for the least.
+
+    Its lower bounds are the least of theirs without any correction: too high a one needs that of
+    the task which is truly the least. Its upper one may be missed in any task.
+    """
+    found = [
+        step_of(
+            task.curve,
+            _at(task.curve, point.depth),
+            target,
+            corrected=corrected,
+            tasks=len(tasks),
+        ).contrast
         for task in tasks
     ]
-    contrasts: list[Contrast] = [step.contrast for step in steps if step.contrast is not None]
+    contrasts = [contrast for contrast in found if contrast is not None]
     least = None
-    if len(contrasts) == len(steps):
-        least = min(contrasts, key=lambda contrast: contrast.lower)
+    if len(contrasts) == len(tasks):
+        least = Contrast(
+            depth=point.depth,
+            value=min(contrast.value for contrast in contrasts),
+            low=min(contrast.low for contrast in contrasts),
+            high=min(contrast.high for contrast in contrasts),
+            lower=min(contrast.lower for contrast in contrasts),
+        )
     return Step(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, contrast=least)
 
 
@@ -187,13 +211,22 @@ def _joint(
         decided_by=decision.decided_by,
         certified=decision.certified,
         corrected_certified=decision.corrected_certified,
-        certainty=_certainty_sentence(tasks, decision, first.layers),
+        plausible=decision.plausible,
+        certainty=_certainty_text(tasks, decision, measured=len(common)),
     )
 
 
-def _certainty_sentence(tasks: Sequence[TaskAnswer], decision: _Decision, layers: int) -> str:
+def _certainty_text(tasks: Sequence[TaskAnswer], decision: _Decision, measured: int) -> str:
     if decision.raw is None:
         return ""
+    certified = _certified_text(tasks, decision)
+    if decision.plausible is None:
+        return certified
+    return f"{certified} {plausible_text(decision.plausible, measured=measured)}"
+
+
+def _certified_text(tasks: Sequence[TaskAnswer], decision: _Decision) -> str:
+    layers = tasks[0].curve.layers
     found = decision.certified
     if found is None:
         why = [task.curve.task for task in tasks if task.answer.certified is None]

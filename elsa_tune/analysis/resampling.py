@@ -38,11 +38,12 @@ _Scores = Callable[[Weights], Floats]  # weights [R, E] to qualities [R, M]
 class Resampled:
     """Qualities on resampled examples.
 
-    runs: [R, M], each run's quality; chance: [R], the best constant answer's.
+    runs: [R, M], each run's quality; chance: [R], the best constant answer's; examples: E.
     """
 
     runs: Floats
     chance: Floats
+    examples: int
 
 
 def resample(
@@ -60,7 +61,7 @@ def resample(
     predictions = np.stack([run.predictions for run in runs], axis=1)  # [E, M]
     scores = _scores(metric, predictions, labels, runs[0].classes)
     chance = _chance(metric, labels, runs[0].classes)
-    found = Resampled(np.empty((resamples, len(runs))), np.empty(resamples))
+    found = Resampled(np.empty((resamples, len(runs))), np.empty(resamples), len(labels))
     for start, weights in _poisson_weights(resamples, len(labels), seed):
         part = slice(start, start + len(weights))
         found.runs[part] = scores(weights)

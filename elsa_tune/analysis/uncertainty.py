@@ -93,22 +93,27 @@ class ExampleDraws:
         cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]
     ) -> ExampleDraws:
         """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
-        and counts as chance.
+        and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
+        some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
+        is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
         """
         depths = {}
-        for depth, numbers in columns.items():
-            several = [
-                resampled.chance if number is None else resampled.runs[:, number]
-                for number in numbers
-            ]
-            depths[depth] = _centred(np.mean(several, axis=0))
-        return cls(depths=depths, chance=_centred(resampled.chance))
+        for stream, (depth, numbers) in enumerate(columns.items()):
+            errors = np.random.default_rng(stream).exponential(size=len(resampled.chance))
+            moves = []
+            for number in numbers:
+                draws = resampled.chance if number is None else resampled.runs[:, number]
+                is_flawless = bool((draws == 1).all())
+                moves.append(-errors / resampled.examples if is_flawless else _centred(draws))
+            depths[depth] = _kept(np.mean(moves, axis=0))
+        return cls(depths=depths, chance=_kept(_centred(resampled.chance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """value with its two-sided 95 % interval, and the lower one-sided 95 % bound.
 
+    high: where several tasks are asked about together, at 2.5 % divided by their number.
     allowance: how much of the way to the lower ends is an allowance for collapses.
     """
 
@@ -144,7 +149,7 @@ class Uncertainty:
             return None
         moved = 0.0 if self.examples is None else self.examples.depths[depth]
         variance = runs.variance_of_mean + self._rounding / runs.count
-        return _interval(runs.mean, moved, [(variance, runs.count)])
+        return _in_range(_interval(runs.mean, moved, [(variance, runs.count)]))
 
     def example_variance(self, depth: FreezeDepth) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
@@ -160,13 +165,15 @@ class Uncertainty:
         *,
         corrected: bool,
         as_if_seeds: int | None = None,
+        tasks: int = 1,
     ) -> Interval | None:
         """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth.
 
         b: 0, or chance where corrected (then None without chance). Seeds are compared one by one
         where both depths have the same. The lower ends allow for collapses that the few seeds of
         this depth did not show but those of other depths did. as_if_seeds: the interval to expect
-        with so many seeds that spread like those at hand.
+        with so many seeds that spread like those at hand. tasks: how many `high` is asked of
+        together; it is then above all of their values but in 2.5 % (Bonferroni).
         """
         here, there = self.runs.get(depth), self.runs.get(full)
         if here is None or there is None or min(here.count, there.count) < 2:
@@ -210,7 +217,7 @@ class Uncertainty:
             ]
         if as_if_seeds is not None:
             seeds = [(variance * count / as_if_seeds, as_if_seeds) for variance, count in seeds]
-        found = _interval(value, moved, seeds)
+        found = _interval(value, moved, seeds, tasks)
         shift = max(0.0, -unseen_here.shift) + target * max(0.0, unseen_there.shift)
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
@@ -284,13 +291,23 @@ def excluded_failure_rate(seeds: int) -> float:
 
 def interval_of_mean(mean: float, std: float, count: int) -> Interval:
     """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
-    return _interval(mean, 0.0, [(std**2 / count, count)])
+    return _in_range(_interval(mean, 0.0, [(std**2 / count, count)]))
 
 
-def _interval(value: float, moved: Floats | float, seeds: Sequence[tuple[float, int]]) -> Interval:
-    """moved: [R], by the examples. seeds: variance of a mean over so many seeds, one or more."""
+def _in_range(found: Interval) -> Interval:
+    """A quality's interval without what no quality can be."""
+    low, high, lower = (min(1.0, max(-1.0, end)) for end in (found.low, found.high, found.lower))
+    return dataclasses.replace(found, low=low, high=high, lower=lower)
+
+
+def _interval(
+    value: float, moved: Floats | float, seeds: Sequence[tuple[float, int]], tasks: int = 1
+) -> Interval:
+    """moved: [R], by the examples. seeds: variance of a mean over so many seeds, one or more.
+    tasks: as `Uncertainty.contrast`.
+    """
     tail = (1 - CONFIDENCE) / 2
-    tails = np.asarray([tail, 1 - tail, 2 * tail])
+    tails = np.asarray([tail, 1 - tail / tasks, 2 * tail])
     if isinstance(moved, float) and len(seeds) == 1:
         [(variance, count)] = seeds
         return _of_ends(value, value + math.sqrt(variance) * _quantiles(count - 1, tails))
@@ -319,5 +336,9 @@ def _quantiles(freedom: int, shares: Floats) -> Floats:
 
 
 def _centred(draws: Floats) -> Floats:
-    # In single precision, as they are kept: the same answer the first time and every time.
-    return np.asarray((draws - draws.mean()).astype(np.float32), dtype=np.float64)
+    return np.asarray(draws - draws.mean())
+
+
+def _kept(moves: Floats) -> Floats:
+    """In single precision, as they are kept: the same answer the first time and every time."""
+    return np.asarray(moves.astype(np.float32), dtype=np.float64)

@@ -112,7 +112,7 @@ def report(
 
 
 def find_histories(query: Query) -> dict[tuple[str, str], tuple[float, ...]]:
-    """By (search, trial) the quality at each evaluation; {} for results that do not hold it."""
+    """By (search, trial) the score at each evaluation; {} for results that do not hold it."""
     if query.published:
         return {}
     from elsa_tune.tracking import results

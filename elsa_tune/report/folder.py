@@ -49,7 +49,7 @@ def write_report(
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from; returns its files, page first.
 
-    histories: the quality at each evaluation by (search, trial); may be empty. published: answers
+    histories: the score at each evaluation by (search, trial); may be empty. published: answers
     of printed tables, drawn over ours where model and task are the same. command: what made this
     report, for the reader to repeat. notes: sentences that the page begins with. files: more of
     them, text by name. stale: the names of such files of an earlier report, removed where this one

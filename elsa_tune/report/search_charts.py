@@ -18,12 +18,12 @@ from elsa_tune.report.freeze_charts import FROZEN_TITLE
 from elsa_tune.report.subjects import Subject, left_out
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 
 # More learning rates than this are put together into as many steps of equal ratio.
 MOST_RATES = 10
 
-# By (search, trial): the quality at each evaluation.
+# By (search, trial): the score at each evaluation that trials were compared by.
 Histories = Mapping[tuple[str, str], tuple[float, ...]]
 
 CHOSEN = Look(colour=2, marker="circle", dash="solid", size=4, width=2.6)
@@ -180,6 +180,7 @@ def _named(chart: Chart, name: str, number: int) -> Chart:
 
 def _early_stopping(answer: Answer, rows: Sequence[ResultRow], histories: Histories) -> Chart:
     chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+    held_out = " on the holdout" if answer.selection == Selection.HOLDOUT else ""
     panels = []
     for depth in sorted({row.depth for row in rows}):
         series = []
@@ -192,16 +193,16 @@ def _early_stopping(answer: Answer, rows: Sequence[ResultRow], histories: Histor
             Panel(
                 title="embeddings only" if depth.is_embeddings_only else name,
                 x_title="evaluation",
-                y_title=f"{metric_text(answer.metric)} × 100",
+                y_title=f"{metric_text(answer.metric)}{held_out} × 100",
                 series=tuple(series),
             )
         )
     return Chart(
         key="early_stopping",
         title="Early stopping",
-        caption="Quality at each evaluation of the exploring trials, one panel per depth, as "
-        "trials compete on the learning rate only with others of their depth. A line that ends in "
-        "a cross was stopped there.",
+        caption=f"Quality{held_out} at each evaluation of the exploring trials, one panel per "
+        "depth, as trials compete on the learning rate only with others of their depth. A line "
+        "that ends in a cross was stopped there.",
         panels=tuple(panels),
     )
 

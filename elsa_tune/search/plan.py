@@ -28,6 +28,9 @@ from elsa_tune.specs.trial import (
 # Measured: see bench/results/footprint.json.
 DISK_PER_TRIAL_MB = 0.05
 
+# What a search leaves once: its report, and what was computed from predictions.
+DISK_PER_SEARCH_MB = 6.0
+
 T = TypeVar("T")
 
 
@@ -211,5 +214,5 @@ def estimate(spec: SearchSpec) -> Estimate:
         measuring_trials=spec.measuring_trials,
         steps_per_trial=per_epoch * spec.recipe.epochs,
         evaluations_per_trial=spec.recipe.evaluations,
-        disk_mb=trials * (DISK_PER_TRIAL_MB + predictions_mb),
+        disk_mb=DISK_PER_SEARCH_MB + trials * (DISK_PER_TRIAL_MB + predictions_mb),
     )

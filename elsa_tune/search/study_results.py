@@ -22,7 +22,7 @@ class SearchResults:
     """What one search of a study recorded so far.
 
     rows: of every trial that was started. beside: those judged by a second evaluation split.
-    histories: the quality at each evaluation, by (search, trial).
+    histories: the score at each evaluation, by (search, trial).
     """
 
     rows: tuple[ResultRow, ...] = ()

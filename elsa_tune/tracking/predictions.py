@@ -23,6 +23,9 @@ from elsa_tune.tracking.connection import Connection
 RUN_SCHEME = "runs:/"
 DRAWS_FOLDER = "draws"
 
+# Sets of draws, half a megabyte each, that a folder keeps: every seed that is added makes a new one.
+DRAWS_KEPT = 128
+
 # Broken or half-written files are as good as none: what is computed from them is computed anew.
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError),
@@ -84,13 +87,16 @@ class KeptPredictions:
         return f"{place} {about.st_size} {about.st_mtime_ns}"
 
     def save(self, key: str, arrays: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep arrays under a key, if there is a place to write."""
+        """Keep arrays under a key, if there is a place to write; the oldest others go."""
         with contextlib.suppress(OSError):
             self._kept_in.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self._kept_in) as aside:
                 file = Path(aside) / "draws.npz"
                 np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub, before 2.1
                 file.replace(self._kept_in / f"{key}.npz")
+            by_age = sorted(self._kept_in.glob("*.npz"), key=lambda kept: kept.stat().st_mtime_ns)
+            for old in by_age[:-DRAWS_KEPT]:
+                old.unlink(missing_ok=True)
 
 
 def predictions_place(artifact: str, search_folder: Path | None, run_id: str | None) -> str | None:

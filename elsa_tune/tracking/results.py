@@ -17,7 +17,7 @@ from pathlib import Path
 from elsa_tune.errors import ElsaTuneError, ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.names import (
@@ -82,17 +82,21 @@ def read_journal_rows(journal: Path) -> list[ResultRow]:
 def read_histories(
     tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> dict[tuple[str, str], tuple[float, ...]]:
-    """By (search, trial): the quality at each evaluation of an exploring trial's last attempt.
+    """By (search, trial): the score at each evaluation of an exploring trial's last attempt.
 
-    Measuring trials are never stopped, so that theirs, which no figure shows, are not read. Raises
-    TrackingError like `read_rows`.
+    The score is that which trials were compared by: `Selection.score`. Measuring trials are never
+    stopped, so that theirs, which no figure shows, are not read. Raises TrackingError like
+    `read_rows`.
     """
     runs = [
         run
         for run in read_runs(tracking_uri, tasks, search)
         if run.trial and run.params.get("phase") == Phase.EXPLORE
     ]
-    found = read_metric(tracking_uri, runs, "quality")
+    found: dict[str, tuple[float, ...]] = {}
+    for score in sorted({_score(run.params) for run in runs}):
+        alike = [run for run in runs if _score(run.params) == score]
+        found |= read_metric(tracking_uri, alike, score)
     return {
         (run.params.get("search", run.tags[SEARCH_TAG]), run.trial): found[run.run_id]
         for run in runs
@@ -108,16 +112,23 @@ def read_journal_histories(journal: Path) -> dict[tuple[str, str], tuple[float, 
 def histories_of(state: SearchState) -> dict[tuple[str, str], tuple[float, ...]]:
     """The same of a replayed search."""
     return {
-        (state.name, trial.key): qualities
+        (state.name, trial.key): scores
         for trial in state.trials.values()
-        if (qualities := _qualities(trial))
+        if (scores := _scores(trial))
     }
 
 
-def _qualities(trial: TrialState) -> tuple[float, ...]:
+def _scores(trial: TrialState) -> tuple[float, ...]:
     ordered = sorted(trial.reports, key=lambda report: report.evaluation)
-    values = (report.metrics.get("quality", math.nan) for report in ordered)
+    score = _score(trial.params)
+    values = (report.metrics.get(score, math.nan) for report in ordered)
     return tuple(value for value in values if math.isfinite(value))
+
+
+def _score(params: Mapping[str, object]) -> str:
+    """The metric that a trial competes by; another tool's run may name no selection we know."""
+    is_held_out = params.get("selection") == Selection.HOLDOUT
+    return (Selection.HOLDOUT if is_held_out else Selection.LAST).score
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:

@@ -24,11 +24,14 @@ from tests.recorded_search import (
 )
 
 STOPPED, AGAIN = ("first", "explore-N3-s0"), ("first", "explore-N4-s0")
+HELD_OUT = ("first", "explore-N5-s0")
 
 
 def records() -> list[Record]:
-    """One trial that was stopped, one that was begun twice, and a measuring one."""
-    stopped, again = STOPPED[1], AGAIN[1]
+    """One trial that was stopped, one that was begun twice, one that competes by its holdout, and a
+    measuring one.
+    """
+    stopped, again, held_out = STOPPED[1], AGAIN[1], HELD_OUT[1]
     return [
         search_started(),
         trial_started(stopped),
@@ -43,6 +46,10 @@ def records() -> list[Record]:
         report(again, 1, 0.71, attempt=2),
         report(again, 2, 0.72, attempt=2),
         trial_ended(again, TrialStatus.COMPLETED, 0.72, attempt=2),
+        trial_started(held_out, selection="holdout"),
+        report(held_out, 1, 0.5, holdout_quality=0.41),
+        report(held_out, 2, 0.6, holdout_quality=0.42),
+        trial_ended(held_out, TrialStatus.COMPLETED, 0.6),
         *whole_trial("measure-N3-s1", 0.8),
     ]
 
@@ -53,7 +60,7 @@ def test_store_and_journal_tell_the_same(
 ) -> None:
     paths = SearchPaths(places.storage, "first")
     assert record(paths, records(), store) == 0
-    wanted = {STOPPED: (0.61, 0.62), AGAIN: (0.71, 0.72)}
+    wanted = {STOPPED: (0.61, 0.62), AGAIN: (0.71, 0.72), HELD_OUT: (0.41, 0.42)}
     journal = read_journal_histories(paths.journal)
     assert {key: journal[key] for key in wanted} == wanted
     assert journal["first", "measure-N3-s1"] == (0.675, 0.7375, 0.8)

@@ -192,10 +192,32 @@ def test_the_joint_answer_is_certified_where_every_task_is() -> None:
     *_, joint = answer_rows(sure + unsure)
     assert joint.task == "*" and joint.certified is not None
     assert joint.certified.fine_tuned_layers == 6
+    assert joint.plausible == (3, 6)
+    assert "No measured depth can be ruled out" in joint.certainty
     other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola")
     *_, joint = answer_rows(sure + other)
     assert joint.certified is not None and joint.certified.fine_tuned_layers == 3
     assert "Certified for all tasks together: 3 of 6 layers" in joint.certainty
+    assert joint.plausible == (3,)
+    assert joint.certainty.endswith("only k = 3 can be the true answer (at 95 %).")
+
+
+def test_one_task_rules_a_number_out_for_all_of_them() -> None:
+    sure = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
+    sure += seeds(5, [0.88, 0.89, 0.88])
+    other = study([0.80, 0.81, 0.80], [0.78, 0.79, 0.78], task="cola")
+    other += seeds(5, [0.60, 0.61, 0.60], task="cola")
+    alone, _, joint = answer_rows(sure + other)
+    assert alone.plausible == (1,) and joint.plausible == (3,)
+
+
+def test_no_task_may_be_ruled_out_more_easily_for_being_one_of_many() -> None:
+    curve = answered(study([0.90, 0.91, 0.92], [0.78, 0.80, 0.81]))
+    assert curve.plausible == (6,)
+    both = study([0.90, 0.91, 0.92], [0.78, 0.80, 0.81])
+    both += study([0.90, 0.91, 0.92], [0.88, 0.89, 0.90], task="cola")
+    *_, joint = answer_rows(both)
+    assert joint.plausible == (3, 6)
 
 
 # ---- with predictions ----

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from elsa_tune.tracking import predictions
 from elsa_tune.tracking.predictions import KeptPredictions, predictions_place
 from tests.unit.result_rows import row
 
@@ -77,6 +79,16 @@ def test_draws_are_kept_with_a_single_search_else_in_the_cache(tmp_path: Path) -
     assert both.load("key") is not None
     both.save("key", draws)
     assert [file.name for file in (tmp_path / "cache" / "draws").iterdir()] == ["key.npz"]
+
+
+def test_the_oldest_draws_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "DRAWS_KEPT", 2)
+    kept = KeptPredictions([], tmp_path)
+    for key, time in (("old", 2), ("older", 1)):
+        kept.save(key, {"3": np.zeros(2, dtype=np.float32)})
+        os.utime(tmp_path / "draws" / f"{key}.npz", ns=(time, time))
+    kept.save("new", {"3": np.zeros(2, dtype=np.float32)})
+    assert {file.stem for file in (tmp_path / "draws").iterdir()} == {"old", "new"}
 
 
 def test_a_file_that_was_written_again_has_another_stamp(tmp_path: Path) -> None:

@@ -166,6 +166,15 @@ def test_early_stopping_ends_lines_where_trials_were_stopped() -> None:
     assert series["chosen rate"].y == pytest.approx((60, 70, 80))
     assert series["stopped early"].y == pytest.approx((60, 70))
     assert (series["stopped here"].x, series["stopped here"].y) == ((2,), pytest.approx((70,)))
+    assert chart.panels[0].y_title == "accuracy × 100"
+
+
+def test_early_stopping_says_where_trials_competed_on_a_holdout() -> None:
+    rows, histories = searched()
+    held_out = [replace(row, selection="holdout") for row in rows]
+    (chart,) = search_charts.early_stopping(subjects(held_out), histories)
+    assert {panel.y_title for panel in chart.panels} == {"accuracy on the holdout × 100"}
+    assert "on the holdout at each evaluation" in chart.caption
 
 
 def test_long_names_keep_their_ends_and_fit() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsa_tune.analysis.resampling import RESAMPLES
+from elsa_tune.analysis.resampling import RESAMPLES, Resampled
 from elsa_tune.analysis.uncertainty import (
     DepthRuns,
     ExampleDraws,
@@ -109,6 +109,30 @@ def test_examples_widen_what_seeds_leave() -> None:
     contrast = known(*several, examples=draws).contrast(DEEP, FULL_MODEL, 0.5, corrected=False)
     assert contrast is not None
     assert contrast.high - contrast.low == pytest.approx(1.96 * 0.01, rel=0.05)
+
+
+@pytest.mark.parametrize("count", [20, 400])
+def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> None:
+    resampled = Resampled(np.ones((RESAMPLES, 6)), np.full(RESAMPLES, 0.5), examples=count)
+    draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1, 2], DEEP: [3, 4, 5]})
+    several = known(runs(FULL_MODEL, [1.0] * 3), runs(DEEP, [1.0] * 3), examples=draws)
+    found = several.quality(DEEP)
+    assert found is not None and found.high == pytest.approx(1, abs=0.1 / count)
+    assert found.lower == pytest.approx(1 - 3 / count, abs=0.1 / count)  # the rule of three
+    contrast = several.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert contrast is not None and contrast.low < contrast.value == pytest.approx(0.1)
+
+
+def test_no_interval_leaves_the_range_of_qualities() -> None:
+    found = known(runs(DEEP, [0.9, 0.95, 1.0])).quality(DEEP)
+    assert found is not None and found.low < 0.9 and found.high == 1
+
+
+def test_a_constant_answer_needs_no_imaginary_mistake() -> None:
+    """Its Matthews correlation is 0 on any examples."""
+    resampled = Resampled(np.zeros((RESAMPLES, 3)), np.zeros(RESAMPLES), examples=100)
+    draws = ExampleDraws.of(resampled, {DEEP: [0, 1, 2]})
+    assert not draws.depths[DEEP].any()
 
 
 def test_seeds_and_examples_together_are_wider_than_either() -> None:
