@@ -23,7 +23,7 @@ from elsa_tune.tracking.connection import Connection
 RUN_SCHEME = "runs:/"
 DRAWS_FOLDER = "draws"
 
-# Sets of draws, half a megabyte each, that a folder keeps: every seed that is added makes a new one.
+# Sets of draws, half a megabyte each, that a folder keeps: every added seed makes a new one.
 DRAWS_KEPT = 128
 
 # Broken or half-written files are as good as none: what is computed from them is computed anew.
