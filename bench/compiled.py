@@ -35,9 +35,10 @@ from torch._dynamo.utils import clear_compilation_metrics, counters, get_compila
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
-from elsa_tune.training import blocks, loop, runner
+from elsa_tune.training import loop
 from elsa_tune.training.course import reproducible
-from elsa_tune.training.tokens import TaskData, pad_batch
+from elsa_tune.training.data.tokens import TaskData, pad_batch
+from elsa_tune.training.forward import blocks, runner
 
 # Two epochs of 200 examples, the last batch of each is smaller.
 STEPS = 26
@@ -119,7 +120,7 @@ def main() -> None:
     """Compare every way at every depth, each from empty caches."""
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.tasks import resolve_task
-    from elsa_tune.training.data import prepare
+    from elsa_tune.training.data.preparation import prepare
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--depths", type=int, nargs="*", default=[0, 3, 5])

@@ -27,9 +27,10 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec, shipped_configuration
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
-from elsa_tune.training import loop, runner
+from elsa_tune.training import loop
+from elsa_tune.training.data.tokens import TaskData, TokenRows
+from elsa_tune.training.forward import runner
 from elsa_tune.training.fused import train_fused
-from elsa_tune.training.tokens import TaskData, TokenRows
 
 TASK = TaskSpec(
     name="made_up",
@@ -248,7 +249,7 @@ def pack(target: Path) -> None:
     """Tokenise RTE for BERT's vocabulary (MiniLM's tokenizer) where `datasets` is installed."""
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.tasks import resolve_task
-    from elsa_tune.training.data import prepare
+    from elsa_tune.training.data.preparation import prepare
 
     task = resolve_task("rte", data_dir="../shared/glue")
     prepare(resolve_model("minilm"), task, Recipe(train_size=500)).save(target)

@@ -22,8 +22,9 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, TrialSpec
-from elsa_tune.training import loop, runner
-from elsa_tune.training.data import prepare
+from elsa_tune.training import loop
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.forward import runner
 
 COSTS = (10**6, 256, 64, 16, 0)
 STEPS = 12

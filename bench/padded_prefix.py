@@ -24,9 +24,9 @@ from transformers import AutoConfig, AutoModel
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.forward.prefix_store import PrefixStore
 from elsa_tune.training.loop import steps
-from elsa_tune.training.prefix_store import PrefixStore
-from elsa_tune.training.tokens import TaskData
 
 STEPS = 7
 COMMON = {

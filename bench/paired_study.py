@@ -33,7 +33,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
-from elsa_tune.training.data import prepare
+from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import train
 
 VALUES: dict[str, tuple[Any, Any]] = {

@@ -28,7 +28,7 @@ import machine
 import pandas as pd
 
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.training.model_files import model_folder
+from elsa_tune.training.model.model_files import model_folder
 
 # task: GLUE folder, training rows, epochs
 GRIDS = {"rte": ("RTE", 500, 3), "sst2": ("SST-2", 1000, 6)}

@@ -31,7 +31,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, TrialSpec
 from elsa_tune.training.course import evaluation_steps
-from elsa_tune.training.data import prepare
+from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import steps
 
 ROWS = (500, 1000, 2000, 8000, None)

@@ -27,8 +27,9 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import PrefixCache, Recipe, TrialSpec
-from elsa_tune.training import loop, packed, runner
-from elsa_tune.training.data import prepare
+from elsa_tune.training import loop
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.forward import packed, runner
 
 STEPS = 15
 HIDDEN, INNER, LAYERS = 384, 1536, 6

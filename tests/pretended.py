@@ -13,7 +13,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import EpochResult, TrialSpec
 
 if TYPE_CHECKING:
-    from elsa_tune.training.tokens import TaskData
+    from elsa_tune.training.data.tokens import TaskData
 
 EVALUATIONS = 4
 DEEP = FreezeDepth(6, True)

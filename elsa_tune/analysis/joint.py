@@ -22,18 +22,20 @@ from elsa_tune.analysis.answer import (
     Saves,
 )
 from elsa_tune.analysis.certainty import step_of
-from elsa_tune.analysis.certainty_sentences import plausible_text
 from elsa_tune.analysis.certified import Certification, Step, certify, plausible
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.joint_sentences import (
+    answer_sentence,
+    certainty_text,
+    refusal_sentence,
+)
 from elsa_tune.analysis.learnt import Learnt
 from elsa_tune.analysis.operating_point import saved, verdict_on
 from elsa_tune.analysis.target import failing_above, passing, smallest
 from elsa_tune.analysis.words import (
     depths_text,
-    layers_text,
     listed,
     percent,
-    target_text,
 )
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -70,7 +72,7 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
     if without or not frozen:
         reason = without[0].answer.reason if without else Reason.NO_COMMON_DEPTH
         blamed = tuple(task.curve.task for task in (without or tasks))
-        sentence = _refusal_sentence(without)
+        sentence = refusal_sentence([task.answer for task in without])
         return _joint(tasks, common, _Decision(target, reason, sentence, blamed), warnings)
     passes = _pass_everywhere(tasks, target, corrected=False)
     raw = smallest(common, passes)
@@ -95,7 +97,7 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
             f"{depths_text(point.depth for point in failing)} do not"
         )
     decided_by = _decided_by(tasks, common, raw, target)
-    sentence = _sentence(tasks, raw, corrected, decided_by)
+    sentence = answer_sentence([task.answer for task in tasks], raw, corrected, decided_by)
     reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
     found, may_be = _sure(tasks, common, target, corrected=False)
     for_chance = None
@@ -189,6 +191,15 @@ def _joint(
 ) -> Answer:
     curves = [task.curve for task in tasks]
     first = curves[0]
+    certainty = ""
+    if decision.raw is not None:
+        certainty = certainty_text(
+            [task.answer for task in tasks],
+            certified=decision.certified,
+            corrected=decision.corrected_certified,
+            plausible=decision.plausible,
+            measured=len(common),
+        )
     return Answer(
         model=first.model,
         task=ALL_TASKS,
@@ -212,35 +223,8 @@ def _joint(
         certified=decision.certified,
         corrected_certified=decision.corrected_certified,
         plausible=decision.plausible,
-        certainty=_certainty_text(tasks, decision, measured=len(common)),
+        certainty=certainty,
     )
-
-
-def _certainty_text(tasks: Sequence[TaskAnswer], decision: _Decision, measured: int) -> str:
-    if decision.raw is None:
-        return ""
-    certified = _certified_text(tasks, decision)
-    if decision.plausible is None:
-        return certified
-    return f"{certified} {plausible_text(decision.plausible, measured=measured)}"
-
-
-def _certified_text(tasks: Sequence[TaskAnswer], decision: _Decision) -> str:
-    layers = tasks[0].curve.layers
-    found = decision.certified
-    if found is None:
-        why = [task.curve.task for task in tasks if task.answer.certified is None]
-        alone = f": {listed(why)} alone have nothing certified" if why else ""
-        return f"Nothing is certified for all tasks together{alone}."
-    if found.depth.is_full_model:
-        return "No depth with frozen layers is certain for all tasks together."
-    text = f"Certified for all tasks together: {found.fine_tuned_layers} of {layers_text(layers)}"
-    for_chance = decision.corrected_certified
-    if for_chance is None or for_chance.depth == found.depth:
-        return f"{text}."
-    if for_chance.depth.is_full_model:
-        return f"{text}; corrected for chance none."
-    return f"{text}; corrected for chance {for_chance.fine_tuned_layers}."
 
 
 def _if_same(values: Sequence[_Value]) -> _Value | None:
@@ -352,38 +336,3 @@ def _warnings(tasks: Sequence[TaskAnswer], excluded: Sequence[str]) -> list[str]
     if partly := sorted(anywhere - everywhere):
         warnings.append(f"not measured for every task and so left out: {depths_text(partly)}")
     return warnings
-
-
-def _refusal_sentence(without: Sequence[TaskAnswer]) -> str:
-    if without:
-        reasons = " ".join(f"{task.curve.task}: {task.answer.sentence}" for task in without)
-        return f"No joint answer. {reasons}"
-    return "No joint answer: no depth with frozen layers was measured for every task."
-
-
-def _sentence(
-    tasks: Sequence[TaskAnswer],
-    raw: CurvePoint,
-    corrected: CurvePoint | None,
-    decided_by: Sequence[str],
-) -> str:
-    layers = tasks[0].curve.layers
-    target = target_text(tasks[0].answer.target)
-    names = listed(task.curve.task for task in tasks)
-    decided = f" With fewer layers {listed(decided_by)} would fall below." if decided_by else ""
-    if raw.depth.is_full_model:
-        first = f"All {layers_text(layers)} must be fine-tuned to keep {target} on each of {names}."
-    else:
-        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
-        first = (
-            f"{raw.fine_tuned_layers} of {layers_text(layers)} {verb} {percent(raw.retention)} or "
-            f"more on each of {names}."
-        )
-    if corrected is None:
-        return f"{first}{decided}"
-    if corrected.depth == raw.depth:
-        return f"{first}{decided} Corrected for chance the answer is the same."
-    needed = f"{corrected.fine_tuned_layers} of {layers_text(layers)}"
-    if corrected.depth.is_full_model:
-        needed = f"all {layers_text(layers)}"
-    return f"{first}{decided} Corrected for chance {needed} are needed."

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import NoAnswerError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result import ResultRow
-from elsa_tune.specs.tasks import KNOWN_TASKS, YAML_SUFFIXES, resolve_task
+from elsa_tune.specs.tasks import YAML_SUFFIXES, resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.predictions import KeptPredictions

@@ -18,7 +18,7 @@ def list_entries(
 ) -> None:
     """List what is kept, the most recently used first."""
     from elsa_tune.errors import UsageError
-    from elsa_tune.training.prefix_store import PrefixStore
+    from elsa_tune.training.forward.prefix_store import PrefixStore
 
     if output not in ("table", "json"):
         raise UsageError(f"--format {output}: it must be table or json")
@@ -55,7 +55,7 @@ def prune(
     ] = 0.0,
 ) -> None:
     """Remove what no running trial reads; a search that needs it builds it again."""
-    from elsa_tune.training.prefix_store import PrefixStore
+    from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()
     store.sweep()

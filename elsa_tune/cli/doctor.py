@@ -73,7 +73,7 @@ def _show_machine() -> None:
 
     from elsa_tune.specs.trial import Precision
     from elsa_tune.training.course import resolve_precision
-    from elsa_tune.training.prefix_store import PrefixStore
+    from elsa_tune.training.forward.prefix_store import PrefixStore
     from elsa_tune.training.throughput import memory_mb, remembered
 
     device = _device()
@@ -102,7 +102,7 @@ def _show_machine() -> None:
 def _tune(trial: TrialSpec, seconds: float) -> None:
     import torch
 
-    from elsa_tune.training.data import prepare
+    from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.throughput import divisions, fits, measure, product_rate, remember
 
     device = _device()

@@ -56,7 +56,7 @@ def read_inputs(
     asked_metric = metric or (wanted.metric.value if wanted.metric else None)
     task_spec = resolve_task(task, data_dir=data_dir, metric=asked_metric)
 
-    from elsa_tune.training.encoder import facts, max_positions
+    from elsa_tune.training.model.encoder import facts, max_positions
 
     known = facts(model_spec)
     recipe = wanted.recipe(known.default_epochs)

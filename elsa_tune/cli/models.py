@@ -97,7 +97,7 @@ def _is_installed(spec: ModelSpec) -> bool | None:
 
 def counted(spec: ModelSpec) -> dict[str, Any]:
     """Parameters of one model, by part and by depth; JSON-ready. Raises ModelError."""
-    from elsa_tune.training.encoder import facts, max_positions
+    from elsa_tune.training.model.encoder import facts, max_positions
 
     known = facts(spec)
     depths = [FULL_MODEL, *(FreezeDepth(n, True) for n in range(known.layers + 1))]

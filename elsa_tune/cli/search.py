@@ -163,7 +163,7 @@ def _default_name(inputs: Inputs) -> str:
 def _print_plan(request: Request) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.specs.trial import PrefixCache
-    from elsa_tune.training.prefix_store import budget_bytes
+    from elsa_tune.training.forward.prefix_store import budget_bytes
 
     train, evaluation = sizes(request.task, request.recipe)
     cost = plan(request, train, evaluation)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elsa_tune.errors import UsageError
+from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskKind, TaskSpec
-from elsa_tune.specs.tasks import KNOWN_TASKS, resolve_task
+from elsa_tune.specs.tasks import resolve_task
 
 if TYPE_CHECKING:
-    from elsa_tune.training.texts import Split
+    from elsa_tune.training.data.split import Split
 
 EXAMPLES = 3
 EXAMPLE_WIDTH = 160
@@ -97,7 +98,7 @@ def look(spec: TaskSpec) -> dict[str, Any]:
     Raises DataError as reading does.
     """
     from elsa_tune.specs.trial import Recipe
-    from elsa_tune.training.data import read_splits
+    from elsa_tune.training.data.preparation import read_splits
     from elsa_tune.training.metrics import chance
 
     splits = read_splits(spec, Recipe())

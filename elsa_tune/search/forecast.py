@@ -17,8 +17,8 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import PrefixCache, TrialSpec
 
 if TYPE_CHECKING:
+    from elsa_tune.training.data.tokens import TaskData
     from elsa_tune.training.throughput import Division
-    from elsa_tune.training.tokens import TaskData
 
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start; a trial's weights,
@@ -77,7 +77,7 @@ def forecast(
 
     Raises DataError or ModelError where data or weights are not there.
     """
-    from elsa_tune.training.data import prepare
+    from elsa_tune.training.data.preparation import prepare
 
     unfinished = [one for one in standings if one.left]
     data = {

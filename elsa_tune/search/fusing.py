@@ -25,10 +25,10 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training.course import is_out_of_memory
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.fused import Event, NotFusableError, train_fused
 from elsa_tune.training.loop import train
 from elsa_tune.training.memory import release, settle
-from elsa_tune.training.tokens import TaskData
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.records import SearchStatus
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.training.tokens import TaskData
+from elsa_tune.training.data.tokens import TaskData
 
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
@@ -83,7 +83,7 @@ def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
 
     GLUE on the hub is not downloaded for a plan: its sizes are published.
     """
-    from elsa_tune.training.texts import read_texts
+    from elsa_tune.training.data.texts import read_texts
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
         train, evaluation = PUBLISHED_SIZES[task.source.config]
@@ -106,7 +106,7 @@ def start(request: Request, say: Say) -> Finished:
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
         raise taken(paths)
-    from elsa_tune.training.encoder import pinned
+    from elsa_tune.training.model.encoder import pinned
 
     draft = specify(request)
     paths.check_writable()
@@ -243,9 +243,9 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     """The tokenised data, and fingerprints of it and of the weights, which are thereby known to be
     there.
     """
-    from elsa_tune.training.data import prepare
-    from elsa_tune.training.encoder import weights_fingerprint
-    from elsa_tune.training.prefix_store import budget_bytes
+    from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.forward.prefix_store import budget_bytes
+    from elsa_tune.training.model.encoder import weights_fingerprint
 
     budget_bytes()  # a mistyped setting is said here, not by every trial
     data = prepare(spec.model, spec.task, spec.recipe)

@@ -267,8 +267,8 @@ def _check_inputs(searches: Sequence[PlannedSearch]) -> None:
     the last search lacks should not be said hours after the first one began.
     """
     from elsa_tune.training.course import evaluation_steps
-    from elsa_tune.training.data import prepare
-    from elsa_tune.training.encoder import pinned, weights_fingerprint
+    from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.model.encoder import pinned, weights_fingerprint
 
     parts = [one.part for one in searches]
     for model in {part.model.location: part.model for part in parts}.values():

@@ -53,8 +53,8 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.records import Decision, SearchStatus
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
-from elsa_tune.training.tokens import TaskData
 
 RATES = "learning_rates"
 # A trial that failed (a lost node, a full disk) is given one more try before the search goes on

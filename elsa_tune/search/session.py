@@ -29,8 +29,8 @@ from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
 from elsa_tune.tracking.results import histories_of, rows_of
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
-from elsa_tune.training.tokens import TaskData
 
 ANSWER = "answer"
 # How long the end of a search waits for MLflow to take what it has not taken yet.

@@ -22,8 +22,8 @@ from elsa_tune.search.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, POI
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.memory import settle
-from elsa_tune.training.tokens import TaskData
 
 NODE = "node"
 

@@ -148,8 +148,9 @@ def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
 def _separated(
     path: Path, rows: Iterator[Row], wanted: Sequence[str], header: Sequence[str] | None
 ) -> Table:
-    """Cells under their header; a short row lacks its last cells, a long one cannot be told "
-    "apart."""
+    """Cells under their header; a short row lacks its last cells, a long one cannot be told
+    apart.
+    """
     if header is None:
         _, header_cells = next(rows, (1, ()))
         header = [cell or "" for cell in header_cells]

@@ -116,8 +116,9 @@ class TaskSpec:
 
     @property
     def known_chance(self) -> float | None:
-        """Chance of the headline metric without reading any data; None where only the data "
-        "tells."""
+        """Chance of the headline metric without reading any data; None where only the data
+        tells.
+        """
         if self.metric.is_for_regression or self.metric is Metric.MATTHEWS:
             return 0.0
         return self.published_chance.get(self.metric.value)

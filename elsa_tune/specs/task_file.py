@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from elsa_tune.errors import DataError
+from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.specs.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 from elsa_tune.specs.task import (
     FilesSource,
@@ -24,7 +25,6 @@ from elsa_tune.specs.task import (
     allowed_metrics,
     check_metric,
 )
-from elsa_tune.specs.tasks import KNOWN_TASKS, RESERVED_NAMES
 
 DEFAULT_EVALUATION_SHARE = 0.2
 # More distinct labels than this in a file without declared classes are numbers or texts, not

@@ -9,34 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from elsa_tune.errors import DataError, UnknownNameError
-from elsa_tune.specs.glue import GLUE_TASKS
-from elsa_tune.specs.task import EmbeddedSource, GlueSource, Metric, TaskKind, TaskSpec
+from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.specs.task import GlueSource, TaskSpec
 
 YAML_SUFFIXES = (".yaml", ".yml")
-RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
-
-
-def _embedded(name: str, shuffled: bool) -> TaskSpec:
-    return TaskSpec(
-        name=name,
-        kind=TaskKind.CLASSIFICATION,
-        text_columns=("name", "sentence"),
-        label_column="label",
-        classes=("other", "own"),
-        metric=Metric.ACCURACY,
-        source=EmbeddedSource(shuffled_labels=shuffled),
-        published_chance={"accuracy": 0.5},
-    )
-
-
-STDLIB = _embedded("stdlib", shuffled=False)
-STDLIB_SHUFFLED = _embedded("stdlib_shuffled", shuffled=True)
-
-KNOWN_TASKS: dict[str, TaskSpec] = {
-    **GLUE_TASKS,
-    STDLIB.name: STDLIB,
-    STDLIB_SHUFFLED.name: STDLIB_SHUFFLED,
-}
 
 
 def resolve_task(text: str, data_dir: str | None = None, metric: str | None = None) -> TaskSpec:

@@ -26,12 +26,12 @@ from elsa_tune.specs.trial import (
     TrialSpec,
     chosen_evaluation,
 )
-from elsa_tune.training.encoder import load_classifier
-from elsa_tune.training.equality import Setting
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.forward.equality import Setting
+from elsa_tune.training.forward.runner import Runner, runner_for
+from elsa_tune.training.model.encoder import load_classifier
+from elsa_tune.training.model.parts import freeze
 from elsa_tune.training.objective import Assessment, Objective
-from elsa_tune.training.parts import freeze
-from elsa_tune.training.runner import Runner, runner_for
-from elsa_tune.training.tokens import TaskData
 
 IndexArray = NDArray[np.int64]
 

@@ -42,12 +42,12 @@ from elsa_tune.training.course import (
     schedule_for,
     shuffled_batches,
 )
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.forward.packed import AttentionGroup, PackedBatch, pack, padded_square
+from elsa_tune.training.forward.packed_model import Tokens
+from elsa_tune.training.forward.runner import Packed, Runner
 from elsa_tune.training.memory import PeakMemory, release
 from elsa_tune.training.objective import Objective
-from elsa_tune.training.packed import AttentionGroup, PackedBatch, pack, padded_square
-from elsa_tune.training.packed_model import Tokens
-from elsa_tune.training.runner import Packed, Runner
-from elsa_tune.training.tokens import TaskData
 
 Event = EpochResult | DivergedError
 

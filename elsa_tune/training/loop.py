@@ -35,10 +35,10 @@ from elsa_tune.training.course import (
     schedule_for,
     shuffled_batches,
 )
-from elsa_tune.training.data import prepare
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.memory import PeakMemory, release
 from elsa_tune.training.objective import Objective
-from elsa_tune.training.tokens import TaskData
 
 
 def train(

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import TrialSpec
+from elsa_tune.training.data.tokens import HOLDOUT, TaskData
 from elsa_tune.training.metrics import check_quality, score
-from elsa_tune.training.tokens import HOLDOUT, TaskData
 
 EVALUATION = "evaluation"
 

@@ -29,7 +29,7 @@ SCRIPT = """
 import json, os, sys, time
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.training import encoder
+from elsa_tune.training.model import encoder
 import torch
 torch.set_num_threads(1)
 

@@ -1,5 +1,6 @@
-"""GLUE through the hub's code path: `datasets` against a loopback stand-in, then offline, then "
-"nothing."""
+"""GLUE through the hub's code path: `datasets` against a loopback stand-in, then offline, then
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -183,7 +184,7 @@ READ = """
 import json, sys
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.training.texts import read_texts
+from elsa_tune.training.data.texts import read_texts
 try:
     texts = read_texts(resolve_task(sys.argv[1]))
 except ElsaTuneError as error:

@@ -12,7 +12,7 @@ from importlib import resources
 import pytest
 
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.training.encoder import facts
+from elsa_tune.training.model.encoder import facts
 
 MODELS = ("bert_base", "roberta_base", "bert_large", "roberta_large")
 COLUMNS = {

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import UsageError
-from elsa_tune.training.prefix_store import PrefixStore, Shape
+from elsa_tune.training.forward.prefix_store import PrefixStore, Shape
 
 SHAPE = Shape(tokens={"train": 100}, hidden_size=8, dtype="fp32")
 

@@ -19,17 +19,17 @@ from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, Selection
-from elsa_tune.training import data as data_module
-from elsa_tune.training.data import (
+from elsa_tune.training.data import preparation as data_module
+from elsa_tune.training.data.preparation import (
     cache_dir,
     prepare,
     read_splits,
     stratified_order,
     tokenizer_identity,
 )
-from elsa_tune.training.encoder import load_tokenizer
-from elsa_tune.training.texts import Split
-from elsa_tune.training.tokens import TaskData, pad_batch
+from elsa_tune.training.data.split import Split
+from elsa_tune.training.data.tokens import TaskData, pad_batch
+from elsa_tune.training.model.encoder import load_tokenizer
 from tests.unit.tiny_models import make_tiny
 
 # stratified_order of six zeros and six ones, seed 0.
@@ -489,7 +489,7 @@ def test_reading_needs_none_of_the_heavy_packages(root: Path, pairs: TaskSpec) -
         "import sys\n"
         "from elsa_tune.specs.task import task_from_dict\n"
         "from elsa_tune.specs.trial import Recipe\n"
-        "from elsa_tune.training.data import read_splits\n"
+        "from elsa_tune.training.data.preparation import read_splits\n"
         "import json\n"
         "print(len(read_splits(task_from_dict(json.loads(sys.argv[1])), Recipe())['train']))\n"
         "heavy = 'datasets pyarrow pandas scipy yaml pydantic ray optuna mlflow rich "

@@ -19,8 +19,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
-from elsa_tune.training import encoder, model_files
-from elsa_tune.training.encoder import (
+from elsa_tune.training.model import encoder, model_files
+from elsa_tune.training.model.encoder import (
     facts,
     load_classifier,
     load_tokenizer,
@@ -28,7 +28,7 @@ from elsa_tune.training.encoder import (
     pinned,
     weights_fingerprint,
 )
-from elsa_tune.training.parts import divide
+from elsa_tune.training.model.parts import divide
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -480,7 +480,7 @@ def test_it_runs_where_the_rest_of_the_package_is_not_installed(bert: Path) -> N
         "for name in ('ray', 'optuna', 'mlflow', 'pydantic', 'pandas', 'datasets'):\n"
         "    sys.modules[name] = None\n"
         "from elsa_tune.specs.model import resolve_model\n"
-        "from elsa_tune.training.encoder import load_classifier, load_tokenizer\n"
+        "from elsa_tune.training.model.encoder import load_classifier, load_tokenizer\n"
         "spec = resolve_model(sys.argv[1])\n"
         "model, tokenizer = load_classifier(spec, 2, 1), load_tokenizer(spec)\n"
         "print(model(**tokenizer('it is good', return_tensors='pt')).logits.shape)\n"

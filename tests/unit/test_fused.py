@@ -13,9 +13,9 @@ import pytest
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, TrialSpec
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.fused import NotFusableError, train_fused
 from elsa_tune.training.loop import train
-from elsa_tune.training.tokens import TaskData
 from tests.unit.tiny_trials import (
     REGRESSION,
     break_head,

@@ -18,11 +18,12 @@ from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
-from elsa_tune.training import course, loop, runner
+from elsa_tune.training import course, loop
 from elsa_tune.training.course import evaluation_steps, resolve_precision
-from elsa_tune.training.encoder import load_classifier
+from elsa_tune.training.forward import runner
 from elsa_tune.training.loop import train
-from elsa_tune.training.parts import divide
+from elsa_tune.training.model.encoder import load_classifier
+from elsa_tune.training.model.parts import divide
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
 Run = list[EpochResult]

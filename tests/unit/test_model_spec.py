@@ -226,7 +226,7 @@ def test_albert_is_refused(tmp_path: Path) -> None:
 
 
 def test_shipped_minilm_agrees_with_its_package() -> None:
-    from elsa_tune.training.model_files import model_folder
+    from elsa_tune.training.model.model_files import model_folder
 
     try:
         folder = model_folder(resolve_model("minilm"), weights=False)

@@ -23,7 +23,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from elsa_tune.errors import ModelError, SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.training.parts import divide, final_linear, freeze, layer_list, prefix_modules
+from elsa_tune.training.model.parts import divide, final_linear, freeze, layer_list, prefix_modules
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 
 LAYERS = 4

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elsa_tune.errors import UsageError
-from elsa_tune.training.prefix_store import (
+from elsa_tune.training.forward.prefix_store import (
     NoRoomError,
     PrefixStore,
     Reading,
@@ -146,7 +146,7 @@ BUILDER = """
 import sys, time
 from pathlib import Path
 import torch
-from elsa_tune.training.prefix_store import PrefixStore, Shape
+from elsa_tune.training.forward.prefix_store import PrefixStore, Shape
 store = PrefixStore(Path(sys.argv[1]), budget=10**9)
 shape = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
 with store.building("all"):

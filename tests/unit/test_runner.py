@@ -13,10 +13,10 @@ import torch
 
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EpochResult, PrefixCache, TrialSpec
-from elsa_tune.training import runner
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.forward import runner
+from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.loop import train
-from elsa_tune.training.packed_model import PackedModel
-from elsa_tune.training.tokens import TaskData
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import calm, data_for, make_data, make_trial, tiny_bert
 
@@ -157,7 +157,7 @@ def test_without_room_it_computes_and_says_why(
 
 
 def test_a_full_disk_stops_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from elsa_tune.training.prefix_store import EntryWriter
+    from elsa_tune.training.forward.prefix_store import EntryWriter
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -180,7 +180,7 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
     model = calm("bert", tmp_path / "model")
     trial = make_trial(model, 0)
     from elsa_tune.training import course
-    from elsa_tune.training.encoder import load_classifier
+    from elsa_tune.training.model.encoder import load_classifier
 
     def with_mean(*args: Any, **kwargs: Any) -> Any:
         loaded = load_classifier(*args, **kwargs)
@@ -198,7 +198,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
     from transformers.models.bert.modeling_bert import BertEncoder
 
     from elsa_tune.training import course
-    from elsa_tune.training.encoder import load_classifier
+    from elsa_tune.training.model.encoder import load_classifier
 
     class Noisy(BertEncoder):  # type: ignore[misc]
         def forward(self, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
@@ -220,8 +220,8 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("heads", [1, 4])
 def test_packed_attention_on_a_gpus_way_equals_the_cpus(heads: int) -> None:
     """One padded square for all rows, as a GPU has it, and groups give the same, gradients too."""
-    from elsa_tune.training import attention
-    from elsa_tune.training.packed import pack
+    from elsa_tune.training.forward import attention
+    from elsa_tune.training.forward.packed import pack
 
     data, draw = make_data(), torch.Generator().manual_seed(0)
     few = np.array([3, 9, 1, 12, 4])
@@ -250,8 +250,8 @@ def test_packed_attention_on_a_gpus_way_equals_the_cpus(heads: int) -> None:
 
 def test_attention_gradients_are_right() -> None:
     """Against finite differences, with rows of different lengths in one padded square."""
-    from elsa_tune.training.attention import attend
-    from elsa_tune.training.packed import pack
+    from elsa_tune.training.forward.attention import attend
+    from elsa_tune.training.forward.packed import pack
 
     data, draw = make_data(), torch.Generator().manual_seed(0)
     batch = pack(data.train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
@@ -270,7 +270,7 @@ def test_attention_gradients_are_right() -> None:
 
 
 def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
-    from elsa_tune.training.dropout import drop, keep_mask
+    from elsa_tune.training.forward.dropout import drop, keep_mask
 
     x = torch.ones(1000, 1000)
     with torch.random.fork_rng(devices=[]):
@@ -291,8 +291,8 @@ def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
 
 def test_attention_with_dropout_is_right_in_its_mean_and_its_gradient() -> None:
     """A value that depends linearly on what is dropped keeps its mean, and so does its gradient."""
-    from elsa_tune.training.attention import attend
-    from elsa_tune.training.packed import pack
+    from elsa_tune.training.forward.attention import attend
+    from elsa_tune.training.forward.packed import pack
 
     batch = pack(make_data().train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
     draw = torch.Generator().manual_seed(0)
@@ -327,8 +327,8 @@ def test_a_compact_word_table_changes_no_number(
 
 
 def test_other_weights_in_the_prefix_change_the_key_and_others_do_not(tmp_path: Path) -> None:
-    from elsa_tune.training.encoder import load_classifier
-    from elsa_tune.training.prefix import prefix_digests
+    from elsa_tune.training.forward.prefix import prefix_digests
+    from elsa_tune.training.model.encoder import load_classifier
 
     spec = resolve_model(str(make_tiny("electra", tmp_path / "model", LAYERS)))
     model = load_classifier(spec, 2, seed=0)

@@ -29,10 +29,10 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.fused import train_fused
 from elsa_tune.training.loop import train
 from elsa_tune.training.metrics import score
-from elsa_tune.training.tokens import TaskData
 from tests.unit.search_examples import DEPTHS, make_spec
 from tests.unit.tiny_trials import REGRESSION, TASK, calm, make_data, make_rows, make_trial
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from elsa_tune.errors import DataError
-from elsa_tune.training import standard_library
-from elsa_tune.training.standard_library import (
+from elsa_tune.training.data import standard_library
+from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.standard_library import (
     DEV_ROWS,
     TRAIN_ROWS,
     Documented,
@@ -22,13 +23,13 @@ from elsa_tune.training.standard_library import (
     name_words,
     read_standard_library,
 )
-from elsa_tune.training.texts import Split, TaskTexts
 
 
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache that holds the sentences: the library is parsed once for all tests, which takes "
-    "seconds."""
+    """A cache that holds the sentences: the library is parsed once for all tests, which takes
+    seconds.
+    """
     cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELSA_TUNE_CACHE", str(cache))

@@ -1,5 +1,6 @@
-"""The user's own task: every field of the YAML file, every format, and what is said when one is "
-"wrong."""
+"""The user's own task: every field of the YAML file, every format, and what is said when one is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from elsa_tune.errors import DataError
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind
 from elsa_tune.specs.task_file import read_task_file
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.training.texts import read_texts
+from elsa_tune.training.data.texts import read_texts
 
 CSV = 'subject,body,urgent\nHelp,"My, screen\nis dark",yes\nHello,null,no\nBye,nan,no\n'
 Write = Callable[..., Path]

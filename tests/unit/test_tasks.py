@@ -1,5 +1,6 @@
-"""What --task may name, and what `elsa-tune tasks` prints; no data set is read except small local "
-"ones."""
+"""What --task may name, and what `elsa-tune tasks` prints; no data set is read except small local
+ones.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from typer.testing import CliRunner
 from elsa_tune.cli.tasks import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.glue import GLUE_TASKS, LAYOUTS
+from elsa_tune.specs.known_tasks import KNOWN_TASKS, STDLIB
 from elsa_tune.specs.task import GlueSource, Metric, TaskKind, task_from_dict
-from elsa_tune.specs.tasks import KNOWN_TASKS, STDLIB, resolve_task
+from elsa_tune.specs.tasks import resolve_task
 
 app = typer.Typer()
 app.command()(tasks)

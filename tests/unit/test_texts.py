@@ -1,5 +1,6 @@
-"""Reading: GLUE's official files with all their quirks, the user's files, and every kind of bad "
-"input."""
+"""Reading: GLUE's official files with all their quirks, the user's files, and every kind of bad
+input.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from elsa_tune.errors import DataError
 from elsa_tune.specs.glue import GLUE_TASKS
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.training.data.split import TaskTexts
+from elsa_tune.training.data.texts import read_texts
 from elsa_tune.training.metrics import chance
-from elsa_tune.training.texts import TaskTexts, read_texts
 
 
 def tsv(*lines: str, end: str = "\n", last_end: bool = True) -> str:
@@ -185,8 +187,9 @@ def test_the_real_files_whole_and_their_chance(shared: Path, name: str) -> None:
 def test_the_real_files_as_datasets_reads_them(
     shared: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader against `datasets`' own, told of the same quirks: the same texts, to the "
-    "character."""
+    """The reader against `datasets`' own, told of the same quirks: the same texts, to the
+    character.
+    """
     from datasets import disable_progress_bars, load_dataset
 
     disable_progress_bars()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
 
 ROWS = [[1, 7, 2], [1, 2], [1, 8, 9, 5, 2]]
 

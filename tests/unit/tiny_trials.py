@@ -18,7 +18,7 @@ from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
 from elsa_tune.training import course
-from elsa_tune.training.tokens import TaskData, TokenRows
+from elsa_tune.training.data.tokens import TaskData, TokenRows
 from tests.unit.tiny_models import make_tiny
 
 TASK = TaskSpec(

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.training.blocks import block_for
-from elsa_tune.training.packed import PackedBatch
-from elsa_tune.training.parts import layer_list
+from elsa_tune.training.forward.blocks import block_for
+from elsa_tune.training.forward.packed import PackedBatch
+from elsa_tune.training.model.parts import layer_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,22 +16,22 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
-from elsa_tune.training.encoder import checkpoint_files
-from elsa_tune.training.equality import Setting, packed_doubt, tail_doubt
-from elsa_tune.training.frozen_layers import (
+from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch, padded_places
+from elsa_tune.training.forward.equality import Setting, packed_doubt, tail_doubt
+from elsa_tune.training.forward.frozen_layers import (
     FrozenLayers,
     PackedLayers,
     PaddedLayers,
     tokens_of,
 )
-from elsa_tune.training.groups import length_groups
-from elsa_tune.training.packed import IndexArray, pack
-from elsa_tune.training.packed_model import PackedModel, Tokens, use_compact_vocabulary
-from elsa_tune.training.padded_model import begin_behind, kept_layers
-from elsa_tune.training.parts import layer_list, prefix_modules
-from elsa_tune.training.prefix import Prefix, prefix_digests
-from elsa_tune.training.prefix_store import NoRoomError, PrefixStore, Reading
-from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch, padded_places
+from elsa_tune.training.forward.groups import length_groups
+from elsa_tune.training.forward.packed import IndexArray, pack
+from elsa_tune.training.forward.packed_model import PackedModel, Tokens, use_compact_vocabulary
+from elsa_tune.training.forward.padded_model import begin_behind, kept_layers
+from elsa_tune.training.forward.prefix import Prefix, prefix_digests
+from elsa_tune.training.forward.prefix_store import NoRoomError, PrefixStore, Reading
+from elsa_tune.training.model.encoder import checkpoint_files
+from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.

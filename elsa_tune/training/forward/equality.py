@@ -19,13 +19,13 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.training.encoder import checkpoint_files
-from elsa_tune.training.frozen_layers import tokens_of
-from elsa_tune.training.packed import IndexArray, pack
-from elsa_tune.training.packed_model import PackedModel, copy_of, without_dropout
-from elsa_tune.training.padded_model import begin_behind, hidden_behind
-from elsa_tune.training.parts import layer_list, prefix_modules
-from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.forward.frozen_layers import tokens_of
+from elsa_tune.training.forward.packed import IndexArray, pack
+from elsa_tune.training.forward.packed_model import PackedModel, copy_of, without_dropout
+from elsa_tune.training.forward.padded_model import begin_behind, hidden_behind
+from elsa_tune.training.model.encoder import checkpoint_files
+from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from elsa_tune.training.attention import attend
-from elsa_tune.training.packed import PackedBatch
+from elsa_tune.training.forward.attention import attend
+from elsa_tune.training.forward.packed import PackedBatch
 
 # (layer, hidden states [P, H], batch, whether only each row's first token is wanted, position bias
 # [h, W, W] where the architecture has one) -> [P or B, H]

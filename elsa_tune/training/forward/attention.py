@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elsa_tune.training.dropout import drop, keep_mask
-from elsa_tune.training.packed import AttentionGroup, PackedBatch
+from elsa_tune.training.forward.dropout import drop, keep_mask
+from elsa_tune.training.forward.packed import AttentionGroup, PackedBatch
 
 
 def attend(

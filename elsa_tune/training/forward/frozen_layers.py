@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.packed import IndexArray, pack
-from elsa_tune.training.packed_model import PackedModel, Tokens
-from elsa_tune.training.padded_model import hidden_behind
-from elsa_tune.training.tokens import TaskData, TokenRows, pad_batch, padded_places
+from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch, padded_places
+from elsa_tune.training.forward.packed import IndexArray, pack
+from elsa_tune.training.forward.packed_model import PackedModel, Tokens
+from elsa_tune.training.forward.padded_model import hidden_behind
 
 # Rows of one padded batch.
 _PADDED_ROWS = 32

@@ -7,54 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.glue import LAYOUTS, GlueLayout, GlueSplit
 from elsa_tune.specs.table_file import Table, listing, read_table
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
+from elsa_tune.training.data.hub import read_hub_splits
+from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.standard_library import read_standard_library
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
-
-
-@dataclass(frozen=True)
-class Split:
-    """One split, in the order of its file.
-
-    where: the file(s) or hub split, for messages. texts: one list of E texts for each text column.
-    labels: class ids int64 [E], or float32 values [E]. notes: rows that were skipped, and why.
-    """
-
-    where: str
-    texts: tuple[list[str], ...]
-    labels: NDArray[Any]
-    notes: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, rows: NDArray[np.int64]) -> Split:
-        """The chosen rows, in that order, without the notes."""
-        chosen = rows.tolist()
-        texts = tuple([column[row] for row in chosen] for column in self.texts)
-        return Split(self.where, texts, self.labels[rows])
-
-
-@dataclass(frozen=True)
-class TaskTexts:
-    """All splits of a task; evaluation is None where a share of the training rows is to be held
-    out.
-    """
-
-    train: Split
-    evaluation: Split | None
-    companions: Mapping[str, Split] = field(default_factory=dict)
 
 
 def read_texts(task: TaskSpec) -> TaskTexts:
@@ -70,8 +36,6 @@ def read_texts(task: TaskSpec) -> TaskTexts:
     elif isinstance(source, FilesSource):
         texts = _files(task, source)
     elif isinstance(source, EmbeddedSource):
-        from elsa_tune.training.standard_library import read_standard_library
-
         texts = read_standard_library(source.shuffled_labels)
     for split in (texts.train, texts.evaluation, *texts.companions.values()):
         if split is not None:
@@ -80,8 +44,9 @@ def read_texts(task: TaskSpec) -> TaskTexts:
 
 
 def check_variety(task: TaskSpec, split: Split, what: str = "") -> None:
-    """Raise DataError for a split (`what` names a part of it) without rows or with one label "
-    "only."""
+    """Raise DataError for a split (`what` names a part of it) without rows or with one label
+    only.
+    """
     name = f"{what} of {split.where}" if what else split.where
     skipped = f" ({'; '.join(split.notes)})" if split.notes else ""
     if not len(split):
@@ -109,8 +74,6 @@ def _glue(task: TaskSpec, source: GlueSource) -> TaskTexts:
         folder = _task_folder(Path(source.data_dir), source.folder)
         read = {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
     else:
-        from elsa_tune.training.hub import read_hub_splits
-
         tables = read_hub_splits(task, source.config, [split.hub for split in splits.values()])
         read = {
             name: to_split(task, [tables[split.hub]], task.text_columns, task.label_column)
@@ -224,8 +187,9 @@ def _incomplete(
 
 
 def _label_number(task: TaskSpec, where: str, label: str) -> float:
-    """A label's class id or value; raises DataError with file and line, label and what is "
-    "allowed."""
+    """A label's class id or value; raises DataError with file and line, label and what is
+    allowed.
+    """
     if task.kind is TaskKind.REGRESSION:
         value = _number(label)
         if not math.isfinite(value):

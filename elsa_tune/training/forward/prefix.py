@@ -19,17 +19,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.frozen_layers import FrozenLayers
-from elsa_tune.training.packed import IndexArray
-from elsa_tune.training.parts import divide
-from elsa_tune.training.prefix_store import (
+from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.forward.frozen_layers import FrozenLayers
+from elsa_tune.training.forward.packed import IndexArray
+from elsa_tune.training.forward.prefix_store import (
     EntryWriter,
     NoRoomError,
     PrefixStore,
     Reading,
     Shape,
 )
-from elsa_tune.training.tokens import TokenRows
+from elsa_tune.training.model.parts import divide
 
 # Changes whenever the same inputs would give other rows or other files.
 _FORMAT = 1

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elsa_tune.training.groups import length_groups
-from elsa_tune.training.tokens import TokenRows
+from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.forward.groups import length_groups
 
 IndexArray = NDArray[np.int64]
 

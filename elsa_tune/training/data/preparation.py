@@ -22,9 +22,10 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.cache import cache_dir
+from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.texts import check_variety, read_texts
+from elsa_tune.training.data.tokens import HOLDOUT, TaskData, TokenRows
 from elsa_tune.training.metrics import chance
-from elsa_tune.training.texts import Split, TaskTexts, check_variety, read_texts
-from elsa_tune.training.tokens import HOLDOUT, TaskData, TokenRows
 
 __all__ = ["cache_dir", "prepare", "read_splits", "stratified_order"]
 
@@ -51,7 +52,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
     # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
     # process forked after them would be told so at length.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from elsa_tune.training.encoder import load_tokenizer
+    from elsa_tune.training.model.encoder import load_tokenizer
 
     splits = read_splits(task, recipe)
     notes = dict.fromkeys(note for split in splits.values() for note in split.notes)

@@ -39,9 +39,9 @@ from elsa_tune.specs.model import (
     ModelSpec,
     shipped_configuration,
 )
-from elsa_tune.training import model_files
-from elsa_tune.training.model_files import model_folder, pinned, weights_fingerprint
-from elsa_tune.training.parts import ModelParts, divide, final_linear
+from elsa_tune.training.model import model_files
+from elsa_tune.training.model.model_files import model_folder, pinned, weights_fingerprint
+from elsa_tune.training.model.parts import ModelParts, divide, final_linear
 
 __all__ = [
     "checkpoint_files",

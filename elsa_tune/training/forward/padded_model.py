@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.training.packed_model import Passthrough
-from elsa_tune.training.parts import drop_layers, layer_list
+from elsa_tune.training.forward.packed_model import Passthrough
+from elsa_tune.training.model.parts import drop_layers, layer_list
 
 
 def kept_layers(depth: FreezeDepth, layers: int) -> int:

@@ -26,7 +26,7 @@ import numpy as np
 
 from elsa_tune.errors import DataError
 from elsa_tune.training.cache import cache_dir, write_aside
-from elsa_tune.training.texts import Split, TaskTexts
+from elsa_tune.training.data.split import Split, TaskTexts
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,47 @@
+"""Rows as texts and labels: one split, and all splits of a task.
+
+It must not know where rows come from. E is the number of rows of a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split, in the order of its file.
+
+    where: the file(s) or hub split, for messages. texts: one list of E texts for each text column.
+    labels: class ids int64 [E], or float32 values [E]. notes: rows that were skipped, and why.
+    """
+
+    where: str
+    texts: tuple[list[str], ...]
+    labels: NDArray[Any]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: NDArray[np.int64]) -> Split:
+        """The chosen rows, in that order, without the notes."""
+        chosen = rows.tolist()
+        texts = tuple([column[row] for row in chosen] for column in self.texts)
+        return Split(self.where, texts, self.labels[rows])
+
+
+@dataclass(frozen=True)
+class TaskTexts:
+    """All splits of a task; evaluation is None where a share of the training rows is to be held
+    out.
+    """
+
+    train: Split
+    evaluation: Split | None
+    companions: Mapping[str, Split] = field(default_factory=dict)
