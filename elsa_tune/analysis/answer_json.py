@@ -25,6 +25,7 @@ CURVE_COLUMNS = (
     *("explored", "stopped_early"),
 )
 
+_CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
 _POINT_COLUMNS = (
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
     *("learning_rate", "saves_trainable_parameters", "saves_train_seconds"),
@@ -36,8 +37,8 @@ ANSWER_COLUMNS = (
     *("best_frozen_layers", "best_quality"),
     *(f"operating_point_{name}" for name in _POINT_COLUMNS),
     *(f"corrected_operating_point_{name}" for name in _POINT_COLUMNS),
-    *("certified_frozen_layers", "certified_fine_tuned_layers", "certified_confidence"),
-    *("corrected_certified_frozen_layers", "corrected_certified_fine_tuned_layers"),
+    *(f"certified_{name}" for name in _CERTIFIED_COLUMNS),
+    *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
     *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
     *("next_step", "warnings"),
 )

@@ -135,6 +135,9 @@ def _what_settles(
     if min(point.seeds for point in [full, *steps]) < FEWEST_SEEDS:
         return None, False  # two seeds say nothing of how seeds spread
 
+    if any(point.depth not in known.runs for point in [full, *steps]):
+        return None, False  # rows that are means do not say how seeds spread
+
     def expected(seeds: int) -> list[Interval]:
         assert full is not None and known is not None
         found = (

@@ -35,8 +35,8 @@ def _sentences(
         yield "Nothing is certified: it is not sure that the full model itself learnt."
     else:
         yield _certified_text(curve, target, certainty)
-        if curve.uncertainty is not None and curve.uncertainty.examples is None:
-            yield "Predictions are not used: this rests on the spread between seeds alone."
+        if curve.uncertainty is not None and not curve.uncertainty.has_predictions:
+            yield f"Predictions are not used: this rests on {curve.uncertainty.basis}."
     if certainty.plausible is not None:
         yield plausible_text(certainty.plausible, measured=len(curve.measured))
     if certainty.seeds_to_settle is not None:
@@ -45,8 +45,10 @@ def _sentences(
             f"{layers_text(operating_point.fine_tuned_layers)}, if they spread like these."
         )
     if certainty.examples_forbid:
+        assert curve.uncertainty is not None
+        scores_alone = "" if curve.uncertainty.has_predictions else "and without predictions "
         yield (
-            f"With so few evaluation examples no number of seeds would certify "
+            f"With so few evaluation examples {scores_alone}no number of seeds would certify "
             f"{layers_text(operating_point.fine_tuned_layers)}."
         )
     if certainty.certified is not None and not certainty.certified.depth.is_full_model:

@@ -120,7 +120,7 @@ class FreezeCurve:
 def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:
     """Build the curve of one group of comparable rows.
 
-    evidence: where the runs' predictions are found; without it the spread rests on seeds alone.
+    evidence: where the runs' predictions are found.
 
     Only measuring trials give a quality. A diverged one counts as chance (left out, with a
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
@@ -136,6 +136,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         {point.depth: point.runs for point in found if point.qualities},
         chance=group.chance,
         metric=group.metric,
+        examples=group.examples,
         evidence=evidence,
         warnings=warnings,
     )
@@ -247,7 +248,7 @@ def _with_retention(point: CurvePoint, full: float | None, chance: float | None)
 
 def _with_interval(point: CurvePoint, uncertainty: Uncertainty, metric: str | None) -> CurvePoint:
     found = uncertainty.quality(point.depth)
-    if found is None and point.quality is not None and point.std is not None:
+    if found is None and point.quality is not None and point.std:
         found = interval_of_mean(point.quality, point.std, point.seeds)
     if found is None:
         return point

@@ -49,13 +49,15 @@ def curve_uncertainty(
     *,
     chance: float | None,
     metric: str | None,
+    examples: int | None,
     evidence: Evidence | None,
     warnings: list[str],
 ) -> Uncertainty:
     """The spread of depths whose runs are known one by one.
 
     Example by example only where every run that counts has its predictions; a warning says so
-    where they cannot be used.
+    where they cannot be used. Else by the number of examples, where that is known and the metric is
+    accuracy; else by seeds alone.
     """
     runs = {
         depth: DepthRuns(
@@ -66,10 +68,12 @@ def curve_uncertainty(
         )
         for depth, several in measured.items()
     }
-    examples = None
+    draws = None
     if evidence is not None and metric is not None and measured:
-        examples = _example_draws(measured, metric, evidence, warnings)
-    return Uncertainty(runs=runs, chance=chance, examples=examples)
+        draws = _example_draws(measured, metric, evidence, warnings)
+    if draws is None and metric == "accuracy" and examples is not None:
+        draws = ExampleDraws.counted({depth: one.mean for depth, one in runs.items()}, examples)
+    return Uncertainty(runs=runs, chance=chance, examples=draws)
 
 
 def _example_draws(
@@ -120,7 +124,7 @@ def _example_draws(
 
 
 def _unused(why: str) -> str:
-    return f"predictions were not used, and intervals rest on seeds alone: {why}"
+    return f"predictions were not used: {why}"
 
 
 def _key(

@@ -145,7 +145,7 @@ def _choose_one(groups: Sequence[ResultGroup]) -> str:
         special = "; ".join(trait for trait in part if trait not in common)
         name = ", ".join(group.searches) or "(no search named)"
         lines.append(
-            f"  {name}: {measured} measuring rows"
+            f"  {name}: {measured} measuring {'row' if measured == 1 else 'rows'}"
             + (f"; {special}" if special else "; same recipe")
         )
     if all(group.searches for group in groups):

@@ -75,8 +75,7 @@ def _certified_text(
     if certified.depth.is_full_model:
         return "No depth with frozen layers is certain for all tasks together."
     text = f"Certified for all tasks together: {certified.fine_tuned_layers} of {layers}"
-    if corrected is None or corrected.depth == certified.depth:
-        return f"{text}."
-    if corrected.depth.is_full_model:
-        return f"{text}; corrected for chance none."
-    return f"{text}; corrected for chance {corrected.fine_tuned_layers}."
+    if corrected is not None and corrected.depth != certified.depth:
+        number = "none" if corrected.depth.is_full_model else corrected.fine_tuned_layers
+        text = f"{text}; corrected for chance {number}"
+    return f"{text}. That holds on the conditions named with each task."

@@ -21,7 +21,7 @@ ROUNDING = 1e-9
 def check_target(target: float) -> float:
     """Return a target above 0 and up to 1, else raise UsageError."""
     if not (math.isfinite(target) and 0 < target <= 1):
-        hint = f"; for {target:g} % write {target / 100:g}" if 1 < target <= 100 else ""
+        hint = f"; for {target:g} % write {target / 100:g}" if 2 <= target <= 100 else ""
         raise UsageError(f"target is {target:g}; it must be above 0 and up to 1{hint}")
     return target
 

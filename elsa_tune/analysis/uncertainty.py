@@ -82,11 +82,12 @@ class DepthRuns:
 class ExampleDraws:
     """How each depth's quality, and chance, move with the examples: differences from their values.
 
-    depths: [R] each; chance: [R].
+    depths: [R] each; chance: [R]. are_counted: from the number of examples alone.
     """
 
     depths: Mapping[FreezeDepth, Floats]
     chance: Floats
+    are_counted: bool = False
 
     @classmethod
     def of(
@@ -108,6 +109,21 @@ class ExampleDraws:
             depths[depth] = _kept(np.mean(moves, axis=0))
         return cls(depths=depths, chance=_kept(_centred(resampled.chance)))
 
+    @classmethod
+    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
+        """From accuracies on so many examples, of which it is not known who got which right.
+
+        Each depth moves on its own by the Beta distribution of its error rate (from a uniform
+        prior). Depths that are right on the same examples move together, so that this makes their
+        contrasts too wide rather than too narrow. Chance, which is known, does not move.
+        """
+        depths = {}
+        for stream, (depth, accuracy) in enumerate(accuracies.items()):
+            right = accuracy * examples
+            rng = np.random.default_rng(stream)
+            depths[depth] = rng.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
+        return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
@@ -128,7 +144,7 @@ class Interval:
 class Uncertainty:
     """What is known of the spread of one freeze curve.
 
-    examples: None where only scores are known. chance: None where not known.
+    examples: None where nothing is known of them. chance: None where not known.
     """
 
     runs: Mapping[FreezeDepth, DepthRuns]
@@ -140,16 +156,27 @@ class Uncertainty:
         """What the intervals rest on, in words."""
         if self.examples is None:
             return "the spread between seeds alone"
+        if self.examples.are_counted:
+            return "seeds and the number of evaluation examples"
         return "seeds and evaluation examples"
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether it is known which examples each run got right."""
+        return self.examples is not None and not self.examples.are_counted
+
     def quality(self, depth: FreezeDepth) -> Interval | None:
-        """The depth's quality; None with fewer than two seeds."""
+        """The depth's quality; None with fewer than two seeds, or where all scored exactly the same
+        and nothing is known of the examples: no spread is not certainty.
+        """
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
             return None
         moved = 0.0 if self.examples is None else self.examples.depths[depth]
         variance = runs.variance_of_mean + self._rounding / runs.count
-        return _in_range(_interval(runs.mean, moved, [(variance, runs.count)]))
+        if self.examples is None and variance == 0:
+            return None
+        return _interval(runs.mean, moved, [(variance, runs.count)])
 
     def example_variance(self, depth: FreezeDepth) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
@@ -243,7 +270,7 @@ class Uncertainty:
     @functools.cached_property
     def _rounding(self) -> float:
         """Variance of a quality's rounding when it was written down: .801 may be .8005 to .8015."""
-        if self.examples is not None:
+        if self.has_predictions:
             return 0.0
         known = [quality for runs in self.runs.values() for quality in runs.qualities]
         for decimals in range(2, _DECIMALS):
@@ -291,13 +318,7 @@ def excluded_failure_rate(seeds: int) -> float:
 
 def interval_of_mean(mean: float, std: float, count: int) -> Interval:
     """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
-    return _in_range(_interval(mean, 0.0, [(std**2 / count, count)]))
-
-
-def _in_range(found: Interval) -> Interval:
-    """A quality's interval without what no quality can be."""
-    low, high, lower = (min(1.0, max(-1.0, end)) for end in (found.low, found.high, found.lower))
-    return dataclasses.replace(found, low=low, high=high, lower=lower)
+    return _interval(mean, 0.0, [(std**2 / count, count)])
 
 
 def _interval(

@@ -217,6 +217,7 @@ def read_query(
     source: Source,
 ) -> Query:
     """Check the options against one another before anything is read."""
+    source.check()
     asks_the_record = source.table is None and source.search is None and not source.published
     if asks_the_record and (model is None or not tasks):
         missing = "--model" if model is None else "--task (or --task all)"
@@ -224,7 +225,6 @@ def read_query(
             f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
             "results table with --from FILE"
         )
-    source.check()
     from elsa_tune.cli.answer_rows import Query, read_tasks, read_train_sizes
 
     return Query(

@@ -90,7 +90,7 @@ def search(
     )
 
     from elsa_tune.search.launch import start
-    from elsa_tune.search.specification import Request
+    from elsa_tune.search.specification import Request, trials_note
 
     request = Request(
         name=name or _default_name(inputs),
@@ -110,6 +110,8 @@ def search(
         gpus_per_trial=gpus_per_trial,
     )
     if dry_run:
+        if note := trials_note(request):
+            _say(note)
         _print_plan(request)
         return
     _say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")

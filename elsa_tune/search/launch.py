@@ -25,6 +25,7 @@ from elsa_tune.search.specification import (
     settled,
     specify,
     taken,
+    trials_note,
     with_seeds,
 )
 from elsa_tune.specs.search import Resources, SearchSpec
@@ -109,6 +110,8 @@ def start(request: Request, say: Say) -> Finished:
     from elsa_tune.training.model.encoder import pinned
 
     draft = specify(request)
+    if note := trials_note(request):
+        say(note)
     paths.check_writable()
     try:
         store = _open_store(draft.tracking_uri)

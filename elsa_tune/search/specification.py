@@ -6,6 +6,7 @@ It must not know data, weights or a store: what those say is put into it by `lau
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import uuid
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError
+from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Resources, SearchSpec
@@ -49,10 +50,12 @@ class Request:
 
 
 def specify(request: Request) -> SearchSpec:
-    """The whole plan; SpaceError where its parts contradict each other.
+    """The whole plan; SpaceError where its parts contradict each other, UsageError for resources
+    that no machine has.
 
     Resources are a placeholder until the machine or cluster is known.
     """
+    _check_share(request)
     space = request.space
     depths = space.depths_for(request.layers)
     rates = space.rates
@@ -91,6 +94,32 @@ def specify(request: Request) -> SearchSpec:
         max_time=request.max_time,
         fused_trials=space.fused_trials,
     )
+
+
+def trials_note(request: Request) -> str | None:
+    """Why a search explores fewer trials than asked for; None where it does not."""
+    asked, planned = request.trials, specify(request)
+    if asked is None or planned.exploring_trials == asked:
+        return None
+    if not planned.exploring_trials:
+        return f"--trials {asked}: the space has one learning rate, so that nothing is explored"
+    why = "every depth gets as many as any other"
+    if planned.rates.values is not None and planned.tries == len(planned.rates.values):
+        why = f"the space has {planned.tries} learning rates"
+    depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
+    return (
+        f"--trials {asked}: {planned.exploring_trials} are planned, {planned.tries} for {depths}; "
+        f"{why}"
+    )
+
+
+def _check_share(request: Request) -> None:
+    """What no machine could give is refused before one is looked at."""
+    # Written so that nan, which compares to nothing, is refused too.
+    if request.cpus_per_trial is not None and not 0 < request.cpus_per_trial < math.inf:
+        raise UsageError(f"--cpus-per-trial is {request.cpus_per_trial:g}; it must be above 0")
+    if request.gpus_per_trial is not None and not 0 <= request.gpus_per_trial < math.inf:
+        raise UsageError(f"--gpus-per-trial is {request.gpus_per_trial:g}; it must be 0 or more")
 
 
 def _tries(request: Request, depths: int) -> int:

@@ -74,12 +74,14 @@ def read_task_file(path: Path) -> TaskSpec:
         files:
           train: tickets.csv            # or a list; .csv, .tsv, .jsonl, .parquet
           evaluation: tickets_dev.csv   # without it `evaluation_share` of the rows is held out
-        text: [subject, body]           # one or two columns label: urgent classes: ["no", "yes"]
-        # label texts in id order; left out: the training file's, sorted metric: f1
-        # of the second class; default accuracy, for a regression spearman
+        text: [subject, body]           # one or two columns
+        label: urgent
+        classes: ["no", "yes"]          # in id order; left out: the training file's, sorted
+        metric: f1                      # of the second class; default accuracy
 
-    For a regression write `regression: true` and no classes. Every file is checked to exist; the
-    labels of the training files are read only where the classes are left out. Raises DataError.
+    For a regression write `regression: true` and no classes; the metric is then spearman unless
+    pearson is asked for. Every file is checked to exist; the labels of the training files are read
+    only where the classes are left out. Raises DataError.
     """
     path = path.expanduser()
     described = _validated(path, _parsed(path))

@@ -139,7 +139,8 @@ def test_nothing_measured_is_no_curve(run: Run, save: Save) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--target", "1.5"], "write 0.015"),
+        (["--target", "1.5"], "target is 1.5; it must be above 0 and up to 1"),
+        (["--target", "90"], "for 90 % write 0.9"),
         (["--target", "0"], "above 0"),
         (["--model", "minlm"], "did you mean 'minilm'"),
         (["--task", "rtee"], "did you mean 'rte'"),

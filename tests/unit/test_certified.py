@@ -175,7 +175,24 @@ def test_a_mean_of_runs_certifies_nothing() -> None:
     answer = answered(rows)
     assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
     assert "the rows are means" in answer.certainty
+    assert "would probably certify" not in answer.certainty
     assert answer.points[0].ci_low is not None
+
+
+def test_a_table_that_tells_how_many_examples_is_not_surer_than_they_allow() -> None:
+    few = study([0.90, 0.91, 0.90], [0.84, 0.85, 0.85], metric="accuracy", examples=400)
+    answer = answered(few)
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 6
+    assert answer.plausible == (3, 6)
+    assert "number of evaluation examples" in answer.certified.procedure
+    many = study([0.90, 0.91, 0.90], [0.84, 0.85, 0.85], metric="accuracy", examples=40_000)
+    answer = answered(many)
+    assert answer.certified is not None and answer.certified.fine_tuned_layers == 3
+    assert "Predictions are not used: this rests on seeds and the number of" in answer.certainty
+    # Of another metric the number says nothing.
+    f1 = study([0.90, 0.91, 0.90], [0.84, 0.85, 0.85], metric="f1", examples=400)
+    answer = answered(f1)
+    assert answer.certified is not None and "seeds alone" in answer.certified.procedure
 
 
 def test_different_seeds_are_answered_with_a_warning() -> None:

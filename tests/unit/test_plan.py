@@ -7,10 +7,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
+from elsa_tune.errors import UsageError
 from elsa_tune.search.launch import plan
 from elsa_tune.search.plan import (
     KnownTrial,
@@ -22,7 +24,7 @@ from elsa_tune.search.plan import (
     tried,
 )
 from elsa_tune.search.sampler import Slot
-from elsa_tune.search.specification import Request
+from elsa_tune.search.specification import Request, trials_note
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec
@@ -124,19 +126,51 @@ def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
     assert [one.scores for one in tried(so_far)] == [(0.5, 0.8, 0.8), (0.4, 0.7, 0.6)]
 
 
-def test_a_holdout_is_not_trained_on() -> None:
-    recipe = Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3)
-    request = Request(
+def request_for(space: str = "quick", **changes: Any) -> Request:
+    return Request(
         name="never",
         model=resolve_model("minilm"),
         layers=6,
         task=resolve_task("stdlib"),
-        recipe=recipe,
-        space=load_space("quick"),
-        space_name="quick",
+        recipe=changes.pop("recipe", Recipe()),
+        space=load_space(space),
+        space_name=space,
         storage=Path("/nowhere"),
         tracking_uri="sqlite:////nowhere/mlflow.db",
+        **changes,
     )
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "note"),
+    [
+        ("joint", None, None),
+        ("joint", 20, None),
+        ("joint", 24, "20 are planned, 4 for 5 depths; every depth gets as many as any other"),
+        ("joint", 100, "25 are planned, 5 for 5 depths; the space has 5 learning rates"),
+        ("paper", 40, "5 are planned, 5 for the full model; the space has 5 learning rates"),
+        ("low_resource", 40, "the space has one learning rate, so that nothing is explored"),
+    ],
+)
+def test_fewer_trials_than_asked_for_are_explained(
+    space: str, trials: int | None, note: str | None
+) -> None:
+    found = trials_note(request_for(space, trials=trials))
+    assert found == (None if note is None else f"--trials {trials}: {note}")
+
+
+@pytest.mark.parametrize(
+    "share",
+    [{"cpus_per_trial": 0.0}, {"cpus_per_trial": float("nan")}, {"gpus_per_trial": -1.0}],
+)
+def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str, float]) -> None:
+    (name,) = share
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is"):
+        plan(request_for(**share), 100, 50)
+
+
+def test_a_holdout_is_not_trained_on() -> None:
+    request = request_for(recipe=Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3))
     assert plan(request, 100, 50).steps_per_trial == 10  # ceil(70 / 16) x 2 epochs
 
 

@@ -123,9 +123,22 @@ def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> N
     assert contrast is not None and contrast.low < contrast.value == pytest.approx(0.1)
 
 
-def test_no_interval_leaves_the_range_of_qualities() -> None:
-    found = known(runs(DEEP, [0.9, 0.95, 1.0])).quality(DEEP)
-    assert found is not None and found.low < 0.9 and found.high == 1
+def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
+    counted = ExampleDraws.counted({FULL_MODEL: 0.8, DEEP: 0.75}, 400)
+    assert counted.are_counted and not counted.chance.any()
+    spread = math.sqrt(0.8 * 0.2 / 400)
+    assert counted.depths[FULL_MODEL].std() == pytest.approx(spread, rel=0.03)
+    both = np.corrcoef(counted.depths[FULL_MODEL], counted.depths[DEEP])
+    assert abs(both[0, 1]) < 0.05
+    flawless = ExampleDraws.counted({DEEP: 1.0}, 400).depths[DEEP]
+    assert np.quantile(flawless, 0.05) == pytest.approx(-3 / 400, rel=0.05)  # the rule of three
+
+
+def test_equal_scores_of_unknown_examples_are_no_certainty() -> None:
+    equal = runs(DEEP, [0.805046] * 3)
+    assert known(equal).quality(DEEP) is None
+    found = known(equal, examples=ExampleDraws.counted({DEEP: 0.805046}, 872)).quality(DEEP)
+    assert found is not None and found.high - found.low > 0.04
 
 
 def test_a_constant_answer_needs_no_imaginary_mistake() -> None:
