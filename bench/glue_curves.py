@@ -1,7 +1,7 @@
 """MiniLM's freeze curves on four GLUE tasks, by the command line as a user runs it.
 
     python bench/glue_curves.py --data-dir ../shared/glue            # runs the searches
-    python bench/glue_curves.py --storage mlruns/searches --only-read   # what is recorded there
+    python bench/glue_curves.py --only-read     # answers the committed trials again
 
 Writes bench/results/TASK.csv (every trial; `elsa-tune operating-point --from` reads it) and
 glue_curves.json.
@@ -18,7 +18,7 @@ import machine
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.results_csv import write_results
+from elsa_tune.analysis.results_csv import read_results, write_results
 from elsa_tune.tracking.results import read_journal_rows
 
 # SST-2 is the search a reader would start. The others need more examples before MiniLM learns
@@ -51,9 +51,9 @@ def main() -> None:
             status = subprocess.run(command, check=False).returncode
             if status not in (0, 3):  # 3: the full model did not learn, which is a result
                 sys.exit(status)
-        rows = read_journal_rows(options.storage / task / "journal.jsonl")
-        path = machine.RESULTS / f"{task}.csv"
-        path.write_text(write_results(rows), encoding="utf-8")
+            rows = read_journal_rows(options.storage / task / "journal.jsonl")
+            (machine.RESULTS / f"{task}.csv").write_text(write_results(rows), encoding="utf-8")
+        rows = read_results(machine.RESULTS / f"{task}.csv")
         answers += [answer_object(answer) for answer in answer_rows(rows)]
     note = "MiniLM, space quick with bench/glue_curves.py: PLANS; qualities are fractions"
     print(machine.write("glue_curves", answers, note))

@@ -115,7 +115,7 @@ def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
         return f"Among the measured depths only k = {numbers[0]} can be the true answer (at 95 %)."
     if len(numbers) == measured:
         return "No measured depth can be ruled out as the true answer."
-    return f"The true answer may be k = {listed(str(number) for number in numbers)}."
+    return f"The true answer may be k = {listed(map(str, numbers), last='or')}."
 
 
 def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certainty) -> str | None:

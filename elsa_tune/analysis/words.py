@@ -79,7 +79,9 @@ def depths_text(depths: Iterable[FreezeDepth]) -> str:
     return " and ".join(names)
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], last: str = "and") -> str:
     """`a`, `a and b`, `a, b and c`."""
     items = list(names)
-    return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"

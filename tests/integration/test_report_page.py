@@ -15,9 +15,11 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
+from elsa_tune.cli.app import app
 from elsa_tune.report.folder import write_report
 from tests.unit.report_examples import NASTY, answers_of, searched
 
+STUDY = Path(__file__).parents[2] / "bench" / "results" / "elsa_minilm_sst2" / "trials.csv"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 
@@ -94,6 +96,16 @@ def wait(browser: Browser, is_so: Any) -> Any:
     return WebDriverWait(browser, 30, poll_frequency=0.05).until(lambda _: is_so())
 
 
+def told_by_last_point(browser: Browser, figure: str) -> str:
+    """What appears when the mouse is over the last point of a figure's last line."""
+    plot = drawn(browser, figure)
+    *_, line = plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace")
+    *_, last = line.find_elements(By.CSS_SELECTOR, ".point")
+    ActionChains(browser).move_to_element(last).perform()
+    wait(browser, lambda: plot.find_elements(By.CSS_SELECTOR, ".hoverlayer .hovertext"))
+    return plot.find_element(By.CSS_SELECTOR, ".hoverlayer .hovertext").text
+
+
 def column(table: WebElement, name: str) -> tuple[WebElement, list[str]]:
     """A column's head and the texts below it."""
     heads = table.find_elements(By.CSS_SELECTOR, "thead th")
@@ -145,12 +157,7 @@ def test_a_legend_entry_hides_and_shows_its_series_in_every_panel(page: Browser)
 
 
 def test_a_point_tells_its_values(page: Browser) -> None:
-    plot = drawn(page, "relative_change-0")
-    *_, line = plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace")
-    *_, deepest = line.find_elements(By.CSS_SELECTOR, ".point")
-    ActionChains(page).move_to_element(deepest).perform()
-    wait(page, lambda: plot.find_elements(By.CSS_SELECTOR, ".hoverlayer .hovertext"))
-    text = plot.find_element(By.CSS_SELECTOR, ".hoverlayer .hovertext").text
+    text = told_by_last_point(page, "relative_change-0")
     assert "N = 6, k = 0 of 6" in text and "keeps 66.7 %" in text and "change -33.3 %" in text
 
 
@@ -164,6 +171,27 @@ def test_every_figure_is_drawn_without_a_word_of_complaint(page: Browser) -> Non
         drawn(page, plot.get_attribute("id") or "")
     assert page.get_log("browser") == []
     assert NASTY in page.find_element(By.TAG_NAME, "main").text
+
+
+def test_a_reproduced_study_is_read_and_clicked(browser: Browser, tmp_path: Path) -> None:
+    """The paper's protocol on MiniLM and SST-2, from the trials that were recorded."""
+    app(["report", "--from", str(STUDY), "--out", str(tmp_path / "out")], standalone_mode=False)
+    narrow(browser, 1600)
+    browser.get((tmp_path / "out" / "index.html").as_uri())
+    story = browser.find_element(By.CSS_SELECTOR, ".story").text
+    assert "2 of 6 layers keep 97.8 % of the full model's accuracy (78.8 of 80.5)" in story
+    table = browser.find_element(By.CSS_SELECTOR, ".curves table")
+    head, kept = column(table, "kept")
+    assert kept == ["100.0 %", "98.0 %", "97.8 %", "85.5 %", "63.5 %"]
+    head.find_element(By.TAG_NAME, "button").click()
+    assert column(table, "kept")[1] == kept[::-1]
+    trials = browser.find_element(By.CSS_SELECTOR, ".table.tall table")
+    column(trials, "learning rate")[0].find_element(By.TAG_NAME, "button").click()
+    # The line search tried five rates; every other trial measured the best of them.
+    assert column(trials, "learning rate")[1] == ["1e-05", "2e-05", "3e-05", "4e-05"] + 26 * [
+        "5e-05"
+    ]
+    assert "keeps 63.5 %" in told_by_last_point(browser, "relative_change-0")
 
 
 def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
