@@ -1,6 +1,7 @@
 """How often answers are wrong: synthetic studies with a known truth, judged as real ones are.
 
     python bench/calibration.py [--studies 1000]
+    python bench/calibration.py --known examples scores --seeds 3 5 --name calibration_tables
 
 Each study is a curve of expected qualities, runs of it with seeds and evaluation examples drawn,
 exploring included, and `answer_curve`'s verdict on them. The truth of a depth is the expected
@@ -9,6 +10,9 @@ bench/results/calibration.json: for each family, number of seeds and of evaluati
 often the point estimate and the certified claims are false (of all studies), how often something is
 claimed, how often the true answer is plausible, and, of the studies in which a depth with frozen
 layers can be certified, how often that k or one layer more is (`near`).
+
+What is known of the evaluation examples: `predictions`, as of recorded trials; `examples`, only how
+many they are, as in our own tables; `scores`, nothing, as in other tables.
 
 The families: smooth (quality falls ever faster), flat (nothing is lost but at the end), uneven
 (rises and falls by turns), near_chance (the full model gains 3 to 10 points), boundary and
@@ -115,7 +119,9 @@ def draw_truth(family: str, rng: np.random.Generator) -> Truth:
     return Truth(qualities, collapse, prevalence)
 
 
-def run_study(truth: Truth, seeds: int, examples: int, rng: np.random.Generator) -> dict[str, Any]:
+def run_study(
+    truth: Truth, seeds: int, examples: int, rng: np.random.Generator, known: str
+) -> dict[str, Any]:
     """Explore, measure and answer; what was claimed and what is true."""
     labels = (rng.random(examples) >= truth.prevalence).astype(np.int8)
     difficulty = rng.normal(0, DIFFICULTY, examples)
@@ -154,11 +160,12 @@ def run_study(truth: Truth, seeds: int, examples: int, rng: np.random.Generator)
                     chance=chance,
                     seed=seed,
                     trial=name,
-                    examples=examples,
+                    examples=None if known == "scores" else examples,
                     predictions=name,
                 )
             )
-    [answer] = answer_rows(rows, TARGET, evidence=_Kept(answers))
+    evidence = _Kept(answers) if known == "predictions" else None
+    [answer] = answer_rows(rows, TARGET, evidence=evidence)
     return verdict(answer, expected, truth.prevalence)
 
 
@@ -212,11 +219,13 @@ def _frozen(point: Any) -> int:
     return int(point.depth.frozen_layers)
 
 
-def cell(job: tuple[str, int, int, int]) -> dict[str, Any]:
+def cell(job: tuple[str, str, int, int, int]) -> dict[str, Any]:
     """All studies of one family, number of seeds and of examples."""
-    family, seeds, examples, studies = job
+    known, family, seeds, examples, studies = job
     rng = np.random.default_rng([FAMILIES.index(family), seeds, examples])
-    found = [run_study(draw_truth(family, rng), seeds, examples, rng) for _ in range(studies)]
+    found = [
+        run_study(draw_truth(family, rng), seeds, examples, rng, known) for _ in range(studies)
+    ]
 
     def share(name: str) -> float | None:
         values = [one[name] for one in found if one.get(name) is not None]
@@ -225,6 +234,7 @@ def cell(job: tuple[str, int, int, int]) -> dict[str, Any]:
     names = ("answered", "plausible_covers", "plausible_width")
     both = ("point_false", "certified_false", "claims", "near")
     return {
+        "known": known,
         "family": family,
         "seeds": seeds,
         "examples": examples,
@@ -256,6 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--known", nargs="+", default=["predictions"])
     parser.add_argument("--families", nargs="+", default=list(FAMILIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--examples", nargs="+", type=int, default=list(EXAMPLES))
@@ -263,7 +274,9 @@ def main() -> None:
     options = parser.parse_args()
     jobs = [
         (*one, options.studies)
-        for one in itertools.product(options.families, options.seeds, options.examples)
+        for one in itertools.product(
+            options.known, options.families, options.seeds, options.examples
+        )
     ]
     results = []
     with ProcessPoolExecutor(2, initializer=_fewer_draws, initargs=(options.draws,)) as pool:
