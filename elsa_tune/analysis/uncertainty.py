@@ -100,7 +100,7 @@ class ExampleDraws:
         """
         depths = {}
         for stream, (depth, numbers) in enumerate(columns.items()):
-            errors = np.random.default_rng(stream).exponential(size=len(resampled.chance))
+            errors = _generator(stream).exponential(size=len(resampled.chance))
             moves = []
             for number in numbers:
                 draws = resampled.chance if number is None else resampled.runs[:, number]
@@ -120,8 +120,8 @@ class ExampleDraws:
         depths = {}
         for stream, (depth, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
-            rng = np.random.default_rng(stream)
-            depths[depth] = rng.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
+            draws = _generator(stream).beta(right + 1, examples - right + 1, RESAMPLES)
+            depths[depth] = draws - accuracy
         return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
 
 
@@ -354,6 +354,11 @@ def _quantiles(freedom: int, shares: Floats) -> Floats:
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     return np.asarray(stdtrit(freedom, shares))
+
+
+def _generator(stream: int) -> np.random.Generator:
+    """One of the streams for examples, apart from those for seeds."""
+    return np.random.default_rng([1, stream])
 
 
 def _centred(draws: Floats) -> Floats:
