@@ -10,6 +10,7 @@ of 100,000 rows. Writes bench/results/bootstrap.json.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import statistics
@@ -156,6 +157,7 @@ def write_table(folder: Path, rows: int = 100_000) -> Path:
 
 def main() -> None:
     """Measure, print and write."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     results = [bootstrap(metric) for metric in METRICS]
     with tempfile.TemporaryDirectory() as folder:
         journal = write_search(Path(folder))

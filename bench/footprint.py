@@ -9,6 +9,7 @@ resident size of each process. Writes bench/results/footprint.json.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -114,6 +115,7 @@ def search_memory(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -9,6 +9,7 @@ step by step in turns. Writes bench/results/padded_prefix.json.
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import tempfile
@@ -53,6 +54,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Measure both architectures at N = 6, 9 and 12."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ELSA_TUNE_CACHE"] = f"{scratch}/cache"
