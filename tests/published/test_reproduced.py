@@ -46,6 +46,25 @@ def test_the_table_is_what_the_trials_say(name: str, layers: str) -> None:
     assert line in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("size", "layers"), [(100, "4 of 6; corrected all 6"), (200, "2 of 6; corrected 4 of 6")]
+)
+def test_the_low_resource_table_is_what_the_trials_say(size: int, layers: str) -> None:
+    rows = read_results(RESULTS / "low_resource_minilm" / "trials.csv")
+    found = next(one for one in answer_rows(rows) if one.train_size == size)
+    assert found.full is not None and found.full.quality is not None
+    full = f"{100 * found.full.quality:.1f} ± {100 * (found.full.std or 0):.1f}"
+    kept = [
+        f"{100 * point.retention:.1f} ({100 * point.corrected_retention:.1f})"
+        for point in found.points
+        if point.retention is not None
+        and point.corrected_retention is not None
+        and not point.depth.is_full_model
+    ]
+    line = f"| {size} | {full} | {' | '.join(kept)} | {layers} |"
+    assert line in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+
+
 def test_the_answers_are_those_that_the_page_tells() -> None:
     sst2, cola, mrpc = recorded("sst2"), recorded("cola"), recorded("mrpc")
     assert isinstance(sst2["certified"], dict) and sst2["certified"]["fine_tuned_layers"] == 2
