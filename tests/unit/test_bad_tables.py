@@ -146,7 +146,13 @@ def test_one_seed_with_two_results_is_refused_with_both_lines(run: Run, path: Pa
 
 @pytest.mark.parametrize(
     ("target", "complaint"),
-    [("0", "above 0 and up to 1"), ("1.5", "write 0.015"), ("-1", "above 0"), ("nan", "above 0")],
+    [
+        ("0", "above 0 and up to 1"),
+        ("1.5", "above 0 and up to 1"),
+        ("90", "write 0.9"),
+        ("-1", "above 0"),
+        ("nan", "above 0"),
+    ],
 )
 def test_impossible_targets(run: Run, path: Path, target: str, complaint: str) -> None:
     found = run("operating-point", "--from", write(path, seeds(0, 0.9)), "--target", target)
