@@ -264,6 +264,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--pack", type=Path)
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     if options.pack:
         pack(options.pack)
         return
