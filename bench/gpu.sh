@@ -19,6 +19,5 @@ step() { # NAME SECONDS: one check in a process of its own; a failure is recorde
 step determinism 120   # two runs of a trial, and a third one after a stopped one: identical losses
 step memory 120        # micro-batches halve when memory runs out; what a trial leaves behind
 step speed 400         # BERT-base at RTE's shape: steps per second at N = 0, 6, 9, 11, 12, fast and padded
-step fused 300         # 1 to 16 trials trained as one at N = 11, 9, 6, 0; a member against its trial alone
 step compile 600       # torch.compile and CUDA graphs against eager steps at N = 9 and 0; needs a C++ compiler
 python3 bench/gpu_trial.py collect --out "$out"

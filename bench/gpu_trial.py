@@ -26,11 +26,10 @@ from transformers import BertConfig, BertForSequenceClassification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec, shipped_configuration
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
-from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
+from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward import runner
-from elsa_tune.training.fused import train_fused
 
 TASK = TaskSpec(
     name="made_up",
@@ -44,7 +43,7 @@ TASK = TaskSpec(
 STEPS = 40
 # After which no further way is compiled: gpu.sh would end the step, and nothing would be written.
 COMPILE_SECONDS = 420
-STEP_NAMES = ("determinism", "memory", "speed", "fused", "compile")
+STEP_NAMES = ("determinism", "memory", "speed", "compile")
 
 
 def rows(count: int, seed: int) -> TokenRows:
@@ -157,54 +156,6 @@ def speed(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def fused(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
-    """Steps per second of all members together, by how many train as one; and whether a member's
-    losses are those of its trial alone, without dropout and in fp32.
-    """
-    cpu = options.device == "cpu"
-    data = task_data(options, 16 * (2 if cpu else STEPS))
-    precision = Precision.FP32 if cpu else Precision.BF16
-    found: dict[str, Any] = {}
-    for frozen in (11, 0) if cpu else (11, 9, 6, 0):
-        for count in (1, 2) if cpu else (1, 4, 8, 16):
-            trials = [
-                dataclasses.replace(trial(model, frozen, precision), seed=seed)
-                for seed in range(1, count + 1)
-            ]
-            for _ in ("warm", "measured"):
-                events = list(train_fused(trials, data, device=options.device))
-            results = [event for _, event in events if isinstance(event, EpochResult)]
-            found[f"{count} at N={frozen}"] = {
-                "steps_per_second": round(
-                    sum(one.steps for one in results) / sum(one.train_seconds for one in results), 2
-                ),
-                "peak_mb": round(results[-1].peak_memory_mb),
-            }
-    found["largest_difference"] = _difference(data, options)
-    return found
-
-
-def _difference(data: TaskData, options: argparse.Namespace) -> float:
-    """Of a member's losses from its trial's alone, relative."""
-    with tempfile.TemporaryDirectory() as folder:
-        calm = bert_base(Path(folder), 3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        trials = [
-            dataclasses.replace(trial(calm, 1, Precision.FP32), seed=seed) for seed in (1, 2, 3)
-        ]
-        events = list(train_fused(trials, data, device=options.device))
-        largest = 0.0
-        for one in trials:
-            (alone,) = loop.train(one, data, device=options.device)
-            (member,) = [event for trial, event in events if trial == one]
-            assert isinstance(member, EpochResult)
-            for a, b in (
-                (member.train_loss, alone.train_loss),
-                (member.eval_loss, alone.eval_loss),
-            ):
-                largest = max(largest, abs(a - b) / abs(b))
-    return largest
-
-
 def compiling(model: ModelSpec, options: argparse.Namespace) -> dict[str, Any]:
     """Compiled steps against eager ones, and the seconds that compiling takes; with CUDA graphs
     too, which need padded batches: a graph is of one shape.
@@ -273,7 +224,7 @@ def main() -> None:
         return
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_trial.py: no CUDA device here; --device cpu tries the checks small")
-    steps = dict(zip(STEP_NAMES, (determinism, memory, speed, fused, compiling), strict=True))
+    steps = dict(zip(STEP_NAMES, (determinism, memory, speed, compiling), strict=True))
     with tempfile.TemporaryDirectory() as folder:
         result = steps[options.step](bert_base(Path(folder) / "bert"), options)
     (options.out / f"step_{options.step}.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -13,7 +13,7 @@ import typer
 SEARCH_ONLY = frozenset(
     {
         *("depths", "learning_rate", "full_model_learning_rate", "tries", "sampler", "asha"),
-        *("seeds", "seed", "fused_trials"),
+        *("seeds", "seed"),
     }
 )
 

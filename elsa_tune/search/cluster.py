@@ -126,24 +126,6 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
         ray.shutdown()
 
 
-def places(resources: Resources) -> int:
-    """How many trials the Ray that is up can hold side by side, node by node and GPU by GPU."""
-    return sum(
-        held(node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0), resources)
-        for node in _nodes()
-    )
-
-
-def held(cpus: float, gpus: float, resources: Resources) -> int:
-    """How many trials one node holds."""
-    by_cpu = int(cpus / resources.cpus + 1e-9)
-    if resources.gpus == 0:
-        return by_cpu
-    if resources.gpus >= 1:
-        return min(by_cpu, int(gpus / resources.gpus + 1e-9))
-    return min(by_cpu, int(gpus) * int(1 / resources.gpus + 1e-9))
-
-
 def _nodes() -> list[dict[str, Any]]:
     """Those that can train."""
     import ray

@@ -136,9 +136,7 @@ def start(request: Request, say: Say) -> Finished:
 
     try:
         with ray_session(request.address) as capacity:
-            spec = dataclasses.replace(
-                draft, resources=_resources(request, capacity, say, draft.fused_trials)
-            )
+            spec = dataclasses.replace(draft, resources=_resources(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, say)
@@ -146,13 +144,13 @@ def start(request: Request, say: Say) -> Finished:
         _remove_if_empty(paths.folder)
 
 
-def _resources(request: Request, capacity: Capacity, say: Say, fused_trials: int = 1) -> Resources:
+def _resources(request: Request, capacity: Capacity, say: Say) -> Resources:
     """One trial's share: as asked for, else as measured on this machine, else by a rule."""
     from elsa_tune.training.throughput import remembered
 
     cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
-    # Fused trials share a GPU in their own way; of other machines' cores nothing is known.
-    if cpus is None and gpus is None and request.address is None and fused_trials == 1:
+    # Of other machines' cores nothing is known.
+    if cpus is None and gpus is None and request.address is None:
         found = {one.model: one for one in remembered("cuda" if capacity.gpus else "cpu")}
         tuned = found.get(request.model.name)
         if tuned is not None and tuned.division.threads <= capacity.largest_cpus:

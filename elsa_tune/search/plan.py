@@ -7,10 +7,8 @@ MLflow.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from elsa_tune.search.sampler import Slot, Tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -30,8 +28,6 @@ DISK_PER_TRIAL_MB = 0.05
 
 # What a search leaves once: its report, and what was computed from predictions.
 DISK_PER_SEARCH_MB = 6.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,22 +153,6 @@ def measuring_trials(
         if depth in rates
     )
     return tuple(trial for trial in wanted if trial.key not in finished)
-
-
-def by_depth(items: Sequence[T], depth: Callable[[T], FreezeDepth], together: int) -> list[T]:
-    """The same in another order: up to `together` of a depth, then as many of the next, and so on.
-
-    So that trials that can train as one start at the same time.
-    """
-    if together == 1:
-        return list(items)
-    seen: Counter[FreezeDepth] = Counter()
-    rounds: list[tuple[int, FreezeDepth]] = []
-    for item in items:
-        rounds.append((seen[depth(item)] // together, depth(item)))
-        seen[depth(item)] += 1
-    order = sorted(range(len(items)), key=rounds.__getitem__)
-    return [items[place] for place in order]
 
 
 def exploring_share(spec: SearchSpec) -> float:

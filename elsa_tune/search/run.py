@@ -8,11 +8,9 @@ the journal. The only places that speak Ray Tune are here, `trainable`, `recorde
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +21,12 @@ from ray.tune.search.optuna import OptunaSearch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError
-from elsa_tune.search import cluster
 from elsa_tune.search.board import Board
 from elsa_tune.search.early_stopping import PerDepthAsha
-from elsa_tune.search.fusing import TrainInFuser, share_of_place, start_fusers
 from elsa_tune.search.parameters import PHASE, POINT, SEED
 from elsa_tune.search.plan import (
     KnownTrial,
     best_rates,
-    by_depth,
     exploring_share,
     exploring_slots,
     measuring_trials,
@@ -45,7 +40,6 @@ from elsa_tune.search.trainable import (
     Mailbox,
     Train,
     Work,
-    cached_depths,
     config_of,
     run_trial,
 )
@@ -94,7 +88,6 @@ class SearchRun:
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
-        self._data: Any = None  # Ray's reference, for fusers
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> Outcome:
@@ -126,7 +119,6 @@ class SearchRun:
         for _ in range(ROUNDS):
             known = self._record.known_trials()
             slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
-            slots = by_depth(slots, lambda slot: slot.depth, spec.fused_trials)
             if not slots or self._is_over(deadline):
                 return
             self._board.phase(f"exploring: {len(slots)} trials over {len(spec.explored)} depths")
@@ -167,7 +159,6 @@ class SearchRun:
                 reuse_actors=True,
             ),
             deadline,
-            Counter(slot.depth for slot in slots),
         )
 
     # ---- the learning rates ----
@@ -205,13 +196,11 @@ class SearchRun:
             self._refuse_if_nothing_works()
 
     def _measure_round(self, trials: Sequence[TrialSpec], deadline: float | None) -> None:
-        together = by_depth(trials, lambda trial: trial.depth, self._spec.fused_trials)
-        points = [config_of(trial) for trial in together]
+        points = [config_of(trial) for trial in trials]
         self._fit(
             {POINT: tune.grid_search(points)},
             tune.TuneConfig(reuse_actors=True),
             deadline,
-            Counter(trial.depth for trial in trials),
         )
 
     # ---- Ray Tune ----
@@ -221,9 +210,7 @@ class SearchRun:
         space: dict[str, Any],
         how: tune.TuneConfig,
         deadline: float | None,
-        expected: Mapping[FreezeDepth, int],
     ) -> None:
-        """One phase; expected: its trials by depth."""
         spec = self._spec
         self._tuners += 1
         scheduler = how.scheduler if isinstance(how.scheduler, PerDepthAsha) else None
@@ -236,15 +223,9 @@ class SearchRun:
             self._board.say,
         )
         name = f"{self._record.state().attempt}-{self._tuners}"
-        work, share = self._work, {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
-        fusers: list[Any] = []
-        if spec.fused_trials > 1:
-            fusers = self._fusers(expected)
-            work = dataclasses.replace(work, train=TrainInFuser(fusers, sorted(expected)))
-            share = share_of_place(spec.resources, spec.fused_trials)
-            how.max_concurrent_trials = len(fusers) * spec.fused_trials
+        share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(
-            tune.with_resources(tune.with_parameters(run_trial, work=work), share),
+            tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
             param_space=space,
             tune_config=how,
             run_config=tune.RunConfig(
@@ -261,23 +242,6 @@ class SearchRun:
         finally:
             recorder.end_the_rest()
             self._is_over(deadline)
-            for fuser in fusers:
-                with contextlib.suppress(Exception):  # with Ray itself gone, so are they
-                    ray.kill(fuser)
-
-    def _fusers(self, expected: Mapping[FreezeDepth, int]) -> list[Any]:
-        """As many as trials would run at once, and as there are depths."""
-        spec = self._spec
-        if self._data is None:
-            self._data = ray.put(self._work.data)
-        return start_fusers(
-            self._data,
-            cluster.places(spec.resources),
-            spec.fused_trials,
-            spec.resources,
-            cached_depths(spec),
-            expected,
-        )
 
     def _is_over(self, deadline: float | None) -> bool:
         stopper = SearchStopper(self._interruption, deadline)

@@ -131,7 +131,6 @@ def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
             "sampler": spec.sampler.value,
             "asha": asha,
             "seed": str(spec.seed),
-            "fused_trials": str(spec.fused_trials),
             "train_examples": str(spec.train_examples),
             "holdout_examples": str(spec.holdout_examples),
             "evaluation_examples": str(spec.evaluation_examples),

@@ -92,7 +92,6 @@ def specify(request: Request) -> SearchSpec:
         tracking_uri=request.tracking_uri,
         address=request.address,
         max_time=request.max_time,
-        fused_trials=space.fused_trials,
     )
 
 

@@ -79,7 +79,7 @@ class SearchSpec:
     layers: L of the model. tries: exploring trials per explored depth. explored: the depths that
     are explored; the other depths take the full model's rate. seeds: measuring trials per depth.
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
-    None. fused_trials: how many trials of one depth train as one at most; 1 trains each alone.
+    None.
     train_examples: those that are trained on; holdout_examples: those held out beside them.
     fingerprints and versions: recorded, and compared before results are pooled.
     """
@@ -103,7 +103,6 @@ class SearchSpec:
     tracking_uri: str
     address: str | None = None
     max_time: float | None = None
-    fused_trials: int = 1
     chance: float = 0.0
     train_examples: int = 0
     holdout_examples: int = 0

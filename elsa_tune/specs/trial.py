@@ -256,12 +256,11 @@ class EpochResult:
     train_seconds: time spent training since the trial began, evaluation left out. peak_memory_mb:
     of the device on a GPU, else of the process, in MiB.
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
-    `packed` or `padded`, `fused` where it trained together with others (seconds and memory are then
-    its share). prefix: how the frozen layers' output came, `cached` or `recomputed`; `none` where
-    no layer is frozen. notes: what the reader should be told, e.g. that micro-batches were halved.
-    predictions: None but on the last evaluation, and there those of the evaluation that gives the
-    trial's quality (see `chosen_evaluation`): class ids (int) or values (float), one per
-    evaluation example.
+    `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
+    `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches
+    were halved. predictions: None but on the last evaluation, and there those of the evaluation
+    that gives the trial's quality (see `chosen_evaluation`): class ids (int) or values (float), one
+    per evaluation example.
     """
 
     evaluation: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,10 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.fused import train_fused
 from elsa_tune.training.loop import train
 from elsa_tune.training.metrics import score
 from tests.unit.search_examples import DEPTHS, make_spec
 from tests.unit.tiny_trials import REGRESSION, TASK, calm, make_data, make_rows, make_trial
-
-How = Callable[[TrialSpec, TaskData], list[EpochResult]]
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +43,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
 
 def alone(trial: TrialSpec, data: TaskData) -> list[EpochResult]:
     return list(train(trial, data, device="cpu"))
-
-
-def fused(trial: TrialSpec, data: TaskData) -> list[EpochResult]:
-    """In the company of one that learns slower."""
-    other = dataclasses.replace(trial, learning_rate=1e-4)
-    events = train_fused([other, trial], data, device="cpu")
-    return [event for one, event in events if one == trial and isinstance(event, EpochResult)]
 
 
 def score_again(trial: TrialSpec, data: TaskData, results: Sequence[EpochResult]) -> float:
@@ -65,17 +55,14 @@ def score_again(trial: TrialSpec, data: TaskData, results: Sequence[EpochResult]
     return score(trial.task.metric, predictions, data.evaluation.labels, trial.task.outputs)
 
 
-@pytest.mark.parametrize("how", [alone, fused])
 @pytest.mark.parametrize("regression", [False, True])
-def test_the_kept_predictions_are_those_of_the_quality(
-    bert: ModelSpec, regression: bool, how: How
-) -> None:
+def test_the_kept_predictions_are_those_of_the_quality(bert: ModelSpec, regression: bool) -> None:
     data = make_data(train=16, regression=regression)
     task: dict[str, Any] = {"task": REGRESSION} if regression else {}
     found = {}
     for selection in (Selection.LAST, Selection.BEST_EPOCH):
         trial = make_trial(bert, epochs=8, learning_rate=3e-2, selection=selection, **task)
-        results = how(trial, data)
+        results = alone(trial, data)
         qualities = [result.quality for result in results]
         # The learning rate is far too high: some evaluation is better than the last.
         assert max(qualities) > qualities[-1]
@@ -91,22 +78,17 @@ def contrary(data: TaskData) -> TaskData:
     return dataclasses.replace(data, holdout=dataclasses.replace(wrong, labels=1 - wrong.labels))
 
 
-@pytest.mark.parametrize("how", [alone, fused])
 @pytest.mark.parametrize("frozen", [0, 2])
-def test_the_holdout_chooses_whatever_the_evaluation_says(
-    bert: ModelSpec, frozen: int, how: How
-) -> None:
+def test_the_holdout_chooses_whatever_the_evaluation_says(bert: ModelSpec, frozen: int) -> None:
     data = contrary(make_data(train=120))
     trial = make_trial(bert, frozen, epochs=4, learning_rate=1e-3, selection=Selection.HOLDOUT)
-    results = how(trial, data)
+    results = alone(trial, data)
     qualities = [result.quality for result in results]
     held_out = [result.holdout_quality for result in results if result.holdout_quality is not None]
     assert len(held_out) == 4 and "holdout" not in results[-1].metrics
     quality = trial_quality(Selection.HOLDOUT, qualities, held_out)
     assert quality == qualities[held_out.index(max(held_out))] < min(qualities[-1], max(qualities))
     assert score_again(trial, data, results) == quality
-    # Trained alone or together, behind frozen layers or not: the same score there.
-    assert held_out == [result.holdout_quality for result in alone(trial, data)]
 
 
 def test_without_scores_of_a_holdout_nothing_is_chosen_by_it() -> None:

@@ -1,0 +1,245 @@
+"""The laboratory: complete tables of trials, rate x depth x seed x evaluation, for replay.
+
+    python bench/lab/record.py --data-dir ../shared/glue          # goes on where it stopped
+
+Each finished trial is written to bench/lab/TASK.parquet at once, so that it may be killed at any
+time. MiniLM, fp32, one thread a trial, 1,000 training rows (CoLA 2,000) with a further tenth of
+them held out, four epochs, no dropout in frozen layers: the searches' own training loop, without
+Ray. One row is one evaluation; its predictions are packed (see `packed`).
+
+Rates go up in steps of about two from the space's lowest while a depth can use them: until two
+steps past its best. What is run first is what is thinnest: every depth's first seed, then the
+seeds around its best rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import defaultdict
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+FOLDER = Path(__file__).resolve().parent
+RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
+# Dear depths are thinned first: their rates, and how many seeds at most.
+THIN = {0: (2e-5, 5e-5, 1e-4, 2e-4), 2: (2e-5, 5e-5, 1e-4, 2e-4)}
+SIZES = {"sst2": 1111, "cola": 2222, "mrpc": 1111, "stsb": 1111, "stdlib": 1111}
+EPOCHS = 4
+SEEDS = 3
+SEEDS_AT_BEST = 6  # of depths whose trials take seconds
+CHEAP = 4  # from this many frozen layers on
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """One trial of the laboratory."""
+
+    task: str
+    frozen_layers: int
+    learning_rate: float
+    seed: int
+
+
+def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
+    """Train it with one thread; a row per evaluation, the last with its status."""
+    import torch
+
+    from elsa_tune.errors import DivergedError
+    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.model import resolve_model
+    from elsa_tune.specs.tasks import resolve_task
+    from elsa_tune.specs.trial import Precision, Recipe, Selection, TrialSpec
+    from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.loop import train
+    from elsa_tune.training.objective import Objective
+
+    torch.set_num_threads(1)
+    model = resolve_model("minilm")
+    is_glue = job.task != "stdlib"
+    task = resolve_task(job.task, data_dir=data_dir) if is_glue else resolve_task(job.task)
+    recipe = Recipe(
+        epochs=EPOCHS,
+        train_size=SIZES[job.task],
+        selection=Selection.HOLDOUT,
+        precision=Precision.FP32,
+    )
+    trial = TrialSpec(
+        model=model,
+        task=task,
+        recipe=recipe,
+        depth=FreezeDepth.of(job.frozen_layers),
+        learning_rate=job.learning_rate,
+        seed=job.seed,
+    )
+    data = prepare(model, task, recipe)
+    predictions: list[np.ndarray] = []
+    assess = Objective.assess
+
+    def recorded(self: Objective, *args: Any) -> Any:
+        found = assess(self, *args)
+        predictions.append(found.predictions)
+        return found
+
+    # A trial gives the predictions of one evaluation only; the tables keep all.
+    Objective.assess = recorded  # type: ignore[method-assign]
+    started, rows, status = time.process_time(), [], "completed"
+    try:
+        for found in train(trial, data, device="cpu", depths=(2, 3, 4, 5, 6)):
+            rows.append(
+                {
+                    "task": job.task,
+                    "frozen_layers": job.frozen_layers,
+                    "learning_rate": job.learning_rate,
+                    "seed": job.seed,
+                    "evaluation": found.evaluation,
+                    "evaluations": found.evaluations,
+                    "step": found.step,
+                    "quality": found.quality,
+                    "holdout_quality": found.holdout_quality,
+                    "train_loss": found.train_loss,
+                    "eval_loss": found.eval_loss,
+                    "chance": found.chance,
+                    "train_seconds": found.train_seconds,
+                    "cpu_seconds": time.process_time() - started,
+                    "predictions": packed(predictions[-1]),
+                }
+            )
+    except DivergedError:
+        status = "diverged"
+    finally:
+        Objective.assess = assess  # type: ignore[method-assign]
+    if not rows:
+        rows.append({**vars(job), "evaluation": 0, "evaluations": EPOCHS})
+    return [{**row, "status": status} for row in rows]
+
+
+def packed(predictions: np.ndarray) -> bytes:
+    """Two classes as bits, classes as bytes, values as float16, in the evaluation split's order."""
+    if predictions.dtype.kind == "f":
+        return predictions.astype("<f2").tobytes()
+    if predictions.max(initial=0) > 1:
+        return predictions.astype(np.uint8).tobytes()
+    return np.packbits(predictions.astype(bool)).tobytes()
+
+
+def unpacked(data: bytes, examples: int) -> np.ndarray:
+    """What `packed` packed, of so many examples."""
+    if len(data) == 2 * examples:
+        return np.frombuffer(data, "<f2").astype(np.float32)
+    if len(data) == examples:
+        return np.frombuffer(data, np.uint8).astype(np.int64)
+    return np.unpackbits(np.frombuffer(data, np.uint8))[:examples].astype(np.int64)
+
+
+class Tables:
+    """What is recorded so far, a Parquet file a task."""
+
+    def __init__(self, tasks: list[str]) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        for task in tasks:
+            file = FOLDER / f"{task}.parquet"
+            self.rows[task] = pd.read_parquet(file).to_dict("records") if file.exists() else []
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """One trial's rows, written beside the file and renamed."""
+        task = rows[0]["task"]
+        self.rows[task] += rows
+        keys = ["frozen_layers", "learning_rate", "seed", "evaluation"]
+        table = pd.DataFrame(self.rows[task]).sort_values(keys)
+        aside = FOLDER / f".{task}.parquet"
+        table.to_parquet(aside, index=False, compression="zstd")
+        aside.replace(FOLDER / f"{task}.parquet")
+
+    def done(self, task: str) -> dict[Job, float]:
+        """Each finished trial's last quality; a diverged one has -1."""
+        last: dict[Job, tuple[int, float]] = {}
+        for row in self.rows[task]:
+            job = Job(task, row["frozen_layers"], row["learning_rate"], row["seed"])
+            quality = -1.0 if row["status"] == "diverged" else row["quality"]
+            if job not in last or row["evaluation"] >= last[job][0]:
+                last[job] = (row["evaluation"], quality)
+        return {job: quality for job, (_, quality) in last.items()}
+
+
+def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:
+    """What this depth still lacks, each with how soon it is wanted (a smaller number first)."""
+    mean: dict[float, list[float]] = defaultdict(list)
+    for job, quality in done.items():
+        if job.frozen_layers == depth:
+            mean[job.learning_rate].append(quality)
+    found = {rate: sum(values) / len(values) for rate, values in mean.items()}
+    best = max(found, key=lambda rate: (found[rate], -rate), default=RATES[0])
+    place = RATES.index(best)
+    thin = THIN.get(depth, RATES)
+    jobs = []
+    for index, rate in enumerate(RATES):
+        if index > place + 2:
+            break
+        for seed in range(SEEDS_AT_BEST):
+            job = Job(task, depth, rate, seed)
+            if job in done:
+                continue
+            near = abs(index - place) <= 1
+            if seed == 0:
+                order = 0 if rate in thin else 3
+            elif seed < 2 and rate in thin:
+                order = 1 if near else 2
+            elif seed < SEEDS:
+                order = 2 if depth not in THIN else (4 if near else 5)
+            elif depth >= CHEAP and near:
+                order = 3
+            else:
+                continue
+            jobs.append((order, job))
+    return jobs
+
+
+def main() -> None:
+    """Two trials at a time, the most wanted first, until nothing is wanted or it is ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", default="../shared/glue")
+    parser.add_argument("--tasks", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--depths", nargs="+", type=int, default=[0, 2, 3, 4, 5, 6])
+    parser.add_argument("--orders", type=int, default=9, help="only jobs wanted this soon")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    os.environ["HF_DATASETS_OFFLINE"] = "1"
+    data_dir = str(Path(options.data_dir).resolve())
+    tables = Tables(options.tasks)
+    running: dict[Any, Job] = {}
+    with ProcessPoolExecutor(max_workers=options.workers) as pool:
+        while True:
+            under_way = set(running.values())
+            queue = sorted(
+                (order, options.tasks.index(task), -job.frozen_layers, job)
+                for task in options.tasks
+                for depth in options.depths
+                for order, job in wanted(task, depth, tables.done(task))
+                if job not in under_way and order <= options.orders
+            )
+            for _, _, _, job in queue[: options.workers - len(running)]:
+                running[pool.submit(run, job, data_dir)] = job
+            if not running:
+                break
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                job, rows = running.pop(future), future.result()
+                tables.add(rows)
+                last = rows[-1]
+                print(
+                    f"{time.strftime('%H:%M:%S')} {job.task} N={job.frozen_layers} "
+                    f"{job.learning_rate:g} s{job.seed} {last['status']} "
+                    f"{last.get('quality', float('nan')):.4f} {last.get('cpu_seconds', 0):.1f}s",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
