@@ -31,6 +31,7 @@ from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze
+from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Assessment, Objective
 
 IndexArray = NDArray[np.int64]
@@ -134,6 +135,7 @@ def prepare_runner(
     )
     model.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     freeze(model, trial.depth)
+    pool(model, trial.recipe.pooling)
     # Counted here: of the word table the runner keeps only the rows that the data use.
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     setting = Setting(
