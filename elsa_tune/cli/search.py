@@ -23,6 +23,7 @@ from elsa_tune.errors import (
 
 if TYPE_CHECKING:
     from elsa_tune.cli.inputs import Inputs
+    from elsa_tune.search.plan import Estimate
     from elsa_tune.search.session import Finished
     from elsa_tune.search.specification import Request
 
@@ -180,20 +181,31 @@ def _print_plan(request: Request) -> None:
     if request.recipe.holdout is not None:
         what = "of the training examples choose learning rate and evaluation"
         held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
+    steps = f"{cost.steps:,}"
+    if cost.further_trials:
+        steps += f", or {cost.most_steps:,} with all of the further trials,"
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
         *held_out,
         ("depths", f"{depths} frozen layers"),
-        ("exploring", f"{cost.exploring_trials} trials"),
+        ("exploring", _exploring(cost)),
         ("measuring", f"{cost.measuring_trials} trials"),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
-        ("steps", f"{cost.steps:,} at most ({cost.steps_per_trial:,} per trial)"),
+        ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
     )
     for label, value in lines:
         typer.echo(f"{label:<12} {value}")
+
+
+def _exploring(cost: Estimate) -> str:
+    trials = f"{cost.exploring_trials} trials"
+    if not cost.further_trials:
+        return trials
+    most = cost.exploring_trials + cost.further_trials
+    return f"{trials}, up to {most} where a depth's best rate lies at the border of those given"
 
 
 def _conclude(finished: Finished) -> None:

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from elsa_tune.search.plan import KnownTrial
+from elsa_tune.search.plan import KnownTrial, planned_trials
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
@@ -59,7 +59,7 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
                 running=_count(here, TrialStatus.RUNNING),
                 stopped=_count(here, TrialStatus.STOPPED_EARLY),
                 failed=_count(here, TrialStatus.FAILED, TrialStatus.DIVERGED),
-                planned=spec.seeds + (spec.tries if depth in spec.explored else 0),
+                planned=planned_trials(spec, known, depth),
                 best=best[0],
                 best_rate=best[1],
                 measured=sum(measured) / len(measured) if measured else None,
@@ -77,7 +77,7 @@ def seconds_left(
     """
     if now_done == 0:
         return None
-    planned = (spec.exploring_trials + spec.measuring_trials) * spec.recipe.evaluations
+    planned = _planned(spec, known) * spec.recipe.evaluations
     spent = 0
     for one in known:
         # Whatever a finished trial did not use is not to come any more.
@@ -168,7 +168,7 @@ class Board:
         found = one.quality if measures else one.score
         what = "" if measures or not self._by_holdout else " held out"
         reached = "no result" if found is None else f"{100 * found:.1f}{what}"
-        total = self._spec.exploring_trials + self._spec.measuring_trials
+        total = _planned(self._spec, known)
         ended = sum(other.status.is_final for other in known)
         left = self._left(known)
         return (
@@ -222,6 +222,10 @@ class Board:
         if (sentence := self._provisional()) is not None:
             lines.append(Text(f"so far: {sentence}", style="italic"))
         self._live.update(Group(table, *lines), refresh=True)
+
+
+def _planned(spec: SearchSpec, known: Sequence[KnownTrial]) -> int:
+    return sum(planned_trials(spec, known, depth) for depth in spec.depths)
 
 
 def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:

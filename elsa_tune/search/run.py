@@ -17,24 +17,23 @@ from typing import Any
 import optuna
 import ray
 from ray import tune
-from ray.tune.search.optuna import OptunaSearch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError
 from elsa_tune.search.board import Board
 from elsa_tune.search.early_stopping import PerDepthAsha
-from elsa_tune.search.parameters import PHASE, POINT, SEED
+from elsa_tune.search.parameters import POINT
 from elsa_tune.search.plan import (
-    KnownTrial,
     best_rates,
     exploring_share,
     exploring_slots,
+    is_cheap,
     measuring_trials,
-    tried,
 )
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.recorder import Recorder
-from elsa_tune.search.sampler import PlannedDepthSampler, Slot, distributions, settings
+from elsa_tune.search.sampler import settings
+from elsa_tune.search.searcher import ATTEMPTS, ExploringSearcher
 from elsa_tune.search.stopping import Interruption, SearchStopper
 from elsa_tune.search.trainable import (
     Mailbox,
@@ -51,9 +50,6 @@ from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 
 RATES = "learning_rates"
-# A trial that failed (a lost node, a full disk) is given one more try before the search goes on
-# without it.
-ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,50 +112,30 @@ class SearchRun:
         self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
         share = exploring_share(spec)
         deadline = None if spec.max_time is None else self._started + share * spec.max_time
-        for _ in range(ROUNDS):
-            known = self._record.known_trials()
-            slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
-            if not slots or self._is_over(deadline):
-                return
-            self._board.phase(f"exploring: {len(slots)} trials over {len(spec.explored)} depths")
-            self._explore_round(slots, known, deadline)
-            self._refuse_if_nothing_works()
-
-    def _explore_round(
-        self, slots: Sequence[Slot], known: Sequence[KnownTrial], deadline: float | None
-    ) -> None:
-        spec = self._spec
-        selection = spec.recipe.selection
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, selection.score)
+        known = self._record.known_trials()
+        slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
+        if not slots or self._is_over(deadline):
+            return
+        beyond = ", then beyond the given rates where these end too early" if spec.extend else ""
+        depths = len(spec.explored)
+        self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
+        score = spec.recipe.selection.score
+        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
         for one in known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
-        sampler = PlannedDepthSampler(
-            slots,
-            spec.rates,
-            spec.sampler,
-            spec.seed,
-            spec.recipe.evaluations,
-            tried(known),
-            selection,
-        )
-        searcher = OptunaSearch(
-            space=distributions(spec.explored, spec.rates),
-            metric=selection.score,
-            mode="max",
-            sampler=sampler,
-            study_name=f"{spec.name}-{self._tuners}",
-        )
         self._fit(
-            {PHASE: Phase.EXPLORE.value, SEED: spec.seed},
+            {},
             tune.TuneConfig(
-                search_alg=searcher,
+                search_alg=ExploringSearcher(spec, self._record.known_trials, decided),
                 scheduler=scheduler,
-                num_samples=len(slots),
+                num_samples=-1,  # until the searcher says that it has finished
                 reuse_actors=True,
             ),
             deadline,
         )
+        self._refuse_if_nothing_works()
 
     # ---- the learning rates ----
 
@@ -185,7 +161,7 @@ class SearchRun:
     def _measure(self, rates: dict[FreezeDepth, float]) -> None:
         spec = self._spec
         deadline = None if spec.max_time is None else self._started + spec.max_time
-        for _ in range(ROUNDS):
+        for _ in range(ATTEMPTS):
             left = measuring_trials(spec, rates, self._record.known_trials())
             if not left or self._is_over(deadline):
                 return
@@ -265,7 +241,7 @@ class SearchRun:
         untried = len(exploring_slots(spec, known)) if self._ran_out else 0
         missing = []
         if untried:
-            missing.append(f"{untried} of {spec.exploring_trials} exploring trials to go")
+            missing.append(f"{untried} exploring trials to go")
         if left:
             missing.append(f"{len(left)} measuring trials to go")
         if unmeasured:

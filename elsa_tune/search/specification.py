@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
@@ -85,31 +85,33 @@ def specify(request: Request) -> SearchSpec:
         rates=rates,
         tries=tries,
         sampler=space.sampler,
-        asha=space.asha_setting,
+        asha=space.asha_setting(request.recipe.evaluations),
         seeds=_at_least_one("--seeds", request.seeds, space.seeds),
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=request.tracking_uri,
         address=request.address,
+        extend=Extension() if space.extend and explored else None,
+        exploring_limit=request.trials if space.extend and explored else None,
         max_time=request.max_time,
     )
 
 
 def trials_note(request: Request) -> str | None:
-    """Why a search explores fewer trials than asked for; None where it does not."""
+    """What becomes of `--trials` where the plan takes fewer; None where it takes them all."""
     asked, planned = request.trials, specify(request)
     if asked is None or planned.exploring_trials == asked:
         return None
     if not planned.exploring_trials:
         return f"--trials {asked}: the space has one learning rate, so that nothing is explored"
+    depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
+    tries = f"{planned.exploring_trials} are planned, {planned.tries} for {depths}"
+    if further := planned.most_exploring_trials - planned.exploring_trials:
+        return f"--trials {asked}: {tries}, and {further} are left for rates beyond those given"
     why = "every depth gets as many as any other"
     if planned.rates.values is not None and planned.tries == len(planned.rates.values):
         why = f"the space has {planned.tries} learning rates"
-    depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
-    return (
-        f"--trials {asked}: {planned.exploring_trials} are planned, {planned.tries} for {depths}; "
-        f"{why}"
-    )
+    return f"--trials {asked}: {tries}; {why}"
 
 
 def _check_share(request: Request) -> None:
@@ -131,7 +133,8 @@ def _tries(request: Request, depths: int) -> int:
             f"--trials is {trials}, but {depths} depths are explored with equally many tries each; "
             f"give at least {depths}, or fewer depths by --set depths=[0,...]"
         )
-    return trials // depths
+    tries = trials // depths
+    return min(tries, request.space.tries) if request.space.extend else tries
 
 
 def _at_least_one(name: str, given: int | None, otherwise: int) -> int:

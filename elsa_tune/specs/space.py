@@ -7,6 +7,7 @@ stays open here and is settled when a search is planned.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -55,9 +56,9 @@ class RateRangeFields(_Strict):
 
 
 class AshaFields(_Strict):
-    """See `specs.search.Asha`."""
+    """See `specs.search.Asha`; without a grace it is half of a trial's evaluations."""
 
-    grace: int = Field(1, ge=1)
+    grace: int | None = Field(None, ge=1)
     reduction_factor: float = Field(2.0, gt=1)
 
 
@@ -97,15 +98,17 @@ class Space(_Strict):
 
     depths: `half` (the full model and N = L/2..L), `all` (0..L), or a list of frozen-layer counts,
     shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
-    default. The remaining fields are those of `Recipe`.
+    default. extend: a depth whose best rate lies at the border of those given goes on outward. The
+    remaining fields are those of `Recipe`.
     """
 
     depths: Literal["half", "all"] | list[int | str] = "half"
     learning_rate: RateField = RateRangeFields(low=1e-5, high=5e-5, step=1e-5)
     full_model_learning_rate: RateField = None
-    tries: int = Field(5, ge=1)
+    tries: int = Field(3, ge=1)
+    extend: bool = True
     sampler: SamplerName = SamplerName.TPE
-    asha: AshaFields | None = AshaFields(grace=1, reduction_factor=2.0)
+    asha: AshaFields | None = AshaFields(grace=None, reduction_factor=2.0)
     seeds: int = Field(3, ge=1)
     seed: int = Field(0, ge=0, lt=2**31)
 
@@ -186,12 +189,12 @@ class Space(_Strict):
         values = field if isinstance(field, list) else [field]
         return RateList(values=tuple(sorted({canonical_rate(value) for value in values})))
 
-    @property
-    def asha_setting(self) -> Asha | None:
-        """ASHA's settings, None where it is off."""
+    def asha_setting(self, evaluations: int) -> Asha | None:
+        """ASHA's settings for trials of so many evaluations, None where it is off."""
         if self.asha is None:
             return None
-        return Asha(grace=self.asha.grace, reduction_factor=self.asha.reduction_factor)
+        grace = self.asha.grace or math.ceil(evaluations / 2)
+        return Asha(grace=grace, reduction_factor=self.asha.reduction_factor)
 
     def recipe(self, default_epochs: int) -> Recipe:
         """How every trial trains."""
