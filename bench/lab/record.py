@@ -70,6 +70,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
         train_size=SIZES[job.task],
         selection=Selection.HOLDOUT,
         precision=Precision.FP32,
+        standardize_targets=True,  # as in every space that repeats no published protocol
     )
     trial = TrialSpec(
         model=model,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec
 
 
@@ -169,11 +169,14 @@ class SearchSpec:
 
         Rows are averaged only with rows of the same text (only like is pooled).
         """
+        recipe = self.recipe.comparable()
+        if self.task.kind is not TaskKind.REGRESSION:
+            recipe.pop("standardize_targets", None)  # class labels have no unit
         values = {
             "weights": _short(self.fingerprints.get("weights", "?")),
             "data": _short(self.fingerprints.get("data", "?")),
             "metric": self.task.metric.value,
-            **self.recipe.comparable(),
+            **recipe,
         }
         return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
 

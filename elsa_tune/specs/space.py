@@ -127,6 +127,7 @@ class Space(_Strict):
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
     holdout: float | None = Field(None, gt=0, le=0.5)
+    standardize_targets: bool = True
     metric: Metric | None = None
     revision: str | None = None
 
@@ -214,6 +215,7 @@ class Space(_Strict):
             precision=self.precision,
             selection=self.selection,
             holdout=self.holdout,
+            standardize_targets=self.standardize_targets,
         )
 
 

@@ -145,6 +145,8 @@ class Recipe:
     quality is a little better and the prefix's output can be kept (docs/decisions.md).
     prefix_cache: hidden states behind the frozen layers are kept on disk, where frozen_dropout is
     off and reading them is faster than computing them.
+    standardize_targets: a regression learns its labels in units of their standard deviation, from
+    their mean, both of the rows that are trained on; False in what was recorded before it existed.
     eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
     """
 
@@ -162,6 +164,7 @@ class Recipe:
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
     holdout: float | None = None
+    standardize_targets: bool = False
     eval_batch_size: int = 64
 
     def __post_init__(self) -> None:
@@ -215,6 +218,9 @@ class Recipe:
         if self.prefix_cache is not PrefixCache.BF16:
             # Kept in fp32 or not at all: the same results.
             values.pop("prefix_cache")
+        if not self.standardize_targets:
+            # Younger than the oldest results, which were found without it.
+            values.pop("standardize_targets")
         return values
 
 
@@ -252,7 +258,9 @@ class EpochResult:
     trial's quality under `selection: last`. step: optimiser steps done, of `steps` planned. epoch:
     passes over the training set done (0.5, 1, ...). quality: the headline metric in [-1, 1].
     holdout_quality: the same on what is held out of the training set, None without `selection:
-    holdout`. metrics: every metric of the task by its own name. Losses are means per example.
+    holdout`. metrics: every metric of the task by its own name. Losses are means per example, of a
+    regression in the square of the unit it learns in: its labels', or their standard deviation
+    under `standardize_targets`.
     train_seconds: time spent training since the trial began, evaluation left out. peak_memory_mb:
     of the device on a GPU, else of the process, in MiB.
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:

@@ -99,7 +99,7 @@ class _Run:
         self.trial, self.data, self.device = trial, data, device
         self.memory = PeakMemory(device)
         self.precision = resolve_precision(recipe.precision, device.type)
-        self.objective = Objective(trial.task, data, device)
+        self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
         self.runner, self.trainable_parameters = prepare_runner(
             trial, data, self.objective, device, depths
         )

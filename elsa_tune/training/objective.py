@@ -41,12 +41,21 @@ class Assessment:
 class Objective:
     """A task's loss and scores on its data. outputs: C, one for a regression."""
 
-    def __init__(self, task: TaskSpec, data: TaskData, device: torch.device) -> None:
+    def __init__(
+        self, task: TaskSpec, data: TaskData, device: torch.device, standardize: bool = False
+    ) -> None:
+        """standardize: a regression's logits are in units of the training labels' spread."""
         self.is_regression = task.kind is TaskKind.REGRESSION
         classes = 1 if self.is_regression else int(data.train.labels.max()) + 1
         self.outputs = max(classes, task.outputs)
         self._task = task
         self._data = data
+        # A fresh head gives about 0: in these units the mean, which need not be learnt any more.
+        self._mean, self._std = 0.0, 1.0
+        if self.is_regression and standardize:
+            labels = data.train.labels.astype(np.float64)
+            self._mean = float(labels.mean())
+            self._std = float(labels.std()) if np.ptp(labels) > 0 else 1.0
         self._labels = {
             name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
         }
@@ -57,9 +66,10 @@ class Objective:
         return every[torch.from_numpy(rows).to(every.device, non_blocking=True)]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Sum of the examples' losses, of logits [B, C]."""
+        """Sum of the examples' losses, of logits [B, C]; labels [B] as the data have them."""
         if self.is_regression:
-            return F.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
+            targets = (labels.float() - self._mean) / self._std
+            return F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return F.cross_entropy(logits, labels, reduction="sum")
 
     @property
@@ -100,5 +110,9 @@ class Objective:
         )
 
     def _predictions(self, logits: Tensor) -> np.ndarray:
-        chosen = logits.squeeze(-1) if self.is_regression else logits.argmax(-1)
+        """Class ids [E], or values [E] on the scale of the data's labels."""
+        if self.is_regression:
+            chosen = logits.squeeze(-1) * self._std + self._mean
+        else:
+            chosen = logits.argmax(-1)
         return chosen.cpu().numpy()

@@ -63,6 +63,41 @@ def test_regression_learns_by_its_own_loss(model: ModelSpec) -> None:
     assert results[-1].train_loss < results[0].train_loss
 
 
+def test_standardised_targets_start_at_the_mean_and_predict_on_the_labels_scale(
+    model: ModelSpec,
+) -> None:
+    data = make_data(train=40, regression=True)
+    for rows in (data.train, data.evaluation):
+        rows.labels[:] = 500 + 100 * rows.labels
+    found = {}
+    for standardize in (False, True):
+        trial = make_trial(
+            model, 4, task=REGRESSION, epochs=1, learning_rate=1e-5, standardize_targets=standardize
+        )
+        *_, last = train(trial, data)
+        assert last.predictions is not None
+        found[standardize] = np.mean(last.predictions)
+    mean, spread = data.train.labels.mean(), data.train.labels.std()
+    # After three steps of hardly any size; a tiny model's head is drawn ten times as wide as most.
+    assert abs(found[True] - mean) < 3 * spread
+    assert abs(found[False]) < 10  # where a fresh head begins
+    # Its loss is in units of the spread, where the mean alone has 1; here it would have 1,000.
+    assert last.eval_loss < 10
+
+
+def test_labels_without_a_spread_keep_their_unit(model: ModelSpec) -> None:
+    data = make_data(train=40, regression=True)
+    data.train.labels[:] = 0.1
+    trial = make_trial(model, 4, task=REGRESSION, epochs=1, standardize_targets=True)
+    *_, last = train(trial, data)
+    assert last.predictions is not None and 0 < np.std(last.predictions) < 10
+
+
+def test_classes_are_learnt_as_before_whatever_is_said_of_targets(model: ModelSpec) -> None:
+    plain = run(make_trial(model))
+    assert losses(run(make_trial(model, standardize_targets=True))) == losses(plain)
+
+
 def test_two_runs_are_identical_and_another_seed_is_not(model: ModelSpec) -> None:
     first = run(make_trial(model, 2))
     assert losses(first) == losses(run(make_trial(model, 2)))

@@ -275,6 +275,19 @@ def test_a_specification_from_before_holdouts_is_read_and_pooled_as_it_was() -> 
     assert "selection=holdout, holdout=0.1" in held_out.comparison
 
 
+def test_standardised_targets_are_part_of_what_is_comparable_for_regressions_only() -> None:
+    adapter, plain = TypeAdapter(SearchSpec), make_spec()
+    values = json.loads(adapter.dump_json(plain))
+    del values["recipe"]["standardize_targets"]
+    assert adapter.validate_json(json.dumps(values)) == plain
+    standardised = dataclasses.replace(plain.recipe, standardize_targets=True)
+    assert make_spec(recipe=standardised).comparison == plain.comparison
+    regression = make_spec(task=resolve_task("stsb"))
+    assert "standardize" not in regression.comparison + plain.comparison
+    found = dataclasses.replace(regression, recipe=standardised).comparison
+    assert found == regression.comparison + ", standardize_targets=True"
+
+
 def test_sources_are_told_apart_in_the_file() -> None:
     adapter = TypeAdapter(SearchSpec)
     for source in (
