@@ -58,6 +58,20 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithinGiven:
+    """What the operating point would be if no depth had gone beyond the given learning rates.
+
+    Depths whose rate lies beyond them are judged by the best exploring run within them, so that
+    this is no measurement. given_rates: lowest and highest. quality: at this depth.
+    """
+
+    depth: FreezeDepth
+    fine_tuned_layers: int
+    quality: float
+    given_rates: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
     """The fewest fine-tuned layers that, with every larger measured number, surely keep the target.
 
@@ -88,7 +102,8 @@ class Contrast:
 class Answer:
     """The answer for one model, task and training size, or (task `*`) for several tasks.
 
-    every_larger_k_passes: of the raw operating point, None without one.
+    within_given: the raw operating point by the given learning rates alone; None where no depth
+    went beyond them. every_larger_k_passes: of the raw operating point, None without one.
     sentence: the answer, or why there is none, as a person reads it.
     warnings: sentences the reader must see beside the number.
     decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
@@ -118,6 +133,7 @@ class Answer:
     sentence: str
     points: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
+    within_given: WithinGiven | None = None
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None
     corrected_certified: Certified | None = None

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint
+from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 
 SCHEMA_VERSION = 1
@@ -22,7 +22,7 @@ CURVE_COLUMNS = (
     *("model", "task", "train_size", "search", "metric", "selection", "layers", "chance"),
     *("frozen_layers", "embeddings_frozen", "fine_tuned_layers", "quality", "std", "ci_low"),
     *("ci_high", "seeds", "failed_seeds", "learning_rate", "retention", "corrected_retention"),
-    *("explored", "stopped_early"),
+    *("explored", "stopped_early", "rate_at_border"),
 )
 
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
@@ -31,6 +31,7 @@ _POINT_COLUMNS = (
     *("learning_rate", "saves_trainable_parameters", "saves_train_seconds"),
     "saves_peak_memory_mb",
 )
+_WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
 ANSWER_COLUMNS = (
     *("model", "task", "train_size", "search", "metric", "selection", "target", "layers", "chance"),
     *("full_quality", "full_std", "full_seeds", "full_failed_seeds", "full_learning_rate"),
@@ -41,6 +42,7 @@ ANSWER_COLUMNS = (
     *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
     *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
     *("next_step", "warnings"),
+    *(f"operating_point_within_given_rates_{name}" for name in _WITHIN_COLUMNS),
 )
 
 
@@ -64,6 +66,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "certified": _certified_object(answer.certified),
         "corrected_certified": _certified_object(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
+        "operating_point_within_given_rates": _within_object(answer.within_given),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
         "curve": [
@@ -108,6 +111,7 @@ def curve_object(point: CurvePoint) -> dict[str, Any]:
         "seeds": point.seeds,
         "failed_seeds": point.failed_seeds,
         "learning_rate": point.learning_rate,
+        "rate_at_border": None if point.tried.at_border is None else point.tried.at_border.value,
         "retention": _number(point.retention),
         "corrected_retention": _number(point.corrected_retention),
         "explored": point.explored,
@@ -171,6 +175,18 @@ def _point_object(point: OperatingPoint | None) -> dict[str, Any] | None:
             "train_seconds": _number(point.saves.train_seconds),
             "peak_memory_mb": _number(point.saves.peak_memory_mb),
         },
+    }
+
+
+def _within_object(within: WithinGiven | None) -> dict[str, Any] | None:
+    if within is None:
+        return None
+    return {
+        "frozen_layers": within.depth.frozen_layers,
+        "fine_tuned_layers": within.fine_tuned_layers,
+        "quality": _number(within.quality),
+        "lowest_rate": within.given_rates[0],
+        "highest_rate": within.given_rates[1],
     }
 
 

@@ -24,7 +24,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.records import Record, Scalar
-from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.results import rates_text, rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
 
 
@@ -154,6 +154,7 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         "metric": trial.task.metric.value,
         "chance": spec.chance,
         "evaluation_examples": spec.evaluation_examples,
+        "given_rates": rates_text(spec.given_rates),
         "search": spec.name,
         **recipe,
         "comparison": spec.comparison,

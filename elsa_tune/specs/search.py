@@ -141,6 +141,15 @@ class SearchSpec:
         )
 
     @property
+    def given_rates(self) -> tuple[float, float]:
+        """The lowest and the highest learning rate of the range or list that was given."""
+        values = self.rates.values
+        if values is None:
+            assert isinstance(self.rates, RateRange)
+            return self.rates.low, self.rates.high
+        return values[0], values[-1]
+
+    @property
     def measuring_seeds(self) -> tuple[int, ...]:
         """Fresh seeds: none of them was used to choose a learning rate."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))

@@ -161,6 +161,19 @@ def driver_may_live(run: StoredRun) -> bool:
     return is_held(lock_of(Path(journal)))
 
 
+def rates_text(rates: tuple[float, float]) -> str:
+    """The lowest and the highest as one param: `1e-05..5e-05`."""
+    return f"{rates[0]:g}..{rates[1]:g}"
+
+
+def _rates(text: str | None) -> tuple[float, float] | None:
+    """The inverse of `rates_text`; None for None, which searches of before recorded."""
+    if text is None:
+        return None
+    low, high = text.split("..")
+    return float(low), float(high)
+
+
 class _Values:
     """A trial's params, tags and metrics, read by type; "none" and what is missing are None."""
 
@@ -227,6 +240,7 @@ def _row(search: str, trial: str, values: _Values, status: TrialStatus) -> Resul
             peak_memory_mb=values.number("peak_memory_mb"),
             trainable_parameters=values.count("trainable_parameters"),
             examples=values.whole("evaluation_examples"),
+            given_rates=_rates(values.text("given_rates")),
         )
     except (ValueError, ElsaTuneError) as error:
         raise ResultsError(
