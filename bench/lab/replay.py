@@ -1,6 +1,7 @@
 """How well ways of exploring find each depth's learning rate, replayed on the laboratory's tables.
 
-    python bench/lab/replay.py
+    python bench/lab/replay.py                 # MiniLM's six layers
+    python bench/lab/replay.py --layers 12     # each depth between those of half its number
 
 The search's own plan, proposals and early stopping run over recorded trials
 (bench/lab/TASK.parquet) instead of training. One seed explores; the chosen rate is judged by the
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -73,8 +75,8 @@ WAYS: dict[str, tuple[tuple[str, ...], float | None]] = {
 class Table:
     """One task's recorded trials: scores [evaluations] by depth, seed and rate."""
 
-    def __init__(self, file: Path) -> None:
-        self.task = file.stem
+    def __init__(self, file: Path, layers: int) -> None:
+        self.task, self.layers = file.stem, layers
         rows = pd.read_parquet(file)
         self.chance = float(rows.chance.dropna().iloc[0])
         self.evaluations = int(rows.evaluations.max())
@@ -87,11 +89,22 @@ class Table:
             self.found.setdefault((int(depth), int(seed)), {})[float(rate)] = scores
 
     def depths(self, seed: int) -> list[int]:
-        """Those with three rates or more of this seed."""
-        return sorted(d for d, s in self.found if s == seed and len(self.found[d, s]) > 2)
+        """Those of the default, N = 0 and L/2..L, with three rates or more of this seed."""
+        there = {d for d, s in self.found if s == seed and len(self.found[d, s]) > 2}
+        depths = [0, *range(self.layers // 2, self.layers + 1)]
+        return [n for n in depths if set(self._recorded(n)) <= there]
+
+    def _recorded(self, depth: int) -> tuple[int, int]:
+        """The recorded depths on both sides of one of `layers`."""
+        place = 6 * depth / self.layers
+        return math.floor(place), math.ceil(place)
 
     def scores(self, depth: int, seed: int, rate: float) -> np.ndarray:
-        """Of each evaluation, between recorded rates by their logarithms."""
+        """Of each evaluation, between recorded rates by their logarithms, and between depths."""
+        below, above = self._recorded(depth)
+        return (self._scores(below, seed, rate) + self._scores(above, seed, rate)) / 2
+
+    def _scores(self, depth: int, seed: int, rate: float) -> np.ndarray:
         found = self.found[depth, seed]
         rates = np.array(sorted(found))
         curves = np.stack([found[one] for one in rates])
@@ -103,14 +116,15 @@ class Table:
         """Of the other seeds' last evaluations; NaN where no other seed was recorded."""
         others = [
             self.scores(depth, seed, rate)[-1]
-            for d, seed in self.found
-            if d == depth and seed != without and len(self.found[d, seed]) > 2
+            for seed in sorted({seed for _, seed in self.found})
+            if seed != without and depth in self.depths(seed)
         ]
         return float(np.mean(others)) if others else float("nan")
 
     def best(self, depth: int, without: int) -> float:
         """The best mean over recorded rates, of the same seeds."""
-        rates = {rate for (d, _), found in self.found.items() if d == depth for rate in found}
+        near = self._recorded(depth)
+        rates = {rate for (d, _), found in self.found.items() if d in near for rate in found}
         return max(self.mean(depth, rate, without) for rate in rates)
 
 
@@ -148,7 +162,7 @@ def specification(table: Table, overrides: tuple[str, ...], seed: int) -> Search
         request = Request(
             name="replay",
             model=model,
-            layers=6,
+            layers=table.layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(table.evaluations),
             space=space,
@@ -187,10 +201,11 @@ def main() -> None:
     """Every way on every table; prints means over seeds, writes bench/results/rate_search.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the tables lie")
+    parser.add_argument("--layers", type=int, default=6, choices=(6, 12))
     parser.add_argument("--rows", action="store_true", help="print every row too")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    tables = [Table(file) for file in sorted(options.folder.glob("*.parquet"))]
+    tables = [Table(file, options.layers) for file in sorted(options.folder.glob("*.parquet"))]
     results = []
     product = border.NOISE
     for name, (overrides, noise) in WAYS.items():
@@ -222,7 +237,7 @@ def main() -> None:
         results.append(summary)
     border.NOISE = product  # type: ignore[misc]
     note = "exploring replayed on bench/lab; regret in points of quality, cost in full-model trials"
-    print(machine.write("rate_search", results, note))
+    print(machine.write(f"rate_search_{options.layers}_layers", results, note))
 
 
 if __name__ == "__main__":

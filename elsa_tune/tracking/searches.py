@@ -35,7 +35,8 @@ PLANNED = ("exploring_trials", "measuring_trials")
 class SearchSummary:
     """One line about a search.
 
-    done: trials that `resume` would keep; planned: None where the plan was not recorded. started:
+    done: trials that `resume` would keep. recorded_plan: trials of the given rates and of
+    measuring; None where the plan was not recorded. started:
     seconds since the epoch. answer: what was recorded as such, any JSON, or None. folder: None for
     a search of which only the MLflow store knows (another machine's, or another storage path's).
     """
@@ -45,10 +46,15 @@ class SearchSummary:
     task: str
     status: SearchStatus
     done: int
-    planned: int | None
+    recorded_plan: int | None
     started: float
     answer: Any
     folder: Path | None
+
+    @property
+    def planned(self) -> int | None:
+        """Trials in all, those beyond the given rates once they are done."""
+        return None if self.recorded_plan is None else max(self.recorded_plan, self.done)
 
 
 def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchSummary], list[str]]:
@@ -125,7 +131,7 @@ def _from_folder(paths: SearchPaths) -> tuple[str, SearchSummary]:
         task=state.task,
         status=state.status,
         done=len(state.final_trials),
-        planned=_planned(state.params),
+        recorded_plan=_planned(state.params),
         started=state.started,
         answer=state.decisions.get(ANSWER),
         folder=paths.folder,
@@ -159,7 +165,7 @@ def _from_parent(run: StoredRun) -> SearchSummary:
         task=run.params.get("task", ""),
         status=status,
         done=0,
-        planned=_planned(run.params),
+        recorded_plan=_planned(run.params),
         started=run.started / 1000,
         answer=_answer(run),
         folder=None,
