@@ -1,14 +1,18 @@
-"""A setting's effect on quality: the same seeds with it on and off, on two tasks and three depths.
+"""A setting's effect on quality: the same seeds with it on and off, per task, depth and rate.
 
     python bench/paired_study.py frozen_dropout --data-dir ../shared/glue
     python bench/paired_study.py precision --depths 0 3            # where there are bf16 units
     python bench/paired_study.py rounded_products --depths 0 3     # where there are none
+    python bench/paired_study.py standardize_targets --tasks stsb --depths 0 3 5 6 --seeds 3 \
+        --rates 5e-5 2e-4 --train-size 1000 --epochs 4
+    python bench/paired_study.py pooling --tasks stsb sst2 --depths 0 3 5:5e-4 6:5e-4 --seeds 3 \
+        --train-size 1000 --epochs 4                               # N:RATE has a rate of its own
 
 `rounded_products` computes in fp32, with operands and results of every matrix product rounded to
 bf16, forwards and backwards: what bf16 units compute, which add up in fp32.
 
-Writes bench/results/paired_FIELD.json: each task and depth's mean difference (second value minus
-first) with a 95 % t-interval over the seeds, in quality and in final evaluation loss.
+Writes bench/results/paired_FIELD.json: per task, depth and rate the mean difference (second value
+minus first) with a 95 % t-interval over the seeds, in quality and in final evaluation loss.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import itertools
 import json
 import math
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,7 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
+from elsa_tune.specs.trial import Pooling, Precision, Recipe, TrialSpec
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import train
 
@@ -40,6 +44,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "frozen_dropout": (True, False),
     "precision": (Precision.FP32, Precision.BF16),
     "rounded_products": (False, True),
+    "pooling": (Pooling.HEAD, Pooling.MEAN),
+    "standardize_targets": (False, True),
 }
 
 _PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm}
@@ -64,14 +70,18 @@ def _rounded(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.bfloat16).to(x.dtype)
 
 
-def outcome(job: tuple[str, str, int, int, str, Any, int]) -> tuple[float, float, float]:
+def outcome(
+    job: tuple[str, str, int, float, int, str, Any, int, int],
+) -> tuple[float, float, float]:
     """Quality, evaluation loss and training seconds of one trial, with one thread."""
-    data_dir, name, depth, seed, field, value, size = job
+    data_dir, name, depth, rate, seed, field, value, size, epochs = job
     torch.set_num_threads(1)
     model = resolve_model("minilm")
     is_glue = name not in ("stdlib", "stdlib_shuffled")
     task = resolve_task(name, data_dir=data_dir) if is_glue else resolve_task(name)
-    base = Recipe(epochs=3, train_size=size, frozen_dropout=False, precision=Precision.FP32)
+    base = Recipe(
+        epochs=epochs, train_size=size, precision=Precision.FP32, standardize_targets=True
+    )
     emulated = field == "rounded_products"
     recipe = base if emulated else dataclasses.replace(base, **{field: value})
     trial = TrialSpec(
@@ -79,7 +89,7 @@ def outcome(job: tuple[str, str, int, int, str, Any, int]) -> tuple[float, float
         task=task,
         recipe=recipe,
         depth=FreezeDepth.of(depth),
-        learning_rate=5e-5,
+        learning_rate=rate,
         seed=seed,
     )
     data = prepare(model, task, recipe)
@@ -96,26 +106,36 @@ def main() -> None:
     parser.add_argument("field", choices=sorted(VALUES))
     parser.add_argument("--data-dir", default="../shared/glue")
     parser.add_argument("--tasks", nargs="+", default=["sst2", "stdlib"])
-    parser.add_argument("--depths", nargs="+", type=int, default=[3, 4, 5])
+    parser.add_argument("--depths", nargs="+", default=["3", "4", "5"])
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rates", nargs="+", type=float, default=[5e-5])
     parser.add_argument("--train-size", type=int, default=500)
+    parser.add_argument("--epochs", type=int, default=3)
     options = parser.parse_args()
     data_dir = str(Path(options.data_dir).resolve())
     first, second = VALUES[options.field]
-    cases = list(itertools.product(options.tasks, options.depths))
+    cases = [
+        (task, int(depth), rate)
+        for task in options.tasks
+        for depth, _, own in (text.partition(":") for text in options.depths)
+        for rate in ([float(own)] if own else options.rates)
+    ]
     seeds = range(1, options.seeds + 1)
     jobs = [
-        (data_dir, task, depth, seed, options.field, value, options.train_size)
+        (data_dir, *case, seed, options.field, value, options.train_size, options.epochs)
         for seed in seeds
-        for task, depth in cases
+        for case in cases
         for value in (first, second)
     ]
     with ProcessPoolExecutor(max_workers=2) as pool:
-        found = dict(zip([job[1:6] for job in jobs], pool.map(outcome, jobs), strict=True))
+        found = {}
+        for job, result in zip(jobs, pool.map(outcome, jobs), strict=True):
+            print(*job[1:7], *result, file=sys.stderr, flush=True)
+            found[job[1:7]] = result
     results = []
-    for task, depth in cases:
+    for task, depth, rate in cases:
         pairs = [
-            [found[task, depth, seed, options.field, value] for seed in seeds]
+            [found[task, depth, rate, seed, options.field, value] for seed in seeds]
             for value in (first, second)
         ]
         a, b = (np.asarray(pair) for pair in pairs)  # [seeds, 3]
@@ -123,6 +143,7 @@ def main() -> None:
             {
                 "task": task,
                 "frozen_layers": depth,
+                "learning_rate": rate,
                 str(first): a[:, 0].tolist(),
                 str(second): b[:, 0].tolist(),
                 "quality": interval(b[:, 0] - a[:, 0]),
@@ -133,8 +154,8 @@ def main() -> None:
         print(json.dumps(results[-1]), flush=True)
     note = (
         f"{options.field}: {second} minus {first}; MiniLM, {options.train_size} examples, "
-        "3 epochs, lr 5e-5, fp32 unless studied; paired over seeds, 95 % t-intervals; qualities "
-        "are fractions"
+        f"{options.epochs} epochs, fp32 unless studied; paired over seeds, 95 % t-intervals; "
+        "qualities are fractions"
     )
     print(machine.write(f"paired_{options.field}", results, note))
 

@@ -57,9 +57,11 @@ def read_inputs(
     task_spec = resolve_task(task, data_dir=data_dir, metric=asked_metric)
 
     from elsa_tune.training.model.encoder import facts, max_positions
+    from elsa_tune.training.model.pooling import check_pooling
 
     known = facts(model_spec)
     recipe = wanted.recipe(known.default_epochs)
+    check_pooling(recipe.pooling, known.model_type, model)
     positions = max_positions(model_spec)
     if positions is not None and recipe.max_length > positions:
         raise SpaceError(

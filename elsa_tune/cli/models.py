@@ -98,6 +98,7 @@ def _is_installed(spec: ModelSpec) -> bool | None:
 def counted(spec: ModelSpec) -> dict[str, Any]:
     """Parameters of one model, by part and by depth; JSON-ready. Raises ModelError."""
     from elsa_tune.training.model.encoder import facts, max_positions
+    from elsa_tune.training.model.pooling import folder_pooling
 
     known = facts(spec)
     depths = [FULL_MODEL, *(FreezeDepth(n, True) for n in range(known.layers + 1))]
@@ -111,6 +112,7 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
         "hidden_size": known.hidden_size,
         "max_positions": max_positions(spec),
         "default_epochs": known.default_epochs,
+        "pooling": folder_pooling(spec),
         "parameters": {
             "embedding": known.embedding,
             "layer": known.layer,
@@ -172,6 +174,8 @@ def _print_model(counts: dict[str, Any]) -> None:
         f"{f'texts up to {positions} tokens' if positions else 'no limit on tokens'}, "
         f"{counts['default_epochs']} epochs unless set"
     )
+    if counts["pooling"] is not None:
+        print(f"its folder pools by {counts['pooling']}; --set pooling={counts['pooling']}")
     parts = _table("part", "parameters", "millions", right=("parameters", "millions"))
     sizes = counts["parameters"]
     for label, key in (

@@ -166,10 +166,13 @@ def _default_name(inputs: Inputs) -> str:
 def _print_plan(request: Request) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.specs.trial import PrefixCache
+    from elsa_tune.training.course import few_steps
     from elsa_tune.training.forward.prefix_store import budget_bytes
 
     train, evaluation = sizes(request.task, request.recipe)
     cost = plan(request, train, evaluation)
+    if note := few_steps(request.recipe, cost.steps_per_trial):
+        _say(note)
     depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
     disk = f"about {cost.disk_mb:.0f} MB"
     if request.recipe.prefix_cache is not PrefixCache.NONE:

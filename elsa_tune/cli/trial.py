@@ -74,6 +74,7 @@ def trial(
 
     import torch
 
+    from elsa_tune.training.course import few_steps
     from elsa_tune.training.loop import train
 
     if threads is not None:
@@ -81,8 +82,8 @@ def trial(
     notes: set[str] = set()
     qualities, held_out = [], []
     for result in train(spec):
-        for note in result.notes:
-            if note not in notes:
+        for note in (few_steps(spec.recipe, result.steps), *result.notes):
+            if note is not None and note not in notes:
                 notes.add(note)
                 print(f"note: {note}", file=sys.stderr)
         qualities.append(result.quality)

@@ -107,6 +107,7 @@ def start(request: Request, say: Say) -> Finished:
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
         raise taken(paths)
+    from elsa_tune.training.course import few_steps
     from elsa_tune.training.model.encoder import pinned
 
     draft = specify(request)
@@ -127,6 +128,8 @@ def start(request: Request, say: Say) -> Finished:
             fingerprints=fingerprints,
             versions=_versions(),
         )
+        if note := few_steps(draft.recipe, estimate(draft).steps_per_trial):
+            say(note)
     except BaseException:
         # Nothing has begun: the name stays free.
         _remove_if_empty(paths.folder)

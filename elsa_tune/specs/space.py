@@ -29,7 +29,14 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.shipped import search_space_folder
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, Selection, canonical_rate
+from elsa_tune.specs.trial import (
+    Pooling,
+    Precision,
+    PrefixCache,
+    Recipe,
+    Selection,
+    canonical_rate,
+)
 
 Rate = Annotated[float, Field(gt=0, le=1)]
 FROM_FULL_MODEL = "from_full_model"
@@ -127,6 +134,7 @@ class Space(_Strict):
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
     holdout: float | None = Field(None, gt=0, le=0.5)
+    pooling: Pooling = Pooling.HEAD
     standardize_targets: bool = True
     metric: Metric | None = None
     revision: str | None = None
@@ -215,6 +223,7 @@ class Space(_Strict):
             precision=self.precision,
             selection=self.selection,
             holdout=self.holdout,
+            pooling=self.pooling,
             standardize_targets=self.standardize_targets,
         )
 

@@ -108,6 +108,13 @@ class PrefixCache(enum.StrEnum):
     NONE = "none"
 
 
+class Pooling(enum.StrEnum):
+    """What the head reads of a row."""
+
+    HEAD = "head"  # what the architecture's own head reads, usually the first token
+    MEAN = "mean"  # the mean of the row's tokens in the first one's place
+
+
 def canonical_rate(learning_rate: float) -> float:
     """A learning rate with five significant digits, so that equal rates compare equal.
 
@@ -145,6 +152,7 @@ class Recipe:
     quality is a little better and the prefix's output can be kept (docs/decisions.md).
     prefix_cache: hidden states behind the frozen layers are kept on disk, where frozen_dropout is
     off and reading them is faster than computing them.
+    pooling: what the task's head reads of the last layer's output.
     standardize_targets: a regression learns its labels in units of their standard deviation, from
     their mean, both of the rows that are trained on; False in what was recorded before it existed.
     eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
@@ -164,6 +172,7 @@ class Recipe:
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
     holdout: float | None = None
+    pooling: Pooling = Pooling.HEAD
     standardize_targets: bool = False
     eval_batch_size: int = 64
 
@@ -218,8 +227,10 @@ class Recipe:
         if self.prefix_cache is not PrefixCache.BF16:
             # Kept in fp32 or not at all: the same results.
             values.pop("prefix_cache")
+        # Younger than the oldest results, which were found without them.
+        if self.pooling is Pooling.HEAD:
+            values.pop("pooling")
         if not self.standardize_targets:
-            # Younger than the oldest results, which were found without it.
             values.pop("standardize_targets")
         return values
 

@@ -31,9 +31,13 @@ from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze
+from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Assessment, Objective
 
 IndexArray = NDArray[np.int64]
+
+# With fewer a full model is still far from what more of them would give it.
+FEW_STEPS = 200
 
 # The CPU's allocator, the CUDA runtime, cuBLAS.
 _NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -52,6 +56,18 @@ def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:
         epoch * per_epoch + math.ceil(per_epoch * part / parts)
         for epoch in range(recipe.epochs)
         for part in range(1, parts + 1)
+    )
+
+
+def few_steps(recipe: Recipe, steps: int) -> str | None:
+    """What to tell who plans trials of so few optimiser steps; None where they are enough."""
+    if steps >= FEW_STEPS:
+        return None
+    per_epoch = steps // recipe.epochs
+    return (
+        f"{steps} optimiser steps per trial are few: a full model goes on gaining up to about "
+        f"{FEW_STEPS}; --set epochs={math.ceil(FEW_STEPS / per_epoch)}, or a batch_size below "
+        f"{recipe.batch_size}, makes more of them"
     )
 
 
@@ -119,6 +135,7 @@ def prepare_runner(
     )
     model.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     freeze(model, trial.depth)
+    pool(model, trial.recipe.pooling)
     # Counted here: of the word table the runner keeps only the rows that the data use.
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     setting = Setting(

@@ -214,6 +214,7 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
     plan = run(*bench.search("never", *SETTINGS, "--dry-run"))
     assert plan.status == 0, plan.err
     assert "8 trials" in plan.out and "288 at most" in plan.out
+    assert "18 optimiser steps per trial are few" in plan.err
     assert sorted(tmp_path.rglob("*")) == before
 
 

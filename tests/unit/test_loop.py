@@ -19,7 +19,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import course, loop
-from elsa_tune.training.course import evaluation_steps, resolve_precision
+from elsa_tune.training.course import evaluation_steps, few_steps, resolve_precision
 from elsa_tune.training.forward import runner
 from elsa_tune.training.loop import train
 from elsa_tune.training.model.encoder import load_classifier
@@ -301,6 +301,16 @@ def test_evaluation_points_fall_on_parts_of_an_epoch() -> None:
     assert evaluation_steps(halves, 40) == (2, 3, 5, 6)
     with pytest.raises(SpaceError, match="only 1 steps an epoch"):
         evaluation_steps(halves, 10)
+
+
+def test_few_steps_are_said_with_what_makes_more_of_them() -> None:
+    recipe = Recipe(epochs=2)
+    steps = evaluation_steps(recipe, 400)[-1]
+    note = few_steps(recipe, steps)
+    assert steps == 50 and note is not None and note.startswith("50 optimiser steps per trial")
+    epochs = int(note.partition("--set epochs=")[2].partition(",")[0])
+    assert few_steps(recipe, 25 * epochs) is None
+    assert few_steps(recipe, 25 * (epochs - 1)) is not None
 
 
 def test_half_epochs_are_reported_as_such(model: ModelSpec) -> None:

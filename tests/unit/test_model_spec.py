@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app, main
+from elsa_tune.cli.inputs import read_inputs
 from elsa_tune.errors import ModelError, SpaceError, UnknownNameError, UsageError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import (
@@ -183,6 +184,25 @@ def test_one_model_as_json(tmp_path: Path) -> None:
         "embeddings_frozen": True,
         "frozen_parameters": sizes["embedding"],
     }
+
+
+def test_a_folder_that_pools_by_mean_says_how_to_ask_for_it(tmp_path: Path) -> None:
+    folder = make_tiny("bert", tmp_path / "model")
+    assert "pooling=" not in run.invoke(app, ["models", str(folder)]).stdout
+    (folder / "1_Pooling").mkdir()
+    said = folder / "1_Pooling" / "config.json"
+    for mode, expected in (("cls_token", False), ("mean_tokens", True)):
+        said.write_text(json.dumps({f"pooling_mode_{mode}": True}))
+        out = run.invoke(app, ["models", str(folder)]).stdout
+        assert ("its folder pools by mean; --set pooling=mean" in out) == expected
+
+
+def test_pooling_that_a_model_cannot_have_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    folder = make_tiny("xlnet", tmp_path / "model")
+    with pytest.raises(ModelError, match=r"pooling is mean, but .*'xlnet'"):
+        read_inputs(str(folder), "stdlib", overrides=["pooling=mean"])
 
 
 def test_layers_of_unequal_size_are_mentioned(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from elsa_tune.specs.search import RateList, RateRange, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Phase, Recipe, Selection, TrialStatus
+from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
 from tests.unit.search_examples import DEPTHS, make_spec
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
@@ -286,6 +286,13 @@ def test_standardised_targets_are_part_of_what_is_comparable_for_regressions_onl
     assert "standardize" not in regression.comparison + plain.comparison
     found = dataclasses.replace(regression, recipe=standardised).comparison
     assert found == regression.comparison + ", standardize_targets=True"
+
+
+def test_pooling_is_part_of_what_is_comparable_where_it_is_not_the_heads_own() -> None:
+    plain = make_spec()
+    assert "pooling" not in plain.comparison
+    by_mean = make_spec(recipe=dataclasses.replace(plain.recipe, pooling=Pooling.MEAN))
+    assert by_mean.comparison == plain.comparison + ", pooling=mean"
 
 
 def test_sources_are_told_apart_in_the_file() -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.trial import EpochResult, PrefixCache, TrialSpec
+from elsa_tune.specs.trial import EpochResult, Pooling, PrefixCache, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.forward import runner
 from elsa_tune.training.forward.packed_model import PackedModel
@@ -54,6 +55,57 @@ DEPTHS: dict[str, tuple[int | str, ...]] = {
     # Their embeddings and heads are RoBERTa's.
     **dict.fromkeys(("camembert", "xlm-roberta"), (2,)),
 }
+
+
+@pytest.mark.parametrize(
+    ("architecture", "frozen"),
+    [
+        *(("bert", 0), ("bert", 2), ("bert", LAYERS), ("roberta", 2), ("mpnet", LAYERS)),
+        *(("distilbert", 0), ("electra", 2), ("deberta-v2", 0), ("deberta-v2", 2)),
+    ],
+)
+def test_the_mean_is_pooled_alike_on_packed_and_on_padded_batches(
+    architecture: str, frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = calm(architecture, tmp_path / "model", LAYERS)
+    fields: dict[str, Any] = {"epochs": 5, "learning_rate": 1e-4}
+    trial = make_trial(model, frozen, pooling=Pooling.MEAN, **fields)
+    data = data_for(architecture, train=160)
+    fast = list(train(trial, data, device="cpu"))
+    plain = plainly(trial, data, monkeypatch)
+    agree(fast, plain)
+    assert fast[-1].batches == ("packed" if architecture in PACKED else "padded")
+    assert fast[-1].prefix == ("cached" if frozen else "none")
+    by_head = list(train(make_trial(model, frozen, **fields), data, device="cpu"))
+    assert by_head[-1].eval_loss != pytest.approx(fast[-1].eval_loss, rel=1e-3)
+
+
+def test_the_mean_is_that_of_the_tokens_without_padding(tmp_path: Path) -> None:
+    from elsa_tune.training.model.encoder import load_classifier
+    from elsa_tune.training.model.pooling import pool
+
+    spec = calm("bert", tmp_path / "model")
+    head, mean = (load_classifier(spec, 2, seed=1) for _ in range(2))
+    pool(mean, Pooling.MEAN)
+    ids = torch.tensor([[2, 20, 21, 22, 3], [2, 30, 3, 0, 0], [2, 0, 0, 0, 0]])
+    mask = (ids > 0).long()
+    with torch.no_grad():
+        last = head.bert(ids, attention_mask=mask).last_hidden_state
+        means = torch.stack([last[0].mean(0), last[1, :3].mean(0), last[2, 0]])
+        expected = head.classifier(head.bert.pooler(means[:, None]))
+        found = mean(ids, attention_mask=mask).logits
+        first = head(ids, attention_mask=mask).logits
+    assert torch.allclose(found, expected, atol=1e-6)
+    # One token is its own mean.
+    assert torch.allclose(found[2], first[2], atol=1e-6)
+    assert not torch.allclose(found[1], first[1], atol=1e-2)
+
+
+@pytest.mark.parametrize("architecture", ["xlnet", "modernbert"])
+def test_a_head_that_cannot_be_given_the_mean_is_refused(architecture: str, tmp_path: Path) -> None:
+    trial = make_trial(calm(architecture, tmp_path / "model"), pooling=Pooling.MEAN)
+    with pytest.raises(ModelError, match=f"architecture '{architecture}'.*leave pooling out"):
+        next(train(trial, data_for(architecture), device="cpu"))
 
 
 def test_every_architecture_is_compared() -> None:

