@@ -92,6 +92,7 @@ def specify(request: Request) -> SearchSpec:
         tracking_uri=request.tracking_uri,
         address=request.address,
         max_time=request.max_time,
+        linear_probe=space.linear_probe,
     )
 
 
