@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
+from elsa_tune.specs.trial import PROBE_FEATURES
 
 SCHEMA_VERSION = 1
 DECIMALS = 6
@@ -31,6 +32,10 @@ _POINT_COLUMNS = (
     *("learning_rate", "saves_trainable_parameters", "saves_train_seconds"),
     "saves_peak_memory_mb",
 )
+_PROBE_COLUMNS = (
+    *("quality", "retention", "corrected_retention", "train_examples", "evaluation_examples"),
+    "features",
+)
 ANSWER_COLUMNS = (
     *("model", "task", "train_size", "search", "metric", "selection", "target", "layers", "chance"),
     *("full_quality", "full_std", "full_seeds", "full_failed_seeds", "full_learning_rate"),
@@ -40,6 +45,7 @@ ANSWER_COLUMNS = (
     *(f"certified_{name}" for name in _CERTIFIED_COLUMNS),
     *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
     *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
+    *(f"linear_probe_{name}" for name in _PROBE_COLUMNS),
     *("next_step", "warnings"),
 )
 
@@ -66,6 +72,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
+        "linear_probe": _probe_object(answer.probe),
         "curve": [
             {
                 **curve_object(point),
@@ -120,6 +127,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **_heading(curve),
+        "linear_probe": _probe_object(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": list(curve.warnings),
     }
@@ -171,6 +179,19 @@ def _point_object(point: OperatingPoint | None) -> dict[str, Any] | None:
             "train_seconds": _number(point.saves.train_seconds),
             "peak_memory_mb": _number(point.saves.peak_memory_mb),
         },
+    }
+
+
+def _probe_object(probe: LinearProbe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    return {
+        "quality": _number(probe.quality),
+        "retention": _number(probe.retention),
+        "corrected_retention": _number(probe.corrected_retention),
+        "train_examples": probe.train_examples,
+        "evaluation_examples": probe.evaluation_examples,
+        "features": PROBE_FEATURES,
     }
 
 

@@ -18,7 +18,7 @@ from elsa_tune.search.trainable import NODE
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase, TrialStatus
-from elsa_tune.tracking.records import Report, TrialEnded, TrialStarted
+from elsa_tune.tracking.records import Report, Scalar, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeResult, linear_probe
 
@@ -78,7 +78,11 @@ class Probing:
         depth = FreezeDepth.of(spec.layers)
         # It has neither a rate nor a seed; those of this trial are not read.
         params = params_of(spec, spec.trial(Phase.PROBE, depth, 1.0, 0))
-        of_its_own = {"learning_rate": None, "seed": None}
+        of_its_own: dict[str, Scalar] = {
+            "learning_rate": None,
+            "seed": None,
+            "evaluation_examples": result.evaluation_examples,
+        }
         artifact = None
         if result.evaluation_examples == len(self._data.evaluation):
             labels = self._data.evaluation.labels

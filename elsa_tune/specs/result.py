@@ -29,8 +29,8 @@ class ResultRow:
     ones; both may be None in imported tables. examples: E of the evaluation split, None where it
     is not known; with it the test that the full model learnt also weighs how few examples judged
     it. trial: its key within the search, None in imported tables. predictions: where they are
-    kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none. probe_examples: the rows
-    that a linear probe learnt from, None for a trial.
+    kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none. probe_examples: the
+    rows that a linear probe learnt from, None for a trial.
     """
 
     model: str
