@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.curve import CurvePoint, LinearProbe
 from elsa_tune.specs.freeze import FreezeDepth
 
 ALL_TASKS = "*"
@@ -112,7 +112,8 @@ class Answer:
     fine-tuned layers that may be the true operating point, at 95 %; None where seeds are too few to
     tell. contrasts, corrected_contrasts: of each measured depth but the full model. certainty: all
     that as a person reads it, "" without an operating point. next_step: the command that would
-    settle what is open, None where nothing is or no command would.
+    settle what is open, None where nothing is or no command would. probe: of the frozen model, None
+    where there was none and in a joint answer.
     """
 
     model: str
@@ -142,6 +143,7 @@ class Answer:
     corrected_contrasts: tuple[Contrast, ...] = ()
     certainty: str = ""
     next_step: str | None = None
+    probe: LinearProbe | None = None
 
     @property
     def is_answered(self) -> bool:

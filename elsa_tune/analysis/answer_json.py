@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
+from elsa_tune.specs.trial import PROBE_FEATURES
 
 SCHEMA_VERSION = 1
 DECIMALS = 6
@@ -32,6 +33,10 @@ _POINT_COLUMNS = (
     "saves_peak_memory_mb",
 )
 _WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
+_PROBE_COLUMNS = (
+    *("quality", "retention", "corrected_retention", "train_examples", "evaluation_examples"),
+    "features",
+)
 ANSWER_COLUMNS = (
     *("model", "task", "train_size", "search", "metric", "selection", "target", "layers", "chance"),
     *("full_quality", "full_std", "full_seeds", "full_failed_seeds", "full_learning_rate"),
@@ -41,6 +46,7 @@ ANSWER_COLUMNS = (
     *(f"certified_{name}" for name in _CERTIFIED_COLUMNS),
     *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
     *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
+    *(f"linear_probe_{name}" for name in _PROBE_COLUMNS),
     *("next_step", "warnings"),
     *(f"operating_point_within_given_rates_{name}" for name in _WITHIN_COLUMNS),
 )
@@ -69,6 +75,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "operating_point_within_given_rates": _within_object(answer.within_given),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
+        "linear_probe": _probe_object(answer.probe),
         "curve": [
             {
                 **curve_object(point),
@@ -124,6 +131,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **_heading(curve),
+        "linear_probe": _probe_object(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": list(curve.warnings),
     }
@@ -187,6 +195,19 @@ def _within_object(within: WithinGiven | None) -> dict[str, Any] | None:
         "quality": _number(within.quality),
         "lowest_rate": within.given_rates[0],
         "highest_rate": within.given_rates[1],
+    }
+
+
+def _probe_object(probe: LinearProbe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    return {
+        "quality": _number(probe.quality),
+        "retention": _number(probe.retention),
+        "corrected_retention": _number(probe.corrected_retention),
+        "train_examples": probe.train_examples,
+        "evaluation_examples": probe.evaluation_examples,
+        "features": PROBE_FEATURES,
     }
 
 

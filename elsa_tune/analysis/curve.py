@@ -75,11 +75,27 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinearProbe:
+    """A linear model on what the frozen encoder gives: a floor, never a point of the curve.
+
+    quality and retentions as in CurvePoint. train_examples: the rows it learnt from;
+    evaluation_examples: those it was judged by; None where not known.
+    """
+
+    quality: float
+    retention: float | None
+    corrected_retention: float | None
+    train_examples: int | None
+    evaluation_examples: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeCurve:
     """All depths of one group, the full model first, with what the reader must be told.
 
     uncertainty: of the depths whose runs are known one by one. given_rates: the lowest and highest
-    learning rate that the searches were given, None where not known or not the same.
+    learning rate that the searches were given, None where not known or not the same. probe: None
+    where none was made.
     """
 
     model: str
@@ -95,6 +111,7 @@ class FreezeCurve:
     warnings: tuple[str, ...]
     uncertainty: Uncertainty | None = None
     given_rates: tuple[float, float] | None = None
+    probe: LinearProbe | None = None
 
     @property
     def full(self) -> CurvePoint | None:
@@ -162,6 +179,20 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         warnings=tuple(warnings),
         uncertainty=uncertainty,
         given_rates=_given_rates(group),
+        probe=_probe(group.probe, full, group.chance),
+    )
+
+
+def _probe(row: ResultRow | None, full: float | None, chance: float | None) -> LinearProbe | None:
+    if row is None or row.quality is None:
+        return None
+    retention, corrected = _retentions(row.quality, full, chance)
+    return LinearProbe(
+        quality=row.quality,
+        retention=retention,
+        corrected_retention=corrected,
+        train_examples=row.probe_examples,
+        evaluation_examples=row.examples,
     )
 
 
@@ -246,16 +277,22 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _with_retention(point: CurvePoint, full: float | None, chance: float | None) -> CurvePoint:
-    if point.quality is None or full is None:
+    if point.quality is None:
         return point
+    retention, corrected = _retentions(point.quality, full, chance)
+    return replace(point, retention=retention, corrected_retention=corrected)
+
+
+def _retentions(
+    quality: float, full: float | None, chance: float | None
+) -> tuple[float | None, float | None]:
+    """Raw and corrected for chance, against the full model's quality."""
+    if full is None:
+        return None, None
     corrected = None
     if chance is not None and full - chance > AT_CHANCE:
-        corrected = (point.quality - chance) / (full - chance)
-    return replace(
-        point,
-        retention=point.quality / full if full > SAME_QUALITY else None,
-        corrected_retention=corrected,
-    )
+        corrected = (quality - chance) / (full - chance)
+    return quality / full if full > SAME_QUALITY else None, corrected
 
 
 def _with_interval(point: CurvePoint, uncertainty: Uncertainty, metric: str | None) -> CurvePoint:

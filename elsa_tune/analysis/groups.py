@@ -32,7 +32,8 @@ class ResultGroup:
 
     searches: names of the searches they come from, () for imported tables that name none.
     chance: of the group, None where no row knows it and the metric does not imply it.
-    examples: evaluation examples E, None where not known.
+    examples: evaluation examples E, None where not known. rows: of trials; probe: that of a linear
+    probe on the frozen model, None where there is none.
     """
 
     model: str
@@ -46,6 +47,7 @@ class ResultGroup:
     chance: float | None
     examples: int | None
     rows: tuple[ResultRow, ...]
+    probe: ResultRow | None = None
 
     @property
     def where(self) -> str:
@@ -69,16 +71,17 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
     for row in rows:
         key = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
         alike.setdefault(key, []).append(row)
-    groups: list[ResultGroup] = []
+    parts: list[list[ResultRow]] = []
     for members in alike.values():
         by_search: dict[str | None, list[ResultRow]] = {}
         for row in members:
             by_search.setdefault(row.search, []).append(row)
         if _seeds_are_disjoint(by_search.values()):
-            groups.append(_group(members))
+            parts.append(members)
         else:
-            groups.extend(_group(part) for part in by_search.values())
-    return tuple(groups)
+            parts.extend(by_search.values())
+    # A search that has only been probed has no results yet.
+    return tuple(_group(part) for part in parts if any(_is_trial(row) for row in part))
 
 
 def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool = True) -> None:
@@ -101,7 +104,13 @@ def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
     return all(not (one & other) for one, other in itertools.combinations(seeds, 2))
 
 
-def _group(rows: Sequence[ResultRow]) -> ResultGroup:
+def _is_trial(row: ResultRow) -> bool:
+    return row.phase is not Phase.PROBE
+
+
+def _group(members: Sequence[ResultRow]) -> ResultGroup:
+    rows = [row for row in members if _is_trial(row)]
+    probes = [row for row in members if not _is_trial(row) and row.quality is not None]
     first = rows[0]
     where = f"{first.model} on {first.task}"
     layers = sorted({row.layers for row in rows})
@@ -131,6 +140,8 @@ def _group(rows: Sequence[ResultRow]) -> ResultGroup:
         chance=chance,
         examples=min((row.examples for row in rows if row.examples is not None), default=None),
         rows=tuple(rows),
+        # Like searches probe alike: one stands for all.
+        probe=probes[0] if probes else None,
     )
 
 

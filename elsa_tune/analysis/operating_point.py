@@ -58,6 +58,7 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
         corrected_contrasts=sure.corrected_contrasts,
         certainty=certainty,
         next_step=step,
+        probe=curve.probe,
     )
 
 

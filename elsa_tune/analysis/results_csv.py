@@ -68,6 +68,9 @@ def import_results(
         if tool is not None and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
             continue
+        if cells.get("phase") == Phase.PROBE:
+            left_out["linear probes of the frozen model"] += 1
+            continue
         row = Fields(path, line.number, cells, percent).row(extras)
         if tool is None or row.status not in UNFINISHED:
             seen.check(row, line.number)

@@ -6,12 +6,14 @@ It must not decide anything: the decision comes in, sentences go out.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import OperatingPoint, Reason, WithinGiven
-from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.learnt import AT_CHANCE, Learnt
+from elsa_tune.analysis.target import reaches
 from elsa_tune.analysis.words import (
     depths_text,
     layers_text,
@@ -98,6 +100,7 @@ def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
         [
             *_warnings_on_chance(curve, decision),
             *_warnings_on_learning(curve, decision),
+            *_warnings_on_probe(curve, decision),
             *_warnings_on_shape(curve, decision),
             *_warnings_on_rates(curve),
             *_warnings_on_design(curve),
@@ -118,6 +121,14 @@ def saves_sentence(point: OperatingPoint) -> str:
     if not told or point.depth.is_full_model:
         return ""
     return f"Saves {listed(told)}."
+
+
+def probe_sentence(probe: LinearProbe) -> str:
+    """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
+    told = [f"{percent(share)} {what}" for what, share in kept.items() if share is not None]
+    share = f" ({', '.join(told)})" if told else ""
+    return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
 
 
 def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
@@ -215,6 +226,53 @@ def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[st
         yield f"{skipped}: it has one run, and nothing is known of the spread between seeds"
     else:
         yield f"{skipped}: nothing is known of the spread of its {full.seeds} runs"
+
+
+def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    probe, full = curve.probe, curve.full
+    if probe is None:
+        return
+    # Of every depth: whatever trains can answer at least as well as what needs no training.
+    below = [point for point in curve.measured if _is_surely_below(point, probe)]
+    if below:
+        were = "was this depth" if len(below) == 1 else "were these depths"
+        yield (
+            f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
+            f"{depths_text(point.depth for point in below)} "
+            f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
+            "learning rates or more epochs may help"
+        )
+    if decision.raw is None or full is None or full.quality is None:
+        return
+    if not reaches(probe.quality, full.quality, decision.target):
+        return
+    base, corrected = curve.chance, ""
+    if base is not None:
+        also = reaches(probe.quality, full.quality, decision.target, base)
+        share = percent(probe.corrected_retention)
+        corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
+    yield (
+        "the linear probe alone reaches the target: without any training of the encoder it keeps "
+        f"{percent(probe.retention)} of the full model's {metric_text(curve.metric)}{corrected}"
+    )
+
+
+def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
+    """Beyond what seeds and examples explain.
+
+    The depth's 95 % interval has both. That the probe's own quality moves with the examples is no
+    reason for a wider one: both are judged by the same, and mostly move together. Without an
+    interval (one run) it takes two standard errors of a share of so many examples.
+    """
+    if point.quality is None:
+        return False
+    if point.ci_high is not None:
+        return point.ci_high < probe.quality
+    if not probe.evaluation_examples:
+        return False
+    share = min(max(probe.quality, 0.0), 1.0)
+    error = math.sqrt(share * (1 - share) / probe.evaluation_examples)
+    return point.quality + 2 * error < probe.quality
 
 
 def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.sentences import saves_sentence
+from elsa_tune.analysis.sentences import probe_sentence, saves_sentence
 from elsa_tune.analysis.words import (
     BORDER_WORDS,
     border_arrow,
@@ -68,6 +68,8 @@ def print_answer(answer: Answer, console: Console) -> None:
         console.print(f"Next: {answer.next_step}")
     if answer.points:
         _curve(console, answer.points, _marks(answer), joint=joint)
+    if answer.probe is not None:
+        console.print(probe_sentence(answer.probe))
     _warnings(console, answer.warnings)
 
 
@@ -81,6 +83,8 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
         _curve(console, curve.points, {}, joint=False)
         if curve.chance is not None:
             console.print(f"A constant answer has {points(curve.chance)}.")
+        if curve.probe is not None:
+            console.print(probe_sentence(curve.probe))
         _warnings(console, curve.warnings)
 
 

@@ -71,8 +71,8 @@ class SearchRecord:
         return rows_of(self.state())
 
     def known_trials(self) -> tuple[KnownTrial, ...]:
-        """Every trial started so far, in the order in which they first started."""
-        return tuple(known_trial(self.spec, trial) for trial in self.state().trials.values())
+        """Every trial of the plan started so far, in the order in which they first started."""
+        return tuple(known_trial(self.spec, trial) for trial in self.state().planned_trials)
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
         """Write a trial's predictions [E], and what judges them, beside the journal; returns the

@@ -30,6 +30,7 @@ from elsa_tune.search.plan import (
     is_cheap,
     measuring_trials,
 )
+from elsa_tune.search.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.recorder import Recorder
 from elsa_tune.search.sampler import settings
@@ -84,10 +85,12 @@ class SearchRun:
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
+        self._probing = Probing(spec, data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> Outcome:
         """Do what is left of the plan; every way out leaves each trial with a status."""
+        self._probing.start()
         decided = self._decided_rates()
         if self._is_unexplored(decided):
             self._explore(decided)
@@ -218,6 +221,7 @@ class SearchRun:
         finally:
             recorder.end_the_rest()
             self._is_over(deadline)
+            self._probing.collect()
 
     def _is_over(self, deadline: float | None) -> bool:
         stopper = SearchStopper(self._interruption, deadline)
@@ -226,12 +230,13 @@ class SearchRun:
 
     def _refuse_if_nothing_works(self) -> None:
         """End a search whose every trial fails: the second round would fail like the first."""
-        states = list(self._record.state().trials.values())
+        states = self._record.state().planned_trials
         failed = [state for state in states if state.status is TrialStatus.FAILED]
         if failed and len(failed) == len(states):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
     def _outcome(self, rates: dict[FreezeDepth, float]) -> Outcome:
+        self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return Outcome(status=SearchStatus.INTERRUPTED)
         spec, known = self._spec, self._record.known_trials()

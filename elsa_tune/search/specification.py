@@ -94,6 +94,7 @@ def specify(request: Request) -> SearchSpec:
         extend=Extension() if space.extend and explored else None,
         exploring_limit=request.trials if space.extend and explored else None,
         max_time=request.max_time,
+        linear_probe=space.linear_probe,
     )
 
 

@@ -31,7 +31,8 @@ class ResultRow:
     it. trial: its key within the search, None in imported tables. predictions: where they are
     kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none. given_rates: the
     lowest and the highest learning rate that the search was given, beyond which it may have gone;
-    None where they are not known.
+    None where they are not known. probe_examples: the rows that a linear probe learnt from, None
+    for a trial.
     """
 
     model: str
@@ -60,6 +61,7 @@ class ResultRow:
     examples: int | None = None
     predictions: str | None = None
     given_rates: tuple[float, float] | None = None
+    probe_examples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,8 @@ class SearchSpec:
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
     None.
     train_examples: those that are trained on; holdout_examples: those held out beside them.
-    fingerprints and versions: recorded, and compared before results are pooled.
+    fingerprints and versions: recorded, and compared before results are pooled. linear_probe: the
+    frozen model is probed beside the plan.
     """
 
     name: str
@@ -127,6 +128,7 @@ class SearchSpec:
     evaluation_examples: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    linear_probe: bool = False
 
     def trial(self, phase: Phase, depth: FreezeDepth, learning_rate: float, seed: int) -> TrialSpec:
         """The trial of this search with these coordinates."""

@@ -105,7 +105,8 @@ class Space(_Strict):
 
     depths: `half` (the full model and N = L/2..L), `all` (0..L), or a list of frozen-layer counts,
     shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
-    default. extend: a depth whose best rate lies at the border of those given goes on outward. The
+    default. extend: a depth whose best rate lies at the border of those given goes on outward.
+    linear_probe: a linear model on what the frozen encoder gives is tried too, as a floor. The
     remaining fields are those of `Recipe`.
     """
 
@@ -118,6 +119,7 @@ class Space(_Strict):
     asha: AshaFields | None = AshaFields(grace=None, reduction_factor=2.0)
     seeds: int = Field(3, ge=1)
     seed: int = Field(0, ge=0, lt=2**31)
+    linear_probe: bool = True
 
     epochs: int | None = Field(None, ge=1)
     batch_size: int = Field(16, ge=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from elsa_tune.errors import ElsaTuneError, ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
-from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.specs.trial import PROBE_EXAMPLES, Phase, Selection, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.names import (
@@ -241,6 +241,7 @@ def _row(search: str, trial: str, values: _Values, status: TrialStatus) -> Resul
             trainable_parameters=values.count("trainable_parameters"),
             examples=values.whole("evaluation_examples"),
             given_rates=_rates(values.text("given_rates")),
+            probe_examples=values.count(PROBE_EXAMPLES),
         )
     except (ValueError, ElsaTuneError) as error:
         raise ResultsError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import FileLock, holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
@@ -150,7 +150,9 @@ def _from_store(tracking_uri: str | None) -> Iterable[tuple[str, SearchSummary]]
     found = {run.tags[SEARCH_ID_TAG]: _from_parent(run) for run in runs if not run.trial}
     for run in runs:
         summary = found.get(run.tags[SEARCH_ID_TAG])
-        if run.trial and summary and TrialStatus(run.tags.get(STATUS_TAG, "running")).is_final:
+        if not run.trial or run.params.get("phase") == Phase.PROBE:
+            continue  # the search itself, or its linear probe, which is none of its trials
+        if summary and TrialStatus(run.tags.get(STATUS_TAG, "running")).is_final:
             found[run.tags[SEARCH_ID_TAG]] = replace(summary, done=summary.done + 1)
     return found.items()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.records import (
     Decision,
     Record,
@@ -114,14 +114,19 @@ class SearchState:
         return story.tell(alive)
 
     @property
+    def planned_trials(self) -> list[TrialState]:
+        """Those of the plan: all but the linear probe."""
+        return [trial for trial in self.trials.values() if trial.params.get("phase") != Phase.PROBE]
+
+    @property
     def final_trials(self) -> list[TrialState]:
         """Those that `resume` keeps."""
-        return [trial for trial in self.trials.values() if trial.status.is_final]
+        return [trial for trial in self.planned_trials if trial.status.is_final]
 
     @property
     def unfinished_trials(self) -> list[TrialState]:
         """Those that are running, or that `resume` starts again."""
-        return [trial for trial in self.trials.values() if not trial.status.is_final]
+        return [trial for trial in self.planned_trials if not trial.status.is_final]
 
     @property
     def is_complete(self) -> bool:

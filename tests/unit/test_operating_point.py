@@ -270,6 +270,7 @@ ANSWER_KEYS = {
     *("layers", "chance", "full", "best", "operating_point", "corrected_operating_point"),
     *("certified", "corrected_certified", "plausible_fine_tuned_layers", "every_larger_k_passes"),
     *("reason", "curve", "warnings", "next_step", "operating_point_within_given_rates"),
+    "linear_probe",
 }
 POINT_KEYS = {
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
@@ -298,6 +299,7 @@ def test_the_json_has_exactly_the_documented_fields() -> None:
     assert set(rte["best"]) == {"frozen_layers", "quality"}
     contrasts = {"contrast", "corrected_contrast"}
     assert all(set(point) == CURVE_KEYS | contrasts for point in rte["curve"] + joint["curve"])
+    assert rte["linear_probe"] is joint["linear_probe"] is None
     assert rte["schema_version"] == 1 and rte["full"]["learning_rate"] == 3e-5
 
 

@@ -16,6 +16,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStatus
 from tests.recorded_search import (
     journal_of,
+    probed,
     search_started,
     trial_ended,
     trial_started,
@@ -52,7 +53,8 @@ def test_nothing_recorded(
 def test_the_list(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal_of(storage, "done", list(whole_search("done", 4)))
+    first, *rest = whole_search("done", 4)
+    journal_of(storage, "done", [first, *probed(0.7, "done"), *rest])
     unlearnt = {"layers": 6, "operating_point": None, "reason": "full_model_did_not_learn"}
     stopped = [search_started("stopped", task="cola"), *whole_trial("measure-N0-s0", 0.5)]
     stopped += [trial_started("measure-N3-s1"), Decision(what="answer", value=[unlearnt])]

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.records import (
     Decision,
     Record,
@@ -15,8 +15,10 @@ from elsa_tune.tracking.records import (
     SearchStatus,
     TrialEnded,
 )
+from elsa_tune.tracking.results import rows_of
 from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import (
+    probed,
     report,
     search_started,
     trial_ended,
@@ -52,6 +54,17 @@ def test_a_whole_search() -> None:
     assert state.started == 1 and state.ended == max(
         record.time for record in timed(whole_search(trials=3))
     )
+
+
+def test_a_linear_probe_is_a_result_and_no_trial_of_the_plan() -> None:
+    state = SearchState.replay(timed([search_started(), *probed(0.7), *whole_trial(A, 0.8)]))
+    assert list(state.trials) == ["probe-N6", A]
+    assert [trial.key for trial in state.planned_trials] == [A]
+    assert [trial.key for trial in state.final_trials] == [A]
+    probe, trial = rows_of(state)
+    assert probe.phase is Phase.PROBE and probe.quality == 0.7 and probe.probe_examples == 400
+    assert probe.learning_rate is probe.seed is None and probe.comparison == trial.comparison
+    assert trial.probe_examples is None
 
 
 def test_a_running_search_and_one_whose_driver_died() -> None:
