@@ -9,9 +9,11 @@ Three rules, on the same trials:
 - same_range: of the same rates each depth's own best one;
 - fair: of all recorded rates each depth's own best one.
 
-The rate is chosen on seed 0's final evaluation (`--by holdout_quality`: on the examples that were
-held out of training) and measured on the other seeds, never on the one that chose. Trials are
-judged as a search's are: the answers are those of `answer_rows`, predictions included.
+Best is the lowest rate within noise of the highest score (`specs/border.py`): there a search stops
+going outward. The rate is chosen on seed 0's final evaluation (`--by holdout_quality`: on the
+examples that were held out of training) and measured on the other seeds, never on the one that
+chose. Trials are judged as a search's are: the answers are those of `answer_rows`, predictions
+included.
 
 Writes bench/results/fair_rates.json and docs/figures/fair_rates.{png,svg}. What is not
 recorded yet is left out and named (`missing`, and `lacking` for what has too few seeds).
@@ -41,6 +43,7 @@ from elsa_tune.analysis.resampling import RESAMPLES, resample, score
 from elsa_tune.analysis.uncertainty import FEWEST_SEEDS, interval_of_mean
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.figures import draw
+from elsa_tune.specs.border import plateau
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -142,8 +145,8 @@ def trials_of(table: pd.DataFrame) -> tuple[Trial, ...]:
 def choose(
     trials: Iterable[Trial], depth: int, ends: tuple[float, float] | None, by: str = "quality"
 ) -> Choice | None:
-    """The depth's best rate between the ends on the seed that chooses; of equal ones the lower.
-    None where nothing is recorded there.
+    """The depth's best rate between the ends on the seed that chooses; None where nothing is
+    recorded there.
     """
     known: dict[float, float] = {}
     for trial in trials:
@@ -154,7 +157,7 @@ def choose(
     if not known:
         return None
     tried = tuple(sorted(known))
-    best = max(tried, key=lambda rate: (known[rate], -rate))
+    best, _ = plateau(known)
     return Choice(best, tried, border_of(best, tried))
 
 
