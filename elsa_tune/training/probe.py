@@ -185,8 +185,8 @@ def _standardised(x: Floats, x_evaluation: Floats) -> tuple[Floats, Floats]:
 def _fitting() -> Iterator[None]:
     """On one thread, and without scikit-learn's warnings of convergence (see _ITERATIONS).
 
-    Products this small only wait for one another on more: on two busy cores 1,000 rows took a
-    minute instead of a tenth of a second.
+    Products this small only wait for one another on more: on two busy cores 1,000 rows took 30 s
+    instead of 0.3.
     """
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
