@@ -308,7 +308,7 @@ def test_few_steps_are_said_with_what_makes_more_of_them() -> None:
     steps = evaluation_steps(recipe, 400)[-1]
     note = few_steps(recipe, steps)
     assert steps == 50 and note is not None and note.startswith("50 optimiser steps per trial")
-    epochs = int(note.partition("--set epochs=")[2].partition(",")[0])
+    epochs = int(note.partition("set epochs=")[2].partition(",")[0])
     assert few_steps(recipe, 25 * epochs) is None
     assert few_steps(recipe, 25 * (epochs - 1)) is not None
 
