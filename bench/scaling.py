@@ -109,7 +109,7 @@ def _trials(place: Path) -> tuple[dict[str, Any], str]:
             *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm"),
             *("--task", "task.yaml", "--space", "grid", "--name", name, "--seeds", str(count)),
             *("--set", "depths=[6]", "--set", "learning_rate=5e-5", "--set", "epochs=1"),
-            *("--set", "linear_probe=false"),
+            *("--set", "linear_probe=false", "--set", "extend=false"),
             *("--cpus-per-trial", str(os.cpu_count())),
         ]
         status = subprocess.run(command, cwd=place, check=False, stdout=subprocess.DEVNULL)
