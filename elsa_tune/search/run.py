@@ -1,8 +1,7 @@
 """A search from its first trial to its last: explore, choose each depth's rate, measure.
 
 Fresh and resumed searches go the same way: what is left to do follows from the specification and
-the journal. The only places that speak Ray Tune are here, `trainable`, `recorder` and
-`early_stopping`.
+the journal.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class SearchRun:
         slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
         if not slots or self._is_over(deadline):
             return
-        beyond = ", then beyond the given rates where these end too early" if spec.extend else ""
+        beyond = ", then outward from a best rate at the border" if spec.extend else ""
         depths = len(spec.explored)
         self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
         score = spec.recipe.selection.score
