@@ -53,6 +53,7 @@ FIGURES = ROOT / "docs" / "figures"
 RESULTS = ROOT / "bench" / "results"
 
 LAYERS = 6
+DEPTHS = (0, 3, 4, 5, 6)  # those of the default search
 TARGET = 0.9
 PAPER_RANGE = (1e-5, 5e-5)
 CHOOSING_SEED = 0
@@ -122,9 +123,10 @@ class Task:
 
 
 def trials_of(table: pd.DataFrame) -> tuple[Trial, ...]:
-    """Every trial that ran to its end or diverged."""
+    """Every trial of the default search's depths that ran to its end or diverged."""
     found = []
-    for (depth, rate, seed), rows in table.groupby(["frozen_layers", "learning_rate", "seed"]):
+    asked = table[table["frozen_layers"].isin(DEPTHS)]
+    for (depth, rate, seed), rows in asked.groupby(["frozen_layers", "learning_rate", "seed"]):
         last = rows.sort_values("evaluation").iloc[-1]
         diverged = bool((rows["status"] == "diverged").any())
         if not diverged and last["evaluation"] < last["evaluations"]:
