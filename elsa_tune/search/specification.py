@@ -21,7 +21,7 @@ from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def specify(request: Request) -> SearchSpec:
         seeds=_at_least_one("--seeds", request.seeds, space.seeds),
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
-        tracking_uri=request.tracking_uri,
+        tracking_uri=shown_uri(request.tracking_uri),
         address=request.address,
         extend=Extension() if space.extend and explored else None,
         exploring_limit=request.trials if space.extend and explored else None,
