@@ -17,8 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elsa_tune.errors import DataError, ModelError, StorageError, TrackingError
+from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
 from elsa_tune.search.plan import Estimate, estimate
+from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
     load_specification,
@@ -44,6 +45,7 @@ from elsa_tune.tracking.paths import (
     without_credentials,
 )
 from elsa_tune.tracking.records import SearchStatus
+from elsa_tune.tracking.results import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 
@@ -201,6 +203,7 @@ def resume(
             "wait for it or end it"
         )
     state = SearchState.replay(records, alive=False)
+    _check_trials(spec, paths, state)
     if seeds is not None:
         spec = with_seeds(spec, seeds)
     if state.status is SearchStatus.COMPLETED and _measured(state) >= spec.measuring_trials:
@@ -234,6 +237,19 @@ def resume(
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         return run_session(spec, paths, data, store, say, changed=seeds is not None)
+
+
+def _check_trials(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> None:
+    """Raise StorageError for a journal whose records are whole, but do not say what a trial is."""
+    for trial in state.planned_trials:
+        try:
+            known_trial(spec, trial)
+            rows_of(dataclasses.replace(state, trials={trial.key: trial}))
+        except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+            raise StorageError(
+                f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
+                "a copy, or delete the search"
+            ) from error
 
 
 def _measured(state: SearchState) -> int:
