@@ -84,7 +84,8 @@ class Connection:
         with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
             made = Path(folder) / "mlflow.db"
             store_at: Any = SqlAlchemyStore  # untyped in MLflow
-            store = store_at(f"sqlite:///{made}", str(database.parent / "artifacts"))
+            # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
+            store = store_at(f"sqlite:///{made}", (database.parent / "artifacts").as_uri())
             store.engine.dispose()
             aside = database.with_name(f".{database.name}.new")
             shutil.copyfile(made, aside)

@@ -1,4 +1,4 @@
-"""A damaged MLflow database is said in one sentence."""
+"""A damaged MLflow database is said in one sentence, and a folder may have any name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.cli.app import main
+from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.results import read_rows
 from elsa_tune.tracking.runs import _stored_run
+from tests.recorded_search import record, whole_search
 
 
 @pytest.mark.parametrize("command", ["operating-point", "report", "searches"])
@@ -47,3 +50,11 @@ def test_text_that_is_no_utf8(
 def test_a_run_whose_tags_are_damaged(tags: dict[str, str]) -> None:
     with pytest.raises(ValueError):
         _stored_run("r", "FINISHED", 1, ({}, tags), {})
+
+
+def test_a_folder_of_any_name_can_be_worked_in(tmp_path: Path) -> None:
+    places = StorePaths(tmp_path / 'it\'s "mine" #1 & ü')
+    places.root.mkdir(parents=True)
+    store = MlflowStore(places.tracking_uri(), places.artifact_root)
+    assert record(SearchPaths(places.storage, "mine"), whole_search("mine", 1), store) == 0
+    assert [row.search for row in read_rows(places.tracking_uri())] == ["mine"]
