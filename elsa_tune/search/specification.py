@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
+from elsa_tune.specs.checked import first_problem
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
@@ -195,9 +196,10 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
     try:
         return TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
     except (OSError, ValidationError, ElsaTuneError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else error
         raise StorageError(
             f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
-            f"{error}"
+            f"{reason}"
         ) from error
 
 
