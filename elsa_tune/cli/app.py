@@ -26,6 +26,8 @@ from elsa_tune.cli import (
     ui,
 )
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
+from elsa_tune.search.saying import say
+from elsa_tune.tracking.paths import shown_uri
 
 app = typer.Typer(
     name="elsa-tune",
@@ -73,8 +75,8 @@ def main() -> None:
     try:
         app()
     except ElsaTuneError as error:
-        print(f"elsa-tune: {error}", file=sys.stderr)
+        say(f"elsa-tune: {shown_uri(str(error))}")
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print("elsa-tune: interrupted", file=sys.stderr)
+        say("elsa-tune: interrupted")
         sys.exit(InterruptedSearchError.exit_status)

@@ -5,7 +5,6 @@ the answer.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +19,7 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
+from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.cli.inputs import Inputs
@@ -112,11 +112,11 @@ def search(
     )
     if dry_run:
         if note := trials_note(request):
-            _say(note)
+            say(note)
         _print_plan(request)
         return
-    _say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
-    _conclude(start(request, _say))
+    say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
+    _conclude(start(request, say))
 
 
 def resume(
@@ -153,7 +153,7 @@ def resume(
 
     from elsa_tune.search.launch import resume as go_on
 
-    finished = go_on(paths, _say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
+    finished = go_on(paths, say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
     _conclude(finished)
 
 
@@ -172,7 +172,7 @@ def _print_plan(request: Request) -> None:
     train, evaluation = sizes(request.task, request.recipe)
     cost = plan(request, train, evaluation)
     if note := few_steps(request.recipe, cost.steps_per_trial):
-        _say(note)
+        say(note)
     depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
     disk = f"about {cost.disk_mb:.0f} MB"
     if request.recipe.prefix_cache is not PrefixCache.NONE:
@@ -225,31 +225,27 @@ def _conclude(finished: Finished) -> None:
     if storage != places.storage:
         resume_it += f" --storage-path {storage}"
     ask = f"elsa-tune operating-point --search {name} --format json"
-    if uri != places.tracking_uri():
-        ask += f" --tracking-uri {shown_uri(uri)}"
+    if uri != shown_uri(places.tracking_uri()):
+        ask += f" --tracking-uri {uri}"
     if finished.message:
-        _say(f"search '{name}': {finished.message}")
+        say(f"search '{name}': {finished.message}")
     if finished.answers:
         print_answers(finished.answers)
     if finished.unsent:
-        _say(
-            f"{finished.unsent} records did not reach MLflow at {shown_uri(uri)}; they are in the "
+        say(
+            f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
             f"journal, and `{resume_it}` sends them"
         )
-    _say(f"journal: {finished.paths.journal}")
-    _say(f"MLflow:  {shown_uri(uri)} (`elsa-tune ui` shows it)")
+    say(f"journal: {finished.paths.journal}")
+    say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
     if finished.status is SearchStatus.FAILED:
         raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
-        _say(f"next: `{resume_it}` carries out the rest of the plan")
+        say(f"next: `{resume_it}` carries out the rest of the plan")
     elif finished.answers:
-        _say(f"next: `{ask}`")
+        say(f"next: `{ask}`")
     if not any(answer.operating_point for answer in finished.answers):
         reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
         raise NoAnswerError(" ".join(reasons))
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

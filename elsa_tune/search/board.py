@@ -6,11 +6,12 @@ It must not know Ray; it draws what the record says.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elsa_tune.search.plan import KnownTrial, planned_trials
+from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
@@ -112,7 +114,7 @@ class Board:
         self._by_holdout = spec.recipe.selection is Selection.HOLDOUT
         self._known = known
         self._provisional = provisional
-        self._console = console or Console(stderr=True)
+        self._console = console or Console(file=cast(IO[str], Unfailing(sys.stderr)))
         self._live: Live | None = None
         self._phase = ""
         self._started = time.monotonic()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elsa_tune.errors import DataError, ModelError, StorageError
+from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
 from elsa_tune.search.plan import Estimate, estimate
+from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
     load_specification,
@@ -35,8 +37,15 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import (
+    TRACKING_VARIABLE,
+    SearchPaths,
+    StorePaths,
+    shown_uri,
+    without_credentials,
+)
 from elsa_tune.tracking.records import SearchStatus
+from elsa_tune.tracking.results import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 
@@ -62,6 +71,12 @@ PUBLISHED_SIZES = {
 }
 
 Say = Callable[[str], None]
+
+_GIVE_AGAIN = (
+    "the password or token that the search was started with is never kept: give it again, by "
+    "--tracking-uri, or for a server by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
+    "(or MLFLOW_TRACKING_TOKEN) in the environment"
+)
 
 
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
@@ -115,7 +130,7 @@ def start(request: Request, say: Say) -> Finished:
         say(note)
     paths.check_writable()
     try:
-        store = _open_store(draft.tracking_uri)
+        store = _open_store(request.tracking_uri)
         draft = dataclasses.replace(draft, model=pinned(draft.model))
         data, fingerprints = _inputs(draft)
         _check_evaluations(draft.recipe, len(data.train))
@@ -180,6 +195,7 @@ def resume(
     what the search was started with. A new store is given everything from the journal's beginning.
     """
     spec = load_specification(paths)
+    uri = tracking_uri or _remembered(spec.tracking_uri)
     records = read_journal(paths.journal)
     if is_held(paths.lock):
         raise StorageError(
@@ -187,6 +203,7 @@ def resume(
             "wait for it or end it"
         )
     state = SearchState.replay(records, alive=False)
+    _check_trials(spec, paths, state)
     if seeds is not None:
         spec = with_seeds(spec, seeds)
     if state.status is SearchStatus.COMPLETED and _measured(state) >= spec.measuring_trials:
@@ -198,15 +215,20 @@ def resume(
             status=SearchStatus.COMPLETED,
             message="it is complete: nothing is left to do",
             answers=tuple(answers_of(state, paths, say)),
-            unsent=_send_the_rest(spec, paths, FLUSH_SECONDS),
+            unsent=_send_the_rest(uri, paths, FLUSH_SECONDS),
         )
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)
     if tracking_uri is not None:
-        spec = dataclasses.replace(spec, tracking_uri=tracking_uri)
+        spec = dataclasses.replace(spec, tracking_uri=shown_uri(tracking_uri))
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
-    store = _open_store(spec.tracking_uri)
+    try:
+        store = _open_store(uri)
+    except TrackingError as error:
+        if uri in (tracking_uri, spec.tracking_uri):
+            raise
+        raise TrackingError(f"{error}; {_GIVE_AGAIN}") from error
     data, fingerprints = _inputs(spec)
     _check_unchanged(spec, fingerprints)
     from elsa_tune.search.cluster import ray_session
@@ -217,15 +239,28 @@ def resume(
         return run_session(spec, paths, data, store, say, changed=seeds is not None)
 
 
+def _check_trials(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> None:
+    """Raise StorageError for a journal whose records are whole, but do not say what a trial is."""
+    for trial in state.planned_trials:
+        try:
+            known_trial(spec, trial)
+            rows_of(dataclasses.replace(state, trials={trial.key: trial}))
+        except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+            raise StorageError(
+                f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
+                "a copy, or delete the search"
+            ) from error
+
+
 def _measured(state: SearchState) -> int:
     trials = state.trials.values()
     return sum(t.params["phase"] == Phase.MEASURE and t.status.is_final for t in trials)
 
 
-def _send_the_rest(spec: SearchSpec, paths: SearchPaths, seconds: float) -> int:
+def _send_the_rest(uri: str, paths: SearchPaths, seconds: float) -> int:
     """Hand MLflow what a finished search could not; returns how many records it still lacks."""
     with Journal(paths.journal):
-        forwarder = Forwarder(paths.journal, _store(spec.tracking_uri), paths.forwarded)
+        forwarder = Forwarder(paths.journal, _store(uri), paths.forwarded)
         return forwarder.start().close(seconds) if forwarder.lag else 0
 
 
@@ -234,6 +269,16 @@ def _send_the_rest(spec: SearchSpec, paths: SearchPaths, seconds: float) -> int:
 
 def _store(tracking_uri: str) -> MlflowStore:
     return MlflowStore(tracking_uri, StorePaths(Path.cwd()).artifact_root_for(tracking_uri))
+
+
+def _remembered(stored: str) -> str:
+    """The store that a specification names; its credentials, never stored, are the environment's:
+    in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
+    """
+    if without_credentials(stored) == stored:
+        return stored
+    given = os.environ.get(TRACKING_VARIABLE, "").strip().rstrip("/")
+    return given if shown_uri(given) == stored else without_credentials(stored)
 
 
 def _open_store(tracking_uri: str) -> MlflowStore:

@@ -18,7 +18,7 @@ import ray
 from ray import tune
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elsa_tune.errors import RunError
+from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
 from elsa_tune.search.early_stopping import PerDepthAsha
 from elsa_tune.search.parameters import POINT
@@ -148,7 +148,13 @@ class SearchRun:
         decided = self._record.state().decisions.get(RATES, {})
         known = self._record.known_trials()
         begun = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
-        rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+        try:
+            rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+        except (AttributeError, TypeError, ValueError, SpaceError) as error:
+            raise RunError(
+                f"the journal's decision '{RATES}' is no table of depths and rates; restore the "
+                "file from a copy, or delete the search"
+            ) from error
         return {depth: rate for depth, rate in rates.items() if depth in begun}
 
     def _decide_rates(self, decided: dict[FreezeDepth, float]) -> dict[FreezeDepth, float]:

@@ -24,7 +24,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.names import REPORT
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
 from elsa_tune.tracking.results import histories_of, rows_of
@@ -91,7 +91,7 @@ def run_session(
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
             except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
+                message = shown_uri(f"{type(error).__name__}: {error}")
                 raise
             finally:
                 interruption.closing = True

@@ -15,13 +15,14 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
+from elsa_tune.specs.checked import first_problem
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ def specify(request: Request) -> SearchSpec:
         seeds=_at_least_one("--seeds", request.seeds, space.seeds),
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
-        tracking_uri=request.tracking_uri,
+        tracking_uri=shown_uri(request.tracking_uri),
         address=request.address,
         extend=Extension() if space.extend and explored else None,
         exploring_limit=request.trials if space.extend and explored else None,
@@ -195,9 +196,10 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
     try:
         return TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
     except (OSError, ValidationError, ElsaTuneError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else error
         raise StorageError(
             f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
-            f"{error}"
+            f"{reason}"
         ) from error
 
 

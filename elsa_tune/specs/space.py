@@ -24,7 +24,8 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import SpaceError, UnknownNameError
+from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.specs.checked import read_yaml
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.shipped import search_space_folder
@@ -250,8 +251,8 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
     """
     file = _find(str(path))
     try:
-        fields = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        fields = read_yaml(file.read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, ValueError) as error:
         raise SpaceError(f"search space {path} cannot be read: {error}") from error
     if fields is None:
         fields = {}
@@ -287,8 +288,8 @@ def _apply(fields: dict[str, Any], override: str) -> None:
             table[parent] = inner
         table = inner
     try:
-        table[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        table[last] = read_yaml(text, yaml.SafeLoader)
+    except ValueError as error:
         raise SpaceError(f"--set {override}: '{text}' is not a YAML value") from error
 
 
@@ -322,5 +323,5 @@ def _sentence(error: ValidationError, source: str) -> str:
             if reason not in reasons:
                 reasons.append(reason)
     where = f"field '{field}'" if field else "its fields do not fit together:"
-    came = f" came as {first['input']!r};" if field else ""
+    came = f" came as {quoted(first['input'])};" if field else ""
     return f"{source}: {where}{came} {'; or '.join(reasons)}"

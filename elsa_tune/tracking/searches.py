@@ -15,6 +15,7 @@ from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.connection import first_line
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import FileLock, holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
@@ -119,7 +120,8 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         return store.delete_search(search_id)
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
-            f"the runs of search '{paths.name}' could not be deleted ({error}); its folder was kept"
+            f"the runs of search '{paths.name}' could not be deleted "
+            f"({first_line(error)}); its folder was kept"
         ) from error
 
 
