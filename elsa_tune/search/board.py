@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Self, cast
@@ -26,6 +26,8 @@ from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 
 # Drawing asks for the whole state; more often than this nobody could read it.
 REFRESH_SECONDS = 1.0
+# Of thousands of trials it takes long: no more than so much of the driver's time is drawing.
+_DRAWING_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,7 @@ class DepthLine:
 def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
     """The rows, shallowest depth first. `measured`: the mean over completed measuring trials."""
     lines = []
-    for depth in spec.depths:
-        here = [one for one in known if one.trial.depth == depth]
+    for depth, here in _by_depth(spec, known).items():
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
         scores = [(one.score, one.trial.learning_rate) for one in completed]
         best = max(scores, default=(None, None), key=lambda pair: pair[0] or 0.0)
@@ -61,7 +62,7 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
                 running=_count(here, TrialStatus.RUNNING),
                 stopped=_count(here, TrialStatus.STOPPED_EARLY),
                 failed=_count(here, TrialStatus.FAILED, TrialStatus.DIVERGED),
-                planned=planned_trials(spec, known, depth),
+                planned=planned_trials(spec, here, depth),
                 best=best[0],
                 best_rate=best[1],
                 measured=sum(measured) / len(measured) if measured else None,
@@ -100,13 +101,14 @@ def duration(seconds: float) -> str:
 class Board:
     """Shows a search's progress between `with` and its end.
 
-    known: gives the trials so far. provisional: gives the answer so far in a line, or None.
+    known: gives the trials so far by their keys. provisional: gives the answer so far in a line, or
+    None.
     """
 
     def __init__(
         self,
         spec: SearchSpec,
-        known: Callable[[], Sequence[KnownTrial]],
+        known: Callable[[], Mapping[str, KnownTrial]],
         provisional: Callable[[], str | None],
         console: Console | None = None,
     ) -> None:
@@ -118,9 +120,9 @@ class Board:
         self._live: Live | None = None
         self._phase = ""
         self._started = time.monotonic()
-        self._drawn = 0.0
+        self._next_drawing = 0.0
         self._said: dict[str, str] = {}
-        self._before = self._evaluations(known())
+        self._before = self._evaluations(known().values())
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -154,16 +156,17 @@ class Board:
     def changed(self, key: str) -> None:
         """Something was recorded of this trial."""
         if self._live is not None:
-            if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+            if time.monotonic() >= self._next_drawing:
                 self._draw()
             return
         known = self._known()
-        for one in known:
-            if one.trial.key == key and one.status is not TrialStatus.RUNNING:
-                line = self._line(one, known)
-                if self._said.get(key) != line:
-                    self._said[key] = line
-                    self.say(line)
+        one = known.get(key)
+        if one is None or one.status is TrialStatus.RUNNING:
+            return
+        line = self._line(one, list(known.values()))
+        if self._said.get(key) != line:
+            self._said[key] = line
+            self.say(line)
 
     def _line(self, one: KnownTrial, known: Sequence[KnownTrial]) -> str:
         measures = one.trial.phase is Phase.MEASURE
@@ -194,8 +197,8 @@ class Board:
     def _draw(self) -> None:
         if self._live is None:
             return
-        self._drawn = time.monotonic()
-        known = self._known()
+        started = time.monotonic()
+        known = list(self._known().values())
         spec = self._spec
         table = Table(
             title=f"{spec.name}: {spec.model.name} on {spec.task.name}", title_style="bold"
@@ -224,10 +227,20 @@ class Board:
         if (sentence := self._provisional()) is not None:
             lines.append(Text(f"so far: {sentence}", style="italic"))
         self._live.update(Group(table, *lines), refresh=True)
+        took = time.monotonic() - started
+        self._next_drawing = started + max(REFRESH_SECONDS, took / _DRAWING_SHARE)
 
 
 def _planned(spec: SearchSpec, known: Sequence[KnownTrial]) -> int:
-    return sum(planned_trials(spec, known, depth) for depth in spec.depths)
+    by_depth = _by_depth(spec, known)
+    return sum(planned_trials(spec, here, depth) for depth, here in by_depth.items())
+
+
+def _by_depth(spec: SearchSpec, known: Iterable[KnownTrial]) -> dict[FreezeDepth, list[KnownTrial]]:
+    found: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
+    for one in known:
+        found[one.trial.depth].append(one)
+    return found
 
 
 def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:

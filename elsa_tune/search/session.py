@@ -84,7 +84,7 @@ def run_session(
         with interruption.caught(say):
             try:
                 record.write(_started(spec, attempt))
-                board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
+                board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
                 with board:
                     outcome = SearchRun(spec, data, record, board, interruption, train).run()
                 status, message = outcome.status, outcome.message

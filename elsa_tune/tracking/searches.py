@@ -76,7 +76,9 @@ def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchS
             found.setdefault(search_id, summary)
     except TrackingError as error:
         warnings.append(str(error))
-    return sorted(found.values(), key=lambda summary: -summary.started), warnings
+    # Two may have begun in the same millisecond.
+    latest = sorted(found.values(), key=lambda summary: (-summary.started, summary.name))
+    return latest, warnings
 
 
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
@@ -87,6 +89,11 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
     """
     # A search that only the store knows is another machine's: it is not ours to delete.
     paths = find_search(storage, name)
+    if paths.folder.is_symlink():
+        raise StorageError(
+            f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
+            "what a link leads to is not ours; remove both yourself"
+        )
     lock = FileLock(paths.lock)
     if not lock.acquire():
         raise StorageError(
@@ -100,7 +107,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
         paths.folder.rename(grave)
         shutil.rmtree(grave)
     except OSError as error:
-        raise StorageError(f"cannot delete {paths.folder}: {error.strerror}") from error
+        raise StorageError(f"cannot delete {paths.folder}: {error.strerror or error}") from error
     finally:
         lock.release()
     return runs
