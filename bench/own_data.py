@@ -50,7 +50,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "wide": ("learning_rate=[5e-5,1e-4,2e-4,3e-4,5e-4,1e-3,2e-3]", "tries=7", "asha=null"),
     "narrow": (
         *("learning_rate={low: 1.0e-5, high: 5.0e-5, step: 1.0e-5}", "tries=5", "sampler=tpe"),
-        "asha={grace: 1, reduction_factor: 2}",
+        *("asha={grace: 1, reduction_factor: 2}", "extend=false"),
     ),
 }
 COMMON = ("epochs=4", "depths=half")
