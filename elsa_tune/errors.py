@@ -41,16 +41,21 @@ def _shortened(text: str) -> str:
     return text if len(text) <= SHOWN_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
 
 
+def _one_line(text: str) -> str:
+    """Whatever a text repeats of a user's values or of a library's words."""
+    line = "; ".join(filter(None, map(str.strip, text.splitlines())))
+    line = _QUOTED.sub(lambda found: f"'{_shortened(found[1])}'", line)
+    return _LONG_WORD.sub(lambda found: _shortened(found[0]), line)
+
+
 class ElsaTuneError(Exception):
     """Base of every error raised on purpose; `exit_status` is the command line's."""
 
     exit_status = 1
 
     def __str__(self) -> str:
-        """The message in one line, whatever it repeats of a user's values or a library's words."""
-        line = "; ".join(filter(None, map(str.strip, super().__str__().splitlines())))
-        line = _QUOTED.sub(lambda found: f"'{_shortened(found[1])}'", line)
-        return _LONG_WORD.sub(lambda found: _shortened(found[0]), line)
+        """The message in one line, and each further argument as a point of a list below it."""
+        return "\n  ".join(_one_line(str(part)) for part in self.args)
 
 
 class UsageError(ElsaTuneError):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
+from elsa_tune.analysis.csv_lines import plain_cell
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.specs.trial import PROBE_FEATURES
 
@@ -264,5 +265,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return " | ".join(map(str, value))
-    return value
+        value = " | ".join(map(str, value))
+    return plain_cell(value)

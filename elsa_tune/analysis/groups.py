@@ -96,7 +96,7 @@ def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool =
         rivals.setdefault(key, []).append(group)
     for several in rivals.values():
         if len(several) > 1:
-            raise ResultsError(_choose_one(several))
+            raise _choose_one(several)
 
 
 def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
@@ -145,8 +145,8 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
     )
 
 
-def _choose_one(groups: Sequence[ResultGroup]) -> str:
-    """One line per group, each with what tells it from the others."""
+def _choose_one(groups: Sequence[ResultGroup]) -> ResultsError:
+    """The error with one line per group, each with what tells it from the others."""
     first = groups[0]
     parts = [_traits(group) for group in groups]
     common = set.intersection(*(set(part) for part in parts))
@@ -156,7 +156,7 @@ def _choose_one(groups: Sequence[ResultGroup]) -> str:
         special = "; ".join(trait for trait in part if trait not in common)
         name = ", ".join(group.searches) or "(no search named)"
         lines.append(
-            f"  {name}: {measured} measuring {'row' if measured == 1 else 'rows'}"
+            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}"
             + (f"; {special}" if special else "; same recipe")
         )
     if all(group.searches for group in groups):
@@ -167,9 +167,10 @@ def _choose_one(groups: Sequence[ResultGroup]) -> str:
         remedy = "choose one with --train-size"
     else:
         remedy = "keep only one of them in the table"
-    return (
+    return ResultsError(
         f"{len(groups)} sets of results that must not be averaged match {first.model} on "
-        f"{first.task}; {remedy}:\n" + "\n".join(lines)
+        f"{first.task}; {remedy}:",
+        *lines,
     )
 
 

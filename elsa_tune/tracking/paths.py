@@ -22,8 +22,8 @@ _SERVER_SCHEMES = frozenset({"http", "https", "databricks"})
 _DATABASE_SCHEMES = frozenset({"postgresql", "mysql", "mssql"})
 _HIDDEN = "***"
 # The password ends at the last @ before the first slash; one with a slash in it, which no URI may
-# have, at the first @. A number and a slash are a port and a path.
-_PASSWORD = re.compile(r"(?<=://)([^\s/?#@:\[]*):(?:[^\s/?#]*|(?!\d*[/?#])[^\s@]*)@")
+# have, at the first @. A number and a slash or blank are a port.
+_PASSWORD = re.compile(r"(?<=://)([^\s/?#@:\[]*):(?!\d+[\s/?#])(?:[^\n/?#]*|[^\s@]*)@")
 # A server takes a token in the place of the user; a database has users without a password.
 _LONE_TOKEN = re.compile(r"(https?://)[^\s/?#@:]+@")
 _SECRET_PARAMETER = re.compile(

@@ -143,8 +143,9 @@ _LATEST = 253_402_214_400.0  # the year 9999, beyond which no calendar of Python
 
 
 @functools.cache
-def _checks(cls: type[Record]) -> dict[str, Callable[[Any], bool]]:
-    """Field by field, whether a value of JSON is of the field's type."""
+def _checks(kind: str) -> dict[str, Callable[[Any], bool]]:
+    """Field by field of this kind, whether a value of JSON is of the field's type."""
+    cls = _KINDS[kind]
     hints = typing.get_type_hints(cls)
     return {spec.name: _check(hints[spec.name]) for spec in dataclasses.fields(cls)}
 
@@ -196,7 +197,7 @@ def decode(line: str) -> Record:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"it is of the unknown kind '{kind}', written by a newer elsa-tune")
     cls = _KINDS[kind]
-    checks = _checks(cls)
+    checks = _checks(kind)
     known = {name: value for name, value in values.items() if name in checks}
     if isinstance(metrics := known.get("metrics"), dict):
         known["metrics"] = {

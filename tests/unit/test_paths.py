@@ -121,6 +121,7 @@ def test_finding_a_search(tmp_path: Path) -> None:
         ),
         ("http://me:s3@cret@server", "http://me:***@server", "http://server"),
         ("http://me:s3/cret@server/x", "http://me:***@server/x", "http://server/x"),
+        ("http://me:s3 cret@server", "http://me:***@server", "http://server"),
         ("http://s3cret@server", "http://***@server", "http://server"),
         ("postgresql://me:s3cret@db/x", "postgresql://me:***@db/x", "postgresql://me@db/x"),
         ("postgresql://me@db/x", "postgresql://me@db/x", "postgresql://me@db/x"),
@@ -143,6 +144,11 @@ def test_a_secret_is_not_shown(uri: str, shown: str, bare: str | None) -> None:
     assert "s3" not in shown_uri(text) and "cret" not in shown_uri(text)
     if bare is not None:
         assert without_credentials(uri) == without_credentials(shown) == bare
+
+
+def test_a_text_without_a_secret_stays() -> None:
+    text = "http://server:5000 and http://server:80/x do not answer; write to me@example.org"
+    assert shown_uri(text) == text
 
 
 @pytest.mark.parametrize(
