@@ -98,7 +98,11 @@ def run_session(
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
             except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
+                if interruption.requested:
+                    # A terminal that is closed takes with it what the board would draw there.
+                    status = SearchStatus.INTERRUPTED
+                else:
+                    message = f"{type(error).__name__}: {error}"
                 raise
             finally:
                 interruption.closing = True
