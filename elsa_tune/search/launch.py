@@ -33,8 +33,7 @@ from elsa_tune.search.specification import (
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
-from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.paths import (
@@ -188,11 +187,13 @@ def resume(
     tracking_uri: str | None = None,
     address: str | None = None,
 ) -> Finished:
-    """Go on with a search after any interruption; a finished one is only answered.
+    """Go on with a search after any interruption; a finished one is only answered, and given what
+    its report or its store lack.
 
     seeds: measuring trials per depth, as many as before or more; a finished search measures the
     ones that are new. max_time (seconds for this session), tracking_uri and address: None takes
-    what the search was started with. A new store is given everything from the journal's beginning.
+    what the search was started with. A new store is given everything from the journal's beginning,
+    and is the search's from then on.
     """
     spec = load_specification(paths)
     uri = tracking_uri or _remembered(spec.tracking_uri)
@@ -204,23 +205,21 @@ def resume(
         )
     state = SearchState.replay(records, alive=False)
     _check_trials(spec, paths, state)
+    kept = spec
     if seeds is not None:
-        spec = with_seeds(spec, seeds)
+        kept = with_seeds(kept, seeds)
+    if tracking_uri is not None:
+        kept = dataclasses.replace(kept, tracking_uri=shown_uri(tracking_uri))
+    changed = kept if kept != spec else None
+    spec = kept
     if state.status is SearchStatus.COMPLETED and _measured(state) >= spec.measuring_trials:
-        from elsa_tune.search.session import FLUSH_SECONDS, Finished, answers_of
+        from elsa_tune.search.session import answer_again
 
-        return Finished(
-            spec=spec,
-            paths=paths,
-            status=SearchStatus.COMPLETED,
-            message="it is complete: nothing is left to do",
-            answers=tuple(answers_of(state, paths, say)),
-            unsent=_send_the_rest(uri, paths, FLUSH_SECONDS),
-        )
+        # The store that it had need not answer now: what it has not got stays in the journal.
+        store = _open_store(uri) if changed else _store(uri)
+        return answer_again(spec, paths, store, say, changed=changed)
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)
-    if tracking_uri is not None:
-        spec = dataclasses.replace(spec, tracking_uri=shown_uri(tracking_uri))
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
     try:
@@ -236,7 +235,7 @@ def resume(
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        return run_session(spec, paths, data, store, say, changed=seeds is not None)
+        return run_session(spec, paths, data, store, say, changed=changed)
 
 
 def _check_trials(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> None:
@@ -255,13 +254,6 @@ def _check_trials(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> N
 def _measured(state: SearchState) -> int:
     trials = state.trials.values()
     return sum(t.params["phase"] == Phase.MEASURE and t.status.is_final for t in trials)
-
-
-def _send_the_rest(uri: str, paths: SearchPaths, seconds: float) -> int:
-    """Hand MLflow what a finished search could not; returns how many records it still lacks."""
-    with Journal(paths.journal):
-        forwarder = Forwarder(paths.journal, _store(uri), paths.forwarded)
-        return forwarder.start().close(seconds) if forwarder.lag else 0
 
 
 # ---- what a search stands on ----

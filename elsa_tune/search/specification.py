@@ -179,7 +179,8 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
 
 def _write_aside(spec: SearchSpec, paths: SearchPaths) -> Path:
     aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
+    kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
+    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(kept, indent=1))
     return aside
 
 
@@ -194,7 +195,8 @@ def taken(paths: SearchPaths) -> StorageError:
 def load_specification(paths: SearchPaths) -> SearchSpec:
     """Read it back; StorageError when it is missing or damaged."""
     try:
-        return TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
+        spec = TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
+        return dataclasses.replace(spec, tracking_uri=paths.uri_kept(spec.tracking_uri))
     except (OSError, ValidationError, ElsaTuneError) as error:
         reason = first_problem(error) if isinstance(error, ValidationError) else error
         raise StorageError(

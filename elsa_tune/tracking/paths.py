@@ -171,6 +171,24 @@ class SearchPaths:
         """Whether a search of this name has been recorded here."""
         return self.journal.exists() or self.specification.exists()
 
+    def uri_to_keep(self, tracking_uri: str) -> str:
+        """A store as the specification names it: where it lies in the folder around the storage,
+        relative to that, so that they may be moved or copied together.
+        """
+        database, around = sqlite_file(tracking_uri), self._around
+        if database is None or around == around.parent or not database.is_relative_to(around):
+            return tracking_uri
+        return f"{_SQLITE}{database.relative_to(around)}"
+
+    def uri_kept(self, tracking_uri: str) -> str:
+        """The absolute URI of a store that the specification names."""
+        database = sqlite_file(tracking_uri)
+        return tracking_uri if database is None else f"{_SQLITE}{self._around / database}"
+
+    @property
+    def _around(self) -> Path:
+        return self.storage.absolute().parent
+
     def check_writable(self) -> None:
         """Make the folder and try to write in it; StorageError when that fails."""
         try:
@@ -215,7 +233,7 @@ def find_search(storage: Path, name: str, also: Iterable[str] = ()) -> SearchPat
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:
-    """The file behind a `sqlite:////absolute/path` URI, else None."""
+    """The file behind a `sqlite:///path` URI, else None."""
     if not tracking_uri.startswith(_SQLITE):
         return None
     return Path(tracking_uri.removeprefix(_SQLITE))

@@ -86,6 +86,18 @@ def read_runs(
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
+def is_lost(tracking_uri: str, search: str, search_id: str) -> bool:
+    """Whether the store has nothing of a search; one that cannot be read has not lost it."""
+    database = sqlite_file(tracking_uri)
+    if database is not None and not database.exists():
+        return True
+    try:
+        runs = read_runs(tracking_uri, search=search)
+    except Exception:  # of any library; whoever asks has other things to do
+        return False
+    return all(run.tags.get(SEARCH_ID_TAG) != search_id for run in runs)
+
+
 def read_metric(
     tracking_uri: str, runs: Sequence[StoredRun], metric: str
 ) -> dict[str, tuple[float, ...]]:

@@ -80,7 +80,6 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
     assert "doctor --tune" in said.pop()
     asked = dataclasses.replace(request, cpus_per_trial=2.0)
     assert _resources(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
-    assert _resources(request, HERE, said.append, 8) == Resources(cpus=4, gpus=0)
     # It says nothing of other models and of another machine's cores.
     larger = dataclasses.replace(request, model=resolve_model("bert_large"))
     assert _resources(larger, HERE, said.append) == Resources(cpus=4, gpus=0)

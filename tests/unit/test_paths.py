@@ -90,6 +90,31 @@ def test_all_files_lie_in_the_folder() -> None:
     assert len(set(files)) == len(files)
 
 
+@pytest.mark.parametrize(
+    ("store", "kept", "moved"),
+    [
+        ("sqlite:////home/me/mlruns/mlflow.db", "sqlite:///mlflow.db", "sqlite:////new/mlflow.db"),
+        ("sqlite:////home/me/mlruns/a/b.db", "sqlite:///a/b.db", "sqlite:////new/a/b.db"),
+        (
+            "sqlite:////home/me/other.db",
+            "sqlite:////home/me/other.db",
+            "sqlite:////home/me/other.db",
+        ),
+        ("http://user:pass@host:5000", "http://user:pass@host:5000", "http://user:pass@host:5000"),
+    ],
+)
+def test_a_store_beside_the_searches_moves_with_them(store: str, kept: str, moved: str) -> None:
+    here = SearchPaths(Path("/home/me/mlruns/searches"), "first")
+    assert here.uri_to_keep(store) == kept
+    assert here.uri_kept(kept) == here.uri_kept(store) == store
+    assert SearchPaths(Path("/new/searches"), "first").uri_kept(kept) == moved
+
+
+def test_around_a_storage_at_the_root_lies_everything_and_nothing() -> None:
+    store = "sqlite:////home/me/mlruns/mlflow.db"
+    assert SearchPaths(Path("/searches"), "first").uri_to_keep(store) == store
+
+
 def test_check_writable(tmp_path: Path) -> None:
     paths = SearchPaths(tmp_path / "new", "a")
     paths.check_writable()
