@@ -98,6 +98,7 @@ def search_memory(folder: Path) -> dict[str, Any]:
         *(*ELSA, "search", "--model", "minilm", "--task", "stdlib", "--name", "small"),
         *("--space", "demo", "--train-size", "96", "--set", "learning_rate=5e-5"),
         *("--set", "epochs=1", "--set", "depths=[0, 3, 6]", "--seeds", "1"),
+        *("--set", "linear_probe=false", "--set", "extend=false"),
     ]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=folder, stdout=quiet, stderr=quiet)

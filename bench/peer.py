@@ -100,6 +100,8 @@ def _ours(
         *("--data-dir", str(place / "data"), "--space", "grid", "--name", name),
         *("--seeds", str(len(SEEDS)), "--set", f"epochs={epochs}", "--set", f"depths={frozen}"),
         *("--set", f"learning_rate={RATE}", "--set", "frozen_dropout=false"),
+        # The peer has neither.
+        *("--set", "linear_probe=false", "--set", "extend=false"),
         # As the peer has them: an epoch of warm-up, no weight decay.
         *("--set", f"warmup_ratio={1 / epochs:.6f}", "--set", "weight_decay=0"),
         *("--storage-path", str(place / "searches")),

@@ -2,16 +2,20 @@
 
     python bench/scaling.py --data-dir ../shared/glue rows
     python bench/scaling.py trials
+    python bench/scaling.py reports
 
 rows: SST-2 at 500 to all 67,349 examples, one epoch, N = 5 (its prefix computed first, counted
 apart) and, up to 8,000, N = 0; in this process, both cores. trials: searches of 10, 100 and 1,000
 trials that train next to nothing (32 examples, N = 6), one at a time: what is left is Ray, the
-journal, MLflow, and the way from one trial to the next. Writes bench/results/scaling_WHAT.json.
+journal, MLflow, and the way from one trial to the next. reports: the driver's CPU time for one more
+report, with 100 to 10,000 trials recorded and none trained. Writes bench/results/scaling_WHAT.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import io
 import itertools
 import json
 import os
@@ -22,35 +26,45 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import machine
+from rich.console import Console
 
+from elsa_tune.search.board import Board
+from elsa_tune.search.record import SearchRecord, params_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Recipe, TrialSpec
+from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.records import Record, Report, TrialEnded, TrialStarted
 from elsa_tune.training.course import evaluation_steps
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import steps
 
 ROWS = (500, 1000, 2000, 8000, None)
 TRIALS = (10, 100, 1000)
+RECORDED, REPORTED = (100, 1000, 10_000), 12
 LARGEST_FULL = 8000
 
 
 def main() -> None:
-    """Measure one of the two."""
+    """Measure one of the three."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["rows", "trials"])
+    parser.add_argument("what", choices=["rows", "trials", "reports"])
     parser.add_argument("--data-dir", default="../shared/glue")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ELSA_TUNE_CACHE"] = f"{scratch}/cache"
         if options.what == "rows":
             results, note = _rows(options.data_dir)
-        else:
+        elif options.what == "trials":
             results, note = _trials(Path(scratch))
+        else:
+            results, note = _reports(Path(scratch))
     print(machine.write(f"scaling_{options.what}", results, note))
 
 
@@ -109,6 +123,7 @@ def _trials(place: Path) -> tuple[dict[str, Any], str]:
             *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm"),
             *("--task", "task.yaml", "--space", "grid", "--name", name, "--seeds", str(count)),
             *("--set", "depths=[6]", "--set", "learning_rate=5e-5", "--set", "epochs=1"),
+            *("--set", "linear_probe=false", "--set", "extend=false"),
             *("--cpus-per-trial", str(os.cpu_count())),
         ]
         status = subprocess.run(command, cwd=place, check=False, stdout=subprocess.DEVNULL)
@@ -132,6 +147,59 @@ def _trials(place: Path) -> tuple[dict[str, Any], str]:
         "searches of trials of two steps at N = 6, one at a time on a warm worker; whole commands; "
         "from one trial's end to the next one's: by the driver's journal"
     )
+
+
+def _reports(place: Path) -> tuple[dict[str, Any], str]:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from tests.unit.search_examples import make_spec
+
+    spec = make_spec()
+    ended = {name: 1.0 for name in ("train_seconds", "peak_memory_mb", "quality")}
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    found: dict[str, Any] = {}
+    for count in RECORDED:
+        paths = SearchPaths(place, f"of-{count}")
+        plan = [
+            spec.trial(Phase.MEASURE, spec.depths[seed % len(spec.depths)], 2e-5, seed)
+            for seed in range(count + REPORTED)
+        ]
+        earlier: list[Record] = []
+        for trial in plan[:count]:
+            earlier += [
+                TrialStarted(trial=trial.key, attempt=1, params=params_of(spec, trial)),
+                *(_report_of(trial, evaluation) for evaluation in (1, 2)),
+                TrialEnded(trial=trial.key, status=TrialStatus.COMPLETED, metrics=ended),
+            ]
+        earlier = [dataclasses.replace(one, time=1.0 + i) for i, one in enumerate(earlier)]
+        with Journal(SearchPaths(place, f"of-{count}").journal) as journal:
+            record = SearchRecord(spec, paths, journal, nowhere, earlier, print)
+            console = Console(file=io.StringIO())
+            board = Board(spec, lambda record=record: record.known, lambda: None, console)
+            reports, ends = [], []
+            for trial in plan[count:]:
+                start = TrialStarted(trial=trial.key, attempt=1, params=params_of(spec, trial))
+                _timed(record, board, start)
+                reports.append(_timed(record, board, _report_of(trial, 1)))
+                end = TrialEnded(trial=trial.key, status=TrialStatus.COMPLETED, metrics=ended)
+                ends.append(_timed(record, board, end))
+        found[f"{count} trials"] = {
+            "milliseconds_per_report": round(1e3 * statistics.mean(reports), 3),
+            "milliseconds_per_end": round(1e3 * statistics.mean(ends), 3),
+        }
+        print(count, found[f"{count} trials"], flush=True)
+    return found, f"the driver's CPU time for one record, mean of {REPORTED}, not on a terminal"
+
+
+def _report_of(trial: TrialSpec, evaluation: int) -> Report:
+    metrics = {"quality": 0.7, "accuracy": 0.7, "train_loss": 0.5}
+    return Report(trial=trial.key, evaluation=evaluation, step=evaluation, metrics=metrics)
+
+
+def _timed(record: SearchRecord, board: Board, one: Any) -> float:
+    started = time.process_time()
+    record.write(one)
+    board.changed(one.trial)
+    return time.process_time() - started
 
 
 if __name__ == "__main__":

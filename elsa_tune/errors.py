@@ -22,13 +22,40 @@ This module knows nothing of the rest of the package.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+# A value longer than this is shown by its beginning and its end.
+SHOWN_LENGTH = 80
+_QUOTED = re.compile(rf"(?<!\w)'([^'/][^']{{{SHOWN_LENGTH},}})'(?!\w)")
+_LONG_WORD = re.compile(r"\S{400,}")
+
+
+def quoted(value: object) -> str:
+    """A value as an error shows it: as Python writes it, at most so long."""
+    return _shortened(repr(value))
+
+
+def _shortened(text: str) -> str:
+    half = SHOWN_LENGTH // 2
+    return text if len(text) <= SHOWN_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def _one_line(text: str) -> str:
+    """Whatever a text repeats of a user's values or of a library's words."""
+    line = "; ".join(filter(None, map(str.strip, text.splitlines())))
+    line = _QUOTED.sub(lambda found: f"'{_shortened(found[1])}'", line)
+    return _LONG_WORD.sub(lambda found: _shortened(found[0]), line)
 
 
 class ElsaTuneError(Exception):
     """Base of every error raised on purpose; `exit_status` is the command line's."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        """The message in one line, and each further argument as a point of a list below it."""
+        return "\n  ".join(_one_line(str(part)) for part in self.args)
 
 
 class UsageError(ElsaTuneError):

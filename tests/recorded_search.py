@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,17 @@ def whole_trial(key: str, quality: float, search: str = "first") -> Iterator[Rec
     for evaluation in (1, 2, 3):
         yield report(key, evaluation, quality - (3 - evaluation) / 16)
     yield trial_ended(key, TrialStatus.COMPLETED, quality)
+
+
+def probed(quality: float, search: str = "first") -> Iterator[Record]:
+    """A linear probe, as a search records it."""
+    key = f"probe-N{LAYERS}"
+    start = trial_started(f"{key}-s0", search=search, learning_rate=None, seed=None)
+    yield dataclasses.replace(start, trial=key)
+    found = {"quality": quality, "accuracy": quality, "probe_examples": 400.0}
+    yield Report(trial=key, evaluation=1, step=0, metrics=found)
+    last = {"quality": quality, "train_seconds": 3.5}
+    yield TrialEnded(trial=key, status=TrialStatus.COMPLETED, metrics=last)
 
 
 def whole_search(name: str = "first", trials: int = 4) -> Iterator[Record]:

@@ -74,8 +74,11 @@ class Bench:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def search(self, name: str, *more: str) -> list[str]:
-        """Arguments of a small search under a name."""
-        return ["search", "--model", "model", "--task", "task.yaml", "--name", name, *more]
+        """Arguments of a small search under a name; a linear probe, and rates beyond those given,
+        where asked for.
+        """
+        what = ["search", "--model", "model", "--task", "task.yaml", "--name", name]
+        return [*what, "--set", "linear_probe=false", "--set", "extend=false", *more]
 
 
 def make_bench(folder: Path, train: int = 96, evaluation: int = 64) -> Bench:

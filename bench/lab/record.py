@@ -8,8 +8,9 @@ them held out, four epochs, no dropout in frozen layers: the searches' own train
 Ray. One row is one evaluation; its predictions are packed (see `packed`).
 
 Rates go up in steps of about two from the space's lowest while a depth can use them: until two
-steps past its best. What is run first is what is thinnest: every depth's first seed, then the
-seeds around its best rate.
+steps past its best. First comes every depth's first seed, which chooses rates; then three fresh
+seeds of the rates that it chooses: the best within the paper's range, the best of all, and the full
+model's best within the paper's range; then the other seeds around the best rate.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ import pandas as pd
 
 FOLDER = Path(__file__).resolve().parent
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
+PAPER = 5e-5  # the highest rate of the paper's range
+MEASURING = (1, 2, 3)
 # Dear depths are thinned first: their rates, and how many seeds at most.
 THIN = {0: (2e-5, 5e-5, 1e-4, 2e-4), 2: (2e-5, 5e-5, 1e-4, 2e-4)}
 SIZES = {"sst2": 1111, "cola": 2222, "mrpc": 1111, "stsb": 1111, "stdlib": 1111}
 EPOCHS = 4
 SEEDS = 3
 SEEDS_AT_BEST = 6  # of depths whose trials take seconds
+LEARNT = 0.02  # rates that differ by less have all failed to train
 CHEAP = 4  # from this many frozen layers on
 
 
@@ -169,6 +173,25 @@ class Tables:
         return {job: quality for job, (_, quality) in last.items()}
 
 
+def rules(depth: int, done: dict[Job, float]) -> set[float]:
+    """The rates that the first seed chooses for a depth: see the module's beginning."""
+    first: dict[int, dict[float, float]] = defaultdict(dict)
+    for job, quality in done.items():
+        if job.seed == 0:
+            first[job.frozen_layers][job.learning_rate] = quality
+    given = {n: {r: q for r, q in found.items() if r <= PAPER} for n, found in first.items()}
+    if not given.get(depth) or not given.get(0):
+        return set()
+    return {lowest(given[depth]), lowest(first[depth]), lowest(given[0])}
+
+
+def lowest(found: dict[float, float]) -> float:
+    """The lowest rate of the best one's plateau, as a search sees it."""
+    from elsa_tune.specs.border import plateau
+
+    return plateau(found)[0]
+
+
 def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:
     """What this depth still lacks, each with how soon it is wanted (a smaller number first)."""
     mean: dict[float, list[float]] = defaultdict(list)
@@ -178,7 +201,10 @@ def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job
     found = {rate: sum(values) / len(values) for rate, values in mean.items()}
     best = max(found, key=lambda rate: (found[rate], -rate), default=RATES[0])
     place = RATES.index(best)
+    if max(found.values(), default=0) - min(found.values(), default=0) < LEARNT:
+        place = max(map(RATES.index, found), default=0)  # nothing has learnt yet: go on upwards
     thin = THIN.get(depth, RATES)
+    chosen = rules(depth, done)
     jobs = []
     for index, rate in enumerate(RATES):
         if index > place + 2:
@@ -188,17 +214,18 @@ def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job
             if job in done:
                 continue
             near = abs(index - place) <= 1
-            if seed == 0:
+            if rate in chosen and seed in MEASURING:
+                order = 1
+            elif seed == 0:
                 order = 0 if rate in thin else 3
-            elif seed < 2 and rate in thin:
-                order = 1 if near else 2
-            elif seed < SEEDS:
-                order = 2 if depth not in THIN else (4 if near else 5)
+            elif seed < SEEDS and (rate in thin or depth not in THIN):
+                order = 2 if depth not in THIN else 4
             elif depth >= CHEAP and near:
                 order = 3
             else:
                 continue
-            jobs.append((order, job))
+            # No shipped space asks for N = 2 of 6: it fills in last.
+            jobs.append((order + 6 if depth == 2 else order, job))
     return jobs
 
 
@@ -208,7 +235,7 @@ def main() -> None:
     parser.add_argument("--data-dir", default="../shared/glue")
     parser.add_argument("--tasks", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--depths", nargs="+", type=int, default=[0, 2, 3, 4, 5, 6])
-    parser.add_argument("--orders", type=int, default=9, help="only jobs wanted this soon")
+    parser.add_argument("--orders", type=int, default=99, help="only jobs wanted this soon")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     os.environ["HF_DATASETS_OFFLINE"] = "1"
@@ -219,13 +246,13 @@ def main() -> None:
         while True:
             under_way = set(running.values())
             queue = sorted(
-                (order, options.tasks.index(task), -job.frozen_layers, job)
+                (order // 2, options.tasks.index(task), order, -job.frozen_layers, job)
                 for task in options.tasks
                 for depth in options.depths
                 for order, job in wanted(task, depth, tables.done(task))
                 if job not in under_way and order <= options.orders
             )
-            for _, _, _, job in queue[: options.workers - len(running)]:
+            for *_, job in queue[: options.workers - len(running)]:
                 running[pool.submit(run, job, data_dir)] = job
             if not running:
                 break

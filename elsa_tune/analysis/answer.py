@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.curve import CurvePoint, LinearProbe
 from elsa_tune.specs.freeze import FreezeDepth
 
 ALL_TASKS = "*"
@@ -58,6 +58,20 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithinGiven:
+    """What the operating point would be if no depth had gone beyond the given learning rates.
+
+    Depths whose rate lies beyond them are judged by the best exploring run within them, so that
+    this is no measurement. given_rates: lowest and highest. quality: at this depth.
+    """
+
+    depth: FreezeDepth
+    fine_tuned_layers: int
+    quality: float
+    given_rates: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
     """The fewest fine-tuned layers that, with every larger measured number, surely keep the target.
 
@@ -88,7 +102,8 @@ class Contrast:
 class Answer:
     """The answer for one model, task and training size, or (task `*`) for several tasks.
 
-    every_larger_k_passes: of the raw operating point, None without one.
+    within_given: the raw operating point by the given learning rates alone; None where no depth
+    went beyond them. every_larger_k_passes: of the raw operating point, None without one.
     sentence: the answer, or why there is none, as a person reads it.
     warnings: sentences the reader must see beside the number.
     decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
@@ -97,7 +112,8 @@ class Answer:
     fine-tuned layers that may be the true operating point, at 95 %; None where seeds are too few to
     tell. contrasts, corrected_contrasts: of each measured depth but the full model. certainty: all
     that as a person reads it, "" without an operating point. next_step: the command that would
-    settle what is open, None where nothing is or no command would.
+    settle what is open, None where nothing is or no command would. probe: of the frozen model, None
+    where there was none and in a joint answer.
     """
 
     model: str
@@ -118,6 +134,7 @@ class Answer:
     sentence: str
     points: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
+    within_given: WithinGiven | None = None
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None
     corrected_certified: Certified | None = None
@@ -126,6 +143,7 @@ class Answer:
     corrected_contrasts: tuple[Contrast, ...] = ()
     certainty: str = ""
     next_step: str | None = None
+    probe: LinearProbe | None = None
 
     @property
     def is_answered(self) -> bool:

@@ -12,8 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
+from elsa_tune.analysis.csv_lines import plain_cell
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
+from elsa_tune.specs.trial import PROBE_FEATURES
 
 SCHEMA_VERSION = 1
 DECIMALS = 6
@@ -22,7 +24,7 @@ CURVE_COLUMNS = (
     *("model", "task", "train_size", "search", "metric", "selection", "layers", "chance"),
     *("frozen_layers", "embeddings_frozen", "fine_tuned_layers", "quality", "std", "ci_low"),
     *("ci_high", "seeds", "failed_seeds", "learning_rate", "retention", "corrected_retention"),
-    *("explored", "stopped_early"),
+    *("explored", "stopped_early", "rate_at_border"),
 )
 
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
@@ -30,6 +32,11 @@ _POINT_COLUMNS = (
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
     *("learning_rate", "saves_trainable_parameters", "saves_train_seconds"),
     "saves_peak_memory_mb",
+)
+_WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
+_PROBE_COLUMNS = (
+    *("quality", "retention", "corrected_retention", "train_examples", "evaluation_examples"),
+    "features",
 )
 ANSWER_COLUMNS = (
     *("model", "task", "train_size", "search", "metric", "selection", "target", "layers", "chance"),
@@ -40,7 +47,9 @@ ANSWER_COLUMNS = (
     *(f"certified_{name}" for name in _CERTIFIED_COLUMNS),
     *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
     *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
+    *(f"linear_probe_{name}" for name in _PROBE_COLUMNS),
     *("next_step", "warnings"),
+    *(f"operating_point_within_given_rates_{name}" for name in _WITHIN_COLUMNS),
 )
 
 
@@ -64,8 +73,10 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "certified": _certified_object(answer.certified),
         "corrected_certified": _certified_object(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
+        "operating_point_within_given_rates": _within_object(answer.within_given),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
+        "linear_probe": _probe_object(answer.probe),
         "curve": [
             {
                 **curve_object(point),
@@ -108,6 +119,7 @@ def curve_object(point: CurvePoint) -> dict[str, Any]:
         "seeds": point.seeds,
         "failed_seeds": point.failed_seeds,
         "learning_rate": point.learning_rate,
+        "rate_at_border": None if point.tried.at_border is None else point.tried.at_border.value,
         "retention": _number(point.retention),
         "corrected_retention": _number(point.corrected_retention),
         "explored": point.explored,
@@ -120,6 +132,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **_heading(curve),
+        "linear_probe": _probe_object(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": list(curve.warnings),
     }
@@ -171,6 +184,31 @@ def _point_object(point: OperatingPoint | None) -> dict[str, Any] | None:
             "train_seconds": _number(point.saves.train_seconds),
             "peak_memory_mb": _number(point.saves.peak_memory_mb),
         },
+    }
+
+
+def _within_object(within: WithinGiven | None) -> dict[str, Any] | None:
+    if within is None:
+        return None
+    return {
+        "frozen_layers": within.depth.frozen_layers,
+        "fine_tuned_layers": within.fine_tuned_layers,
+        "quality": _number(within.quality),
+        "lowest_rate": within.given_rates[0],
+        "highest_rate": within.given_rates[1],
+    }
+
+
+def _probe_object(probe: LinearProbe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    return {
+        "quality": _number(probe.quality),
+        "retention": _number(probe.retention),
+        "corrected_retention": _number(probe.corrected_retention),
+        "train_examples": probe.train_examples,
+        "evaluation_examples": probe.evaluation_examples,
+        "features": PROBE_FEATURES,
     }
 
 
@@ -227,5 +265,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return " | ".join(map(str, value))
-    return value
+        value = " | ".join(map(str, value))
+    return plain_cell(value)

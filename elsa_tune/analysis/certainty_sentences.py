@@ -75,9 +75,12 @@ def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> 
     assert certified is not None
     at = percent(certified.confidence).replace(".0 %", " %")
     if certified.depth.is_full_model:
-        return f"No depth with frozen layers is certain (at {at}) to keep {target_text(target)}."
+        return (
+            f"No depth with frozen layers is certain (at {at}) to keep {target_text(target)} at "
+            "the rates found."
+        )
     number = f"{certified.fine_tuned_layers} of {layers_text(curve.layers)}"
-    text = f"Certified at {at}: {number}, and every larger measured number"
+    text = f"Certified at {at}, at the rates found: {number}, and every larger measured number"
     if corrected is None:
         return f"{text}."
     if corrected.depth == certified.depth:
@@ -112,10 +115,13 @@ def _failures_text(curve: FreezeCurve, certified: FreezeDepth) -> Iterator[str]:
 def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
     """The plausible numbers of fine-tuned layers, of so many measured ones."""
     if len(numbers) == 1:
-        return f"Among the measured depths only k = {numbers[0]} can be the true answer (at 95 %)."
+        return (
+            f"Among the measured depths, at the rates found, only k = {numbers[0]} can be the true "
+            "answer (at 95 %)."
+        )
     if len(numbers) == measured:
         return "No measured depth can be ruled out as the true answer."
-    return f"The true answer may be k = {listed(map(str, numbers), last='or')}."
+    return f"The true answer at the rates found may be k = {listed(map(str, numbers), last='or')}."
 
 
 def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certainty) -> str | None:

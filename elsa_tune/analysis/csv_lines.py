@@ -1,4 +1,5 @@
-"""The lines of a CSV file with their numbers: what a table is before anything in it is understood.
+"""The lines of a CSV file with their numbers: what a table is before anything in it is understood;
+and its cells as they are written.
 
 It must not know any column.
 """
@@ -6,11 +7,15 @@ It must not know any column.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
+
+# An apostrophe of its own would be taken away with ours.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ def read_lines(path: Path) -> Iterator[Line]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             for cells in reader:
-                stripped = [cell.strip() for cell in cells]
+                stripped = [_as_meant(cell.strip()) for cell in cells]
                 if not any(stripped):
                     continue
                 fields = fields or len(stripped)
@@ -51,3 +56,20 @@ def read_lines(path: Path) -> Iterator[Line]:
         raise ResultsError(f"{path}, line {reader.line_num}: not a CSV line ({error})") from error
     except OSError as error:
         raise ResultsError(f"cannot read {path}: {error.strerror}") from error
+
+
+def plain_cell(value: object) -> object:
+    """A cell as it is written: a text that a spreadsheet would take for a formula gets an
+    apostrophe in front, which `read_lines` takes away again.
+    """
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value  # -0.5
+
+
+def _as_meant(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

@@ -19,6 +19,7 @@ from elsa_tune.analysis.measured import (
     warn_of_uncounted,
     without_copies,
 )
+from elsa_tune.analysis.rates import EXPLORED, DepthRates, depth_rates
 from elsa_tune.analysis.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.analysis.words import depths_text, points, rate_text
 from elsa_tune.specs.freeze import FreezeDepth
@@ -27,8 +28,6 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 
 # Below this two printed qualities are the same number.
 SAME_QUALITY = 1e-6
-
-EXPLORED = (TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,8 @@ class CurvePoint:
     stopping ended. trainable_parameters, train_seconds (s), peak_memory_mb (MiB): medians over the
     completed runs. ci_low, ci_high: 95 % interval of the quality that a fresh seed can expect, None
     where nothing is known of the spread. runs: the measuring runs that count. rates: at how many
-    learning rates the depth was measured; more than one is a choice made on the same runs.
+    learning rates the depth was measured; more than one is a choice made on the same runs. tried:
+    where the learning rate lies among those tried, and what those given would have said.
     """
 
     depth: FreezeDepth
@@ -64,6 +64,7 @@ class CurvePoint:
     ci_high: float | None = None
     runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
     rates: int = 0
+    tried: DepthRates = field(default=DepthRates(), repr=False)  # it is frozen
 
     @property
     def qualities(self) -> tuple[float, ...]:
@@ -74,10 +75,27 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinearProbe:
+    """A linear model on what the frozen encoder gives: a floor, never a point of the curve.
+
+    quality and retentions as in CurvePoint. train_examples: the rows it learnt from;
+    evaluation_examples: those it was judged by; None where not known.
+    """
+
+    quality: float
+    retention: float | None
+    corrected_retention: float | None
+    train_examples: int | None
+    evaluation_examples: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeCurve:
     """All depths of one group, the full model first, with what the reader must be told.
 
-    uncertainty: of the depths whose runs are known one by one.
+    uncertainty: of the depths whose runs are known one by one. given_rates: the lowest and highest
+    learning rate that the searches were given, None where not known or not the same. probe: None
+    where none was made.
     """
 
     model: str
@@ -92,6 +110,8 @@ class FreezeCurve:
     points: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
     uncertainty: Uncertainty | None = None
+    given_rates: tuple[float, float] | None = None
+    probe: LinearProbe | None = None
 
     @property
     def full(self) -> CurvePoint | None:
@@ -158,7 +178,27 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
+        given_rates=_given_rates(group),
+        probe=_probe(group.probe, full, group.chance),
     )
+
+
+def _probe(row: ResultRow | None, full: float | None, chance: float | None) -> LinearProbe | None:
+    if row is None or row.quality is None:
+        return None
+    retention, corrected = _retentions(row.quality, full, chance)
+    return LinearProbe(
+        quality=row.quality,
+        retention=retention,
+        corrected_retention=corrected,
+        train_examples=row.probe_examples,
+        evaluation_examples=row.examples,
+    )
+
+
+def _given_rates(group: ResultGroup) -> tuple[float, float] | None:
+    found = {row.given_rates for row in group.rows}
+    return found.pop() if len(found) == 1 else None
 
 
 def _point(
@@ -178,16 +218,18 @@ def _point(
     by_rate: dict[float | None, list[MeasuredRun]] = {}
     for run in usable:
         by_rate.setdefault(run.row.learning_rate, []).append(run)
+    means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     if not by_rate:
-        return empty
+        return replace(empty, tried=depth_rates(rows, means, None, group.chance))
     rate = max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0))
     runs = by_rate[rate]
     quality = _mean(runs)
     if len(by_rate) > 1:
         warnings.append(
-            f"{name}: measured at {len(by_rate)} learning rates; the best mean, "
-            f"{points(quality)} at {rate_text(rate)}, was taken, which looks better than a fresh "
-            "seed will be"
+            f"{name}: measured at {len(by_rate)} learning rates "
+            f"({', '.join(map(rate_text, sorted(by_rate, key=lambda rate: rate or 0.0)))}), and "
+            f"only runs of the same rate are averaged; the best mean, {points(quality)} at "
+            f"{rate_text(rate)}, was taken, which looks better than a fresh seed will be"
         )
     failed = [run for run in runs if run.is_failed(group.chance)]
     if failed:
@@ -202,6 +244,7 @@ def _point(
         learning_rate=rate,
         runs=tuple(sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))),
         rates=len(by_rate),
+        tried=depth_rates(rows, means, rate, group.chance),
         trainable_parameters=_median(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
@@ -234,16 +277,22 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _with_retention(point: CurvePoint, full: float | None, chance: float | None) -> CurvePoint:
-    if point.quality is None or full is None:
+    if point.quality is None:
         return point
+    retention, corrected = _retentions(point.quality, full, chance)
+    return replace(point, retention=retention, corrected_retention=corrected)
+
+
+def _retentions(
+    quality: float, full: float | None, chance: float | None
+) -> tuple[float | None, float | None]:
+    """Raw and corrected for chance, against the full model's quality."""
+    if full is None:
+        return None, None
     corrected = None
     if chance is not None and full - chance > AT_CHANCE:
-        corrected = (point.quality - chance) / (full - chance)
-    return replace(
-        point,
-        retention=point.quality / full if full > SAME_QUALITY else None,
-        corrected_retention=corrected,
-    )
+        corrected = (quality - chance) / (full - chance)
+    return quality / full if full > SAME_QUALITY else None, corrected
 
 
 def _with_interval(point: CurvePoint, uncertainty: Uncertainty, metric: str | None) -> CurvePoint:

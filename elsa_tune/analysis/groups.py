@@ -32,7 +32,8 @@ class ResultGroup:
 
     searches: names of the searches they come from, () for imported tables that name none.
     chance: of the group, None where no row knows it and the metric does not imply it.
-    examples: evaluation examples E, None where not known.
+    examples: evaluation examples E, None where not known. rows: of trials; probe: that of a linear
+    probe on the frozen model, None where there is none.
     """
 
     model: str
@@ -46,6 +47,7 @@ class ResultGroup:
     chance: float | None
     examples: int | None
     rows: tuple[ResultRow, ...]
+    probe: ResultRow | None = None
 
     @property
     def where(self) -> str:
@@ -69,16 +71,17 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
     for row in rows:
         key = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
         alike.setdefault(key, []).append(row)
-    groups: list[ResultGroup] = []
+    parts: list[list[ResultRow]] = []
     for members in alike.values():
         by_search: dict[str | None, list[ResultRow]] = {}
         for row in members:
             by_search.setdefault(row.search, []).append(row)
         if _seeds_are_disjoint(by_search.values()):
-            groups.append(_group(members))
+            parts.append(members)
         else:
-            groups.extend(_group(part) for part in by_search.values())
-    return tuple(groups)
+            parts.extend(by_search.values())
+    # A search that has only been probed has no results yet.
+    return tuple(_group(part) for part in parts if any(_is_trial(row) for row in part))
 
 
 def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool = True) -> None:
@@ -93,7 +96,7 @@ def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool =
         rivals.setdefault(key, []).append(group)
     for several in rivals.values():
         if len(several) > 1:
-            raise ResultsError(_choose_one(several))
+            raise _choose_one(several)
 
 
 def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
@@ -101,7 +104,13 @@ def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
     return all(not (one & other) for one, other in itertools.combinations(seeds, 2))
 
 
-def _group(rows: Sequence[ResultRow]) -> ResultGroup:
+def _is_trial(row: ResultRow) -> bool:
+    return row.phase is not Phase.PROBE
+
+
+def _group(members: Sequence[ResultRow]) -> ResultGroup:
+    rows = [row for row in members if _is_trial(row)]
+    probes = [row for row in members if not _is_trial(row) and row.quality is not None]
     first = rows[0]
     where = f"{first.model} on {first.task}"
     layers = sorted({row.layers for row in rows})
@@ -131,11 +140,13 @@ def _group(rows: Sequence[ResultRow]) -> ResultGroup:
         chance=chance,
         examples=min((row.examples for row in rows if row.examples is not None), default=None),
         rows=tuple(rows),
+        # Like searches probe alike: one stands for all.
+        probe=probes[0] if probes else None,
     )
 
 
-def _choose_one(groups: Sequence[ResultGroup]) -> str:
-    """One line per group, each with what tells it from the others."""
+def _choose_one(groups: Sequence[ResultGroup]) -> ResultsError:
+    """The error with one line per group, each with what tells it from the others."""
     first = groups[0]
     parts = [_traits(group) for group in groups]
     common = set.intersection(*(set(part) for part in parts))
@@ -145,7 +156,7 @@ def _choose_one(groups: Sequence[ResultGroup]) -> str:
         special = "; ".join(trait for trait in part if trait not in common)
         name = ", ".join(group.searches) or "(no search named)"
         lines.append(
-            f"  {name}: {measured} measuring {'row' if measured == 1 else 'rows'}"
+            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}"
             + (f"; {special}" if special else "; same recipe")
         )
     if all(group.searches for group in groups):
@@ -156,9 +167,10 @@ def _choose_one(groups: Sequence[ResultGroup]) -> str:
         remedy = "choose one with --train-size"
     else:
         remedy = "keep only one of them in the table"
-    return (
+    return ResultsError(
         f"{len(groups)} sets of results that must not be averaged match {first.model} on "
-        f"{first.task}; {remedy}:\n" + "\n".join(lines)
+        f"{first.task}; {remedy}:",
+        *lines,
     )
 
 

@@ -5,7 +5,7 @@ It must not know where the curve came from, nor how an answer is printed.
 
 from __future__ import annotations
 
-from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, Saves
+from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, Saves, WithinGiven
 from elsa_tune.analysis.certainty import Certainty, certainty_of
 from elsa_tune.analysis.certainty_sentences import certainty_sentence, next_step
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
@@ -16,6 +16,7 @@ from elsa_tune.analysis.target import (
     check_target,
     failing_above,
     passing,
+    reaches,
     smallest,
 )
 
@@ -44,6 +45,7 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
         best=curve.best,
         operating_point=_operating_point(decision.raw, curve.full),
         corrected_operating_point=_operating_point(decision.corrected, curve.full),
+        within_given=decision.within_given,
         every_larger_k_passes=None if decision.raw is None else not decision.failing_above,
         reason=decision.reason or sure.reason,
         sentence=answer_sentence(curve, decision),
@@ -56,6 +58,7 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
         corrected_contrasts=sure.corrected_contrasts,
         certainty=certainty,
         next_step=step,
+        probe=curve.probe,
     )
 
 
@@ -75,7 +78,31 @@ def _decide(curve: FreezeCurve, target: float) -> Decision:
         raw=raw,
         corrected=smallest(curve.measured, passing(curve, target, corrected=True)),
         failing_above=tuple(failing_above(curve.measured, passes, raw.fine_tuned_layers)),
+        within_given=_within_given(curve, target),
     )
+
+
+def _within_given(curve: FreezeCurve, target: float) -> WithinGiven | None:
+    """The same question of the given rates alone, where some depth went beyond them."""
+    given, full = curve.given_rates, curve.full
+    if given is None or full is None:
+        return None
+    rates = [p.learning_rate for p in curve.measured if p.learning_rate is not None]
+    full_quality = full.tried.quality_within_given
+    if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
+        return None
+    found = [
+        WithinGiven(
+            depth=point.depth,
+            fine_tuned_layers=point.fine_tuned_layers,
+            quality=quality,
+            given_rates=given,
+        )
+        for point in curve.measured
+        if (quality := point.tried.quality_within_given) is not None
+        and reaches(quality, full_quality, target)
+    ]
+    return min(found, key=lambda one: one.fine_tuned_layers, default=None)
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elsa_tune.analysis.column_mapping import ColumnMapping, lay_out
-from elsa_tune.analysis.csv_lines import read_lines
+from elsa_tune.analysis.csv_lines import plain_cell, read_lines
 from elsa_tune.analysis.result_fields import COLUMNS, EXTRAS, REQUIRED, Fields
 from elsa_tune.analysis.tool_exports import recognise, unfold
 from elsa_tune.errors import ResultsError
@@ -68,6 +68,9 @@ def import_results(
         if tool is not None and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
             continue
+        if cells.get("phase") == Phase.PROBE:
+            left_out["linear probes of the frozen model"] += 1
+            continue
         row = Fields(path, line.number, cells, percent).row(extras)
         if tool is None or row.status not in UNFINISHED:
             seen.check(row, line.number)
@@ -110,7 +113,7 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
         values["frozen_layers"] = row.depth.frozen_layers
         values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
-        writer.writerow("" if values[name] is None else values[name] for name in COLUMNS)
+        writer.writerow(plain_cell(values[name]) for name in COLUMNS)
     return text.getvalue()
 
 

@@ -6,12 +6,14 @@ It must not decide anything: the decision comes in, sentences go out.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import OperatingPoint, Reason
-from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve
+from elsa_tune.analysis.answer import OperatingPoint, Reason, WithinGiven
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.learnt import AT_CHANCE, Learnt
+from elsa_tune.analysis.target import reaches
 from elsa_tune.analysis.words import (
     depths_text,
     layers_text,
@@ -23,10 +25,14 @@ from elsa_tune.analysis.words import (
     spread,
     target_text,
 )
-from elsa_tune.specs.freeze import default_depths
+from elsa_tune.specs.border import Border
+from elsa_tune.specs.freeze import FreezeDepth, default_depths
 
 # A rise smaller than this does not show in a table with one decimal.
 VISIBLE_RISE = 5e-4
+
+# Lee, Tang, Lin 2019: the learning rates that they tried, on the full model.
+PAPER_RATES = (1e-5, 5e-5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,7 @@ class Decision:
 
     verdict: None without a full model. raw, corrected: the operating points, None where there is
     none. failing_above: depths with more fine-tuned layers than `raw` that miss the target.
+    within_given: the operating point by the given learning rates alone, where it may be another.
     """
 
     target: float
@@ -43,29 +50,48 @@ class Decision:
     raw: CurvePoint | None = None
     corrected: CurvePoint | None = None
     failing_above: tuple[CurvePoint, ...] = ()
+    within_given: WithinGiven | None = None
 
 
 def answer_sentence(curve: FreezeCurve, decision: Decision) -> str:
-    """One or two sentences: the operating point, raw and corrected, or why there is none."""
+    """The operating point and its learning rate, raw and corrected, or why there is none; and what
+    it would be by the given rates alone, where that is another.
+    """
     if decision.raw is None or curve.full is None:
         return _refusal_sentence(curve, decision)
     raw, full = decision.raw, curve.full
     metric = metric_text(curve.metric)
     kept = f"{percent(raw.retention)} of the full model's {metric}"
     numbers = f"{points(raw.quality)} of {points(full.quality)}"
+    at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
     if raw.depth.is_full_model:
         first = (
             f"All {layers_text(curve.layers)} must be fine-tuned: no measured depth with frozen "
             f"layers keeps {target_text(decision.target)} of the full model's {metric} "
-            f"({points(full.quality)})."
+            f"({points(full.quality)}{at})."
         )
     elif raw.fine_tuned_layers == 0:
         none = f"0 of {layers_text(curve.layers)} need fine-tuning"
-        first = f"{none}: the head alone keeps {kept} ({numbers})."
+        first = f"{none}: the head alone{at} keeps {kept} ({numbers})."
     else:
         verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
-        first = f"{raw.fine_tuned_layers} of {layers_text(curve.layers)} {verb} {kept} ({numbers})."
-    return f"{first} {_corrected_sentence(curve, decision)}"
+        number = f"{raw.fine_tuned_layers} of {layers_text(curve.layers)}"
+        first = f"{number}{at} {verb} {kept} ({numbers})."
+    return " ".join(
+        [first, _corrected_sentence(curve, decision), *_within_sentence(curve, decision)]
+    )
+
+
+def _within_sentence(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    within = decision.within_given
+    if within is None or decision.raw is None or within.depth == decision.raw.depth:
+        return
+    low, high = within.given_rates
+    paper = " (the paper's range)" if within.given_rates == PAPER_RATES else ""
+    yield (
+        f"Within {rate_text(low)}..{rate_text(high)}{paper} it would be "
+        f"{within.fine_tuned_layers} of {layers_text(curve.layers)}, by single exploring runs."
+    )
 
 
 def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
@@ -74,7 +100,9 @@ def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
         [
             *_warnings_on_chance(curve, decision),
             *_warnings_on_learning(curve, decision),
+            *_warnings_on_probe(curve, decision),
             *_warnings_on_shape(curve, decision),
+            *_warnings_on_rates(curve),
             *_warnings_on_design(curve),
         ]
     )
@@ -93,6 +121,14 @@ def saves_sentence(point: OperatingPoint) -> str:
     if not told or point.depth.is_full_model:
         return ""
     return f"Saves {listed(told)}."
+
+
+def probe_sentence(probe: LinearProbe) -> str:
+    """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
+    told = [f"{percent(share)} {what}" for what, share in kept.items() if share is not None]
+    share = f" ({', '.join(told)})" if told else ""
+    return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
 
 
 def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
@@ -192,6 +228,53 @@ def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[st
         yield f"{skipped}: nothing is known of the spread of its {full.seeds} runs"
 
 
+def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    probe, full = curve.probe, curve.full
+    if probe is None:
+        return
+    # Of every depth: whatever trains can answer at least as well as what needs no training.
+    below = [point for point in curve.measured if _is_surely_below(point, probe)]
+    if below:
+        were = "was this depth" if len(below) == 1 else "were these depths"
+        yield (
+            f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
+            f"{depths_text(point.depth for point in below)} "
+            f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
+            "learning rates or more epochs may help"
+        )
+    if decision.raw is None or full is None or full.quality is None:
+        return
+    if not reaches(probe.quality, full.quality, decision.target):
+        return
+    base, corrected = curve.chance, ""
+    if base is not None:
+        also = reaches(probe.quality, full.quality, decision.target, base)
+        share = percent(probe.corrected_retention)
+        corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
+    yield (
+        "the linear probe alone reaches the target: without any training of the encoder it keeps "
+        f"{percent(probe.retention)} of the full model's {metric_text(curve.metric)}{corrected}"
+    )
+
+
+def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
+    """Beyond what seeds and examples explain.
+
+    The depth's 95 % interval has both. That the probe's own quality moves with the examples is no
+    reason for a wider one: both are judged by the same, and mostly move together. Without an
+    interval (one run) it takes two standard errors of a share of so many examples.
+    """
+    if point.quality is None:
+        return False
+    if point.ci_high is not None:
+        return point.ci_high < probe.quality
+    if not probe.evaluation_examples:
+        return False
+    share = min(max(probe.quality, 0.0), 1.0)
+    error = math.sqrt(share * (1 - share) / probe.evaluation_examples)
+    return point.quality + 2 * error < probe.quality
+
+
 def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
     full, best, measured = curve.full, curve.best, curve.measured
     if decision.raw is not None and decision.failing_above:
@@ -230,6 +313,28 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
         )
 
 
+def _warnings_on_rates(curve: FreezeCurve) -> Iterator[str]:
+    """A curve is only as fair as its rates."""
+    for where, extreme, others in (
+        (Border.HIGH, "largest", "higher"),
+        (Border.LOW, "smallest", "lower"),
+    ):
+        found = [point for point in curve.points if point.tried.at_border is where]
+        if found:
+            yield (
+                f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
+                f"that was tried: {others} ones may be better; `--set extend=true` goes on to them"
+            )
+    measured = [point for point in curve.measured if point.learning_rate is not None]
+    rates = {point.learning_rate for point in measured}
+    frozen = [point for point in measured if not point.depth.is_full_model]
+    if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
+        yield (
+            f"one learning rate for all depths ({rate_text(rates.pop())}): few fine-tuned layers "
+            "often want a higher one, so that the curve may show the rate as much as the depth"
+        )
+
+
 def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
     measured = {point.depth for point in curve.measured}
     missing = [depth for depth in default_depths(curve.layers) if depth not in measured]
@@ -237,7 +342,8 @@ def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
         yield f"not measured: {depths_text(missing)}; only measured depths can be the answer"
     counted = [point for point in curve.points if point.quality is not None]
     if len({point.seeds for point in counted}) > 1:
-        yield f"depths differ in measuring seeds: {_tally(counted, 'seeds')}"
+        seeds = {point.depth: point.seeds for point in counted}
+        yield f"depths differ in measuring seeds: {_tally(seeds)}"
     if curve.uncertainty is not None and curve.full is not None:
         runs = curve.uncertainty.runs
         full = runs.get(curve.full.depth)
@@ -248,8 +354,9 @@ def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
                 f"seeds differ between depths: {depths_text(known)} and the full model were "
                 "compared as independent runs, not seed by seed"
             )
-    if len({point.explored for point in curve.points}) > 1:
-        yield f"depths differ in exploring tries: {_tally(curve.points, 'explored')}"
+    tries = {point.depth: point.tried.tries_within_given for point in curve.points}
+    if len(set(tries.values())) > 1:
+        yield f"depths differ in exploring tries: {_tally(tries)}"
     rates = {point.learning_rate for point in counted}
     if None in rates and len(rates) > 1:
         unnamed = depths_text(point.depth for point in counted if point.learning_rate is None)
@@ -257,11 +364,10 @@ def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
         yield f"the learning rate of {unnamed} is not named, that of other depths is ({named})"
 
 
-def _tally(counted: tuple[CurvePoint, ...] | list[CurvePoint], what: str) -> str:
-    by_count: dict[int, list[CurvePoint]] = {}
-    for point in counted:
-        by_count.setdefault(getattr(point, what), []).append(point)
+def _tally(counts: Mapping[FreezeDepth, int]) -> str:
+    by_count: dict[int, list[FreezeDepth]] = {}
+    for depth, count in counts.items():
+        by_count.setdefault(count, []).append(depth)
     return "; ".join(
-        f"{count} at {depths_text(point.depth for point in several)}"
-        for count, several in sorted(by_count.items())
+        f"{count} at {depths_text(several)}" for count, several in sorted(by_count.items())
     )

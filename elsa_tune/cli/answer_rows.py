@@ -137,7 +137,11 @@ def _from_print(query: Query) -> list[ResultRow]:
 
     rows = _of_train_sizes(query, _select(query, published_rows(), recorded=False))
     printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
-    print(f"elsa-tune: as printed by {printed}", file=sys.stderr)
+    print(
+        f"elsa-tune: as printed by {printed}; both used one learning rate for all depths, so that "
+        "few fine-tuned layers may look worse than they are",
+        file=sys.stderr,
+    )
     return rows
 
 

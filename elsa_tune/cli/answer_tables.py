@@ -16,8 +16,17 @@ from rich.text import Text
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.sentences import saves_sentence
-from elsa_tune.analysis.words import interval, metric_text, percent, points, rate_text, spread
+from elsa_tune.analysis.sentences import probe_sentence, saves_sentence
+from elsa_tune.analysis.words import (
+    BORDER_WORDS,
+    border_arrow,
+    interval,
+    metric_text,
+    percent,
+    points,
+    rate_text,
+    spread,
+)
 from elsa_tune.specs.freeze import FreezeDepth
 
 RAW_MARK = "▶"
@@ -30,7 +39,7 @@ MEANINGS = {
 }
 
 # Columns in the order in which a narrow window does without them; JSON has them all.
-SPARED = ("stopped", "tries", "rate", "95 %")
+SPARED = ("stopped", "tries", "95 %", "rate")
 
 # Wide enough for any line when nobody's window has to hold it.
 PIPE_WIDTH = 200
@@ -59,6 +68,8 @@ def print_answer(answer: Answer, console: Console) -> None:
         console.print(f"Next: {answer.next_step}")
     if answer.points:
         _curve(console, answer.points, _marks(answer), joint=joint)
+    if answer.probe is not None:
+        console.print(probe_sentence(answer.probe))
     _warnings(console, answer.warnings)
 
 
@@ -72,6 +83,8 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
         _curve(console, curve.points, {}, joint=False)
         if curve.chance is not None:
             console.print(f"A constant answer has {points(curve.chance)}.")
+        if curve.probe is not None:
+            console.print(probe_sentence(curve.probe))
         _warnings(console, curve.warnings)
 
 
@@ -130,7 +143,7 @@ def _curve(
         "95 %": [interval(point.ci_low, point.ci_high) for point in rows],
         "least kept" if joint else "kept": [percent(point.retention) for point in rows],
         "corrected": [percent(point.corrected_retention) for point in rows],
-        "rate": ["-" if p.learning_rate is None else rate_text(p.learning_rate) for p in rows],
+        "rate": [_rate(point) for point in rows],
         "seeds": [str(point.seeds) for point in rows],
         "failed": [str(point.failed_seeds or "") for point in rows],
         "tries": [str(point.explored or "") for point in rows],
@@ -153,8 +166,16 @@ def _curve(
     console.print(table)
     shown = "".join(marks.values())
     told = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in shown]
+    borders = {point.tried.at_border for point in rows} if "rate" in columns else set()
+    told += [f"{border_arrow(one)} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
     if told:
         console.print("  ".join(told), style="dim")
+
+
+def _rate(point: CurvePoint) -> str:
+    if point.learning_rate is None:
+        return "-"
+    return f"{rate_text(point.learning_rate)}{border_arrow(point.tried.at_border)}"
 
 
 def _width(columns: Mapping[str, Sequence[str]], gap: int) -> int:

@@ -6,7 +6,11 @@ It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 
 import typer
 
@@ -26,6 +30,8 @@ from elsa_tune.cli import (
     ui,
 )
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
+from elsa_tune.search.saying import say
+from elsa_tune.tracking.paths import shown_uri
 
 app = typer.Typer(
     name="elsa-tune",
@@ -70,11 +76,37 @@ def _options(
 
 def main() -> None:
     """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
+    interrupted = InterruptedSearchError.exit_status
     try:
-        app()
+        with _ended_like_ctrl_c():
+            app()
     except ElsaTuneError as error:
-        print(f"elsa-tune: {error}", file=sys.stderr)
+        say(f"elsa-tune: {shown_uri(str(error))}")
         sys.exit(error.exit_status)
+    except SystemExit as end:
+        # Typer takes Ctrl-C for itself and says nothing.
+        if end.code == interrupted:
+            say("elsa-tune: interrupted")
+        raise
     except KeyboardInterrupt:
-        print("elsa-tune: interrupted", file=sys.stderr)
-        sys.exit(InterruptedSearchError.exit_status)
+        say("elsa-tune: interrupted")
+        sys.exit(interrupted)
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python takes signals in the main thread only
+        return
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        # `nohup` has SIGHUP ignored, and means it.
+        if signal.getsignal(number) == signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elsa_tune.errors import RunError
+from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.specs.trial import TrialSpec
@@ -108,24 +108,22 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
     device = _device()
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
-    _say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
+    say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
     found: list[Throughput] = []
     for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
         words = _words(division, device)
         if not fits(division, found, device):
-            _say(f"  {words}: not tried, the memory would not do")
+            say(f"  {words}: not tried, the memory would not do")
             continue
         try:
             one = measure(trial, data, division, device, seconds)
         except RunError as error:
             if not found:
                 raise
-            _say(f"  {words}: {error}")
+            say(f"  {words}: {error}")
             continue
         found.append(one)
-        _say(
-            f"  {words}: {one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
-        )
+        say(f"  {words}: {one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each")
     best = max(found, key=lambda one: one.tokens_per_second).division
     typer.echo(f"{'best':<13} {_words(best, device)}")
     options = f"--cpus-per-trial {best.threads}"
@@ -153,7 +151,3 @@ def _words(division: Division, device: str) -> str:
     each = "" if division.trials == 1 else "each "
     threads = "1 CPU thread" if division.threads == 1 else f"{division.threads} CPU threads"
     return f"{trials} at once{on}, {each}with {threads}"
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

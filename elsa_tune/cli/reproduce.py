@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 
 from elsa_tune.cli.options import StoragePath, TrackingUri, out_folder
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
+from elsa_tune.search.saying import say
 from elsa_tune.search.studies import (
     PROTOCOLS,
     Edition,
@@ -120,10 +120,10 @@ def reproduce(
     if dry_run:
         _print_plan(edition, [standing(search, place) for search in searches], place)
         return
-    _say(f"reproducing {study}: {len(searches)} searches")
+    say(f"reproducing {study}: {len(searches)} searches")
     for sentence in edition.departures:
-        _say(f"  not as published: {sentence}")
-    carried = carry_out(searches, place, _say, seconds)
+        say(f"  not as published: {sentence}")
+    carried = carry_out(searches, place, say, seconds)
     _conclude(edition, searches, place, carried, out)
 
 
@@ -266,7 +266,7 @@ def _forecast(standings: Sequence[Standing], place: Place) -> tuple[dict[str, fl
 
     if not any(one.left for one in standings):
         return {}, ""
-    _say("training for a few seconds for each model and task, to tell the hours")
+    say("training for a few seconds for each model and task, to tell the hours")
     try:
         return forecast(standings, place), ""
     except (ElsaTuneError, OSError) as error:
@@ -303,14 +303,14 @@ def _conclude(
     left = sum(one.left.total() for one in standings if not one.is_complete)
     results = read_study(edition, searches, place.storage, left)
     for name, reason in results.unread.items():
-        _say(f"search '{name}' is not in the tables: {reason}")
+        say(f"search '{name}' is not in the tables: {reason}")
     if results.rows:
         print_study(results)
         if out is not None:
             page = write_study(results, out, given_command())
             say_missing_signs(results.answers)
-            _say(f"written: {page}, and the tables beside it")
-    _say(f"journals: {place.storage}")
+            say(f"written: {page}, and the tables beside it")
+    say(f"journals: {place.storage}")
     if carried.interrupted:
         raise InterruptedSearchError("interrupted; the same command goes on")
     failed = {**results.unread, **failed}
@@ -320,8 +320,4 @@ def _conclude(
             "same command tries the rest again"
         )
     if not all(one.is_complete for one in standings):
-        _say(f"time was up with {left} trials to go; the same command goes on")
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+        say(f"time was up with {left} trials to go; the same command goes on")

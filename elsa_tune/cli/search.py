@@ -5,7 +5,6 @@ the answer.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,9 +19,11 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
+from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.cli.inputs import Inputs
+    from elsa_tune.search.plan import Estimate
     from elsa_tune.search.session import Finished
     from elsa_tune.search.specification import Request
 
@@ -111,11 +112,11 @@ def search(
     )
     if dry_run:
         if note := trials_note(request):
-            _say(note)
+            say(note)
         _print_plan(request)
         return
-    _say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
-    _conclude(start(request, _say))
+    say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
+    _conclude(start(request, say))
 
 
 def resume(
@@ -152,7 +153,7 @@ def resume(
 
     from elsa_tune.search.launch import resume as go_on
 
-    finished = go_on(paths, _say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
+    finished = go_on(paths, say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
     _conclude(finished)
 
 
@@ -171,7 +172,7 @@ def _print_plan(request: Request) -> None:
     train, evaluation = sizes(request.task, request.recipe)
     cost = plan(request, train, evaluation)
     if note := few_steps(request.recipe, cost.steps_per_trial):
-        _say(note)
+        say(note)
     depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
     disk = f"about {cost.disk_mb:.0f} MB"
     if request.recipe.prefix_cache is not PrefixCache.NONE:
@@ -183,20 +184,31 @@ def _print_plan(request: Request) -> None:
     if request.recipe.holdout is not None:
         what = "of the training examples choose learning rate and evaluation"
         held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
+    steps = f"{cost.steps:,}"
+    if cost.further_trials:
+        steps += f", or {cost.most_steps:,} with all of the further trials,"
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
         *held_out,
         ("depths", f"{depths} frozen layers"),
-        ("exploring", f"{cost.exploring_trials} trials"),
+        ("exploring", _exploring(cost)),
         ("measuring", f"{cost.measuring_trials} trials"),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
-        ("steps", f"{cost.steps:,} at most ({cost.steps_per_trial:,} per trial)"),
+        ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
     )
     for label, value in lines:
         typer.echo(f"{label:<12} {value}")
+
+
+def _exploring(cost: Estimate) -> str:
+    trials = f"{cost.exploring_trials} trials"
+    if not cost.further_trials:
+        return trials
+    most = cost.exploring_trials + cost.further_trials
+    return f"{trials}, up to {most} where a depth's best rate lies at the border of those given"
 
 
 def _conclude(finished: Finished) -> None:
@@ -213,31 +225,27 @@ def _conclude(finished: Finished) -> None:
     if storage != places.storage:
         resume_it += f" --storage-path {storage}"
     ask = f"elsa-tune operating-point --search {name} --format json"
-    if uri != places.tracking_uri():
-        ask += f" --tracking-uri {shown_uri(uri)}"
+    if uri != shown_uri(places.tracking_uri()):
+        ask += f" --tracking-uri {uri}"
     if finished.message:
-        _say(f"search '{name}': {finished.message}")
+        say(f"search '{name}': {finished.message}")
     if finished.answers:
         print_answers(finished.answers)
     if finished.unsent:
-        _say(
-            f"{finished.unsent} records did not reach MLflow at {shown_uri(uri)}; they are in the "
+        say(
+            f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
             f"journal, and `{resume_it}` sends them"
         )
-    _say(f"journal: {finished.paths.journal}")
-    _say(f"MLflow:  {shown_uri(uri)} (`elsa-tune ui` shows it)")
+    say(f"journal: {finished.paths.journal}")
+    say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
     if finished.status is SearchStatus.FAILED:
         raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
-        _say(f"next: `{resume_it}` carries out the rest of the plan")
+        say(f"next: `{resume_it}` carries out the rest of the plan")
     elif finished.answers:
-        _say(f"next: `{ask}`")
+        say(f"next: `{ask}`")
     if not any(answer.operating_point for answer in finished.answers):
         reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
         raise NoAnswerError(" ".join(reasons))
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

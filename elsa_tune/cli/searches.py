@@ -118,9 +118,10 @@ def _answer_text(answer: Any) -> str:
         return "; ".join(_answer_text(one) for one in answer)
     if isinstance(answer, dict) and "operating_point" in answer:
         point = answer["operating_point"]
-        if point is not None:
-            return f"{point['fine_tuned_layers']} of {answer['layers']} layers fine-tuned"
-        return f"none: {str(answer['reason']).replace('_', ' ')}"
+        if isinstance(point, dict):
+            tuned, layers = point.get("fine_tuned_layers", "?"), answer.get("layers", "?")
+            return f"{tuned} of {layers} layers fine-tuned"
+        return f"none: {str(answer.get('reason')).replace('_', ' ')}"
     return answer if isinstance(answer, str) and answer else "-"
 
 

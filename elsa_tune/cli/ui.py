@@ -5,6 +5,7 @@ It must not speak MLflow itself beyond starting its server.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,9 @@ def ui(
     store.check()
     store.initialise()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--backend-store-uri", uri, "--host", host, "--port", str(port)]
+    command += ["--host", host, "--port", str(port)]
+    # Not an argument: every user of the machine sees those.
+    os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     if artifacts is not None:
         command += ["--default-artifact-root", artifacts.as_uri()]
     status = serve(command, f"http://{host}:{port}")

@@ -24,6 +24,7 @@ from elsa_tune.report.story import cards, headline, paragraph, rules, story
 from elsa_tune.report.subjects import Subject, subjects_of
 from elsa_tune.report.tables import answers_table, curve_table, trials_table
 from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase
 
 PAGE = "index.html"
 TRIALS = "trials.csv"
@@ -56,6 +57,7 @@ def write_report(
     has none. Raises StorageError where the folder cannot be written.
     """
     check_folder(folder)
+    rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     page = make_page(answers, rows, histories, published=published, command=command, notes=notes)
     contents: dict[str, bytes] = {}
     for chart in page.charts:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.words import metric_text, points, rate_text
+from elsa_tune.analysis.words import border_arrow, metric_text, points, rate_text
 from elsa_tune.report.charts import Chart, Heat, Look, Panel, Series
 from elsa_tune.report.freeze_charts import FROZEN_TITLE
 from elsa_tune.report.subjects import Subject, left_out
@@ -59,7 +59,8 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
         title="Learning rates",
         caption="Mean quality × 100 of the completed trials, exploring and measuring, by learning "
         "rate and frozen layers. A frame marks the rate that a depth was measured at; × marks "
-        "where every trial was stopped or failed; empty cells were not tried.",
+        "where every trial was stopped or failed; empty cells were not tried. ↑ (↓) beside a "
+        "depth: the largest (smallest) rate tried is its best; others beyond it may be better.",
         panels=tuple(panels),
         left_out=(
             *left_out("The results name no learning rate", unnamed, subjects),
@@ -104,12 +105,16 @@ def _heat(answer: Answer, rows: Sequence[ResultRow]) -> Heat:
     depths = sorted({row.depth for row in rows})
     steps = _steps(sorted({row.learning_rate for row in rows if row.learning_rate is not None}))
     chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+    arrows = {point.depth: border_arrow(point.tried.at_border) for point in answer.points}
     cells = [
         [[r for r in rows if r.depth == depth and r.learning_rate in step] for depth in depths]
         for step in steps
     ]
     return Heat(
-        columns=tuple("emb." if depth.is_embeddings_only else depth.label for depth in depths),
+        columns=tuple(
+            f"{'emb.' if depth.is_embeddings_only else depth.label}{arrows.get(depth, '')}"
+            for depth in depths
+        ),
         rows=tuple(_step_text(step) for step in steps),
         values=tuple(tuple(_mean(cell) for cell in line) for line in cells),
         notes=tuple(tuple("×" if cell else "" for cell in line) for line in cells),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import SAME_QUALITY
-from elsa_tune.analysis.sentences import saves_sentence
+from elsa_tune.analysis.sentences import probe_sentence, saves_sentence
 from elsa_tune.analysis.words import (
     depths_text,
     layers_text,
@@ -22,6 +22,13 @@ from elsa_tune.analysis.words import (
     target_text,
 )
 from elsa_tune.report.subjects import Subject
+from elsa_tune.specs.trial import PROBE_FEATURES
+
+PROBE_RULE = (
+    "The linear probe is a logistic or ridge regression on what the frozen model gives (its "
+    f"{PROBE_FEATURES}), its penalty chosen on training rows alone. Nothing of the model is "
+    "trained; it is a floor for every depth, and never the answer."
+)
 
 
 def headline(subjects: Sequence[Subject]) -> str:
@@ -55,6 +62,7 @@ def paragraph(subject: Subject) -> str:
         answer.certainty,
         "" if chosen is None else saves_sentence(chosen),
         _best(answer),
+        "" if answer.probe is None else probe_sentence(answer.probe),
     ]
     if answer.warnings:
         count = len(answer.warnings)
@@ -133,6 +141,7 @@ def rules(answers: Sequence[Answer]) -> list[str]:
         "The certified number is the smallest k that, with every larger measured k, reaches the "
         f"target with family-wise 95 % confidence{how}. The plausible numbers are those that "
         "cannot be ruled out as the true operating point.",
+        *([PROBE_RULE] if any(answer.probe is not None for answer in answers) else []),
     ]
 
 

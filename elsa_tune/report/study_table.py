@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from elsa_tune.analysis.csv_lines import plain_cell
 from elsa_tune.analysis.words import layers_text, listed, points
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -87,7 +88,11 @@ class PaperTable:
         for row in self.rows:
             writer.writerow(
                 [
-                    "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell
+                    ""
+                    if cell is None
+                    else f"{cell:.6g}"
+                    if isinstance(cell, float)
+                    else plain_cell(cell)
                     for cell in row
                 ]
             )

@@ -6,24 +6,28 @@ It must not know Ray; it draws what the record says.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import IO, Self, cast
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from elsa_tune.search.plan import KnownTrial
+from elsa_tune.search.plan import KnownTrial, planned_trials
+from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 
 # Drawing asks for the whole state; more often than this nobody could read it.
 REFRESH_SECONDS = 1.0
+# Of thousands of trials it takes long: no more than so much of the driver's time is drawing.
+_DRAWING_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +50,7 @@ class DepthLine:
 def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
     """The rows, shallowest depth first. `measured`: the mean over completed measuring trials."""
     lines = []
-    for depth in spec.depths:
-        here = [one for one in known if one.trial.depth == depth]
+    for depth, here in _by_depth(spec, known).items():
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
         scores = [(one.score, one.trial.learning_rate) for one in completed]
         best = max(scores, default=(None, None), key=lambda pair: pair[0] or 0.0)
@@ -59,7 +62,7 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
                 running=_count(here, TrialStatus.RUNNING),
                 stopped=_count(here, TrialStatus.STOPPED_EARLY),
                 failed=_count(here, TrialStatus.FAILED, TrialStatus.DIVERGED),
-                planned=spec.seeds + (spec.tries if depth in spec.explored else 0),
+                planned=planned_trials(spec, here, depth),
                 best=best[0],
                 best_rate=best[1],
                 measured=sum(measured) / len(measured) if measured else None,
@@ -77,7 +80,7 @@ def seconds_left(
     """
     if now_done == 0:
         return None
-    planned = (spec.exploring_trials + spec.measuring_trials) * spec.recipe.evaluations
+    planned = _planned(spec, known) * spec.recipe.evaluations
     spent = 0
     for one in known:
         # Whatever a finished trial did not use is not to come any more.
@@ -98,13 +101,14 @@ def duration(seconds: float) -> str:
 class Board:
     """Shows a search's progress between `with` and its end.
 
-    known: gives the trials so far. provisional: gives the answer so far in a line, or None.
+    known: gives the trials so far by their keys. provisional: gives the answer so far in a line, or
+    None.
     """
 
     def __init__(
         self,
         spec: SearchSpec,
-        known: Callable[[], Sequence[KnownTrial]],
+        known: Callable[[], Mapping[str, KnownTrial]],
         provisional: Callable[[], str | None],
         console: Console | None = None,
     ) -> None:
@@ -112,13 +116,13 @@ class Board:
         self._by_holdout = spec.recipe.selection is Selection.HOLDOUT
         self._known = known
         self._provisional = provisional
-        self._console = console or Console(stderr=True)
+        self._console = console or Console(file=cast(IO[str], Unfailing(sys.stderr)))
         self._live: Live | None = None
         self._phase = ""
         self._started = time.monotonic()
-        self._drawn = 0.0
+        self._next_drawing = 0.0
         self._said: dict[str, str] = {}
-        self._before = self._evaluations(known())
+        self._before = self._evaluations(known().values())
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -152,23 +156,24 @@ class Board:
     def changed(self, key: str) -> None:
         """Something was recorded of this trial."""
         if self._live is not None:
-            if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+            if time.monotonic() >= self._next_drawing:
                 self._draw()
             return
         known = self._known()
-        for one in known:
-            if one.trial.key == key and one.status is not TrialStatus.RUNNING:
-                line = self._line(one, known)
-                if self._said.get(key) != line:
-                    self._said[key] = line
-                    self.say(line)
+        one = known.get(key)
+        if one is None or one.status is TrialStatus.RUNNING:
+            return
+        line = self._line(one, list(known.values()))
+        if self._said.get(key) != line:
+            self._said[key] = line
+            self.say(line)
 
     def _line(self, one: KnownTrial, known: Sequence[KnownTrial]) -> str:
         measures = one.trial.phase is Phase.MEASURE
         found = one.quality if measures else one.score
         what = "" if measures or not self._by_holdout else " held out"
         reached = "no result" if found is None else f"{100 * found:.1f}{what}"
-        total = self._spec.exploring_trials + self._spec.measuring_trials
+        total = _planned(self._spec, known)
         ended = sum(other.status.is_final for other in known)
         left = self._left(known)
         return (
@@ -192,8 +197,8 @@ class Board:
     def _draw(self) -> None:
         if self._live is None:
             return
-        self._drawn = time.monotonic()
-        known = self._known()
+        started = time.monotonic()
+        known = list(self._known().values())
         spec = self._spec
         table = Table(
             title=f"{spec.name}: {spec.model.name} on {spec.task.name}", title_style="bold"
@@ -222,6 +227,20 @@ class Board:
         if (sentence := self._provisional()) is not None:
             lines.append(Text(f"so far: {sentence}", style="italic"))
         self._live.update(Group(table, *lines), refresh=True)
+        took = time.monotonic() - started
+        self._next_drawing = started + max(REFRESH_SECONDS, took / _DRAWING_SHARE)
+
+
+def _planned(spec: SearchSpec, known: Sequence[KnownTrial]) -> int:
+    by_depth = _by_depth(spec, known)
+    return sum(planned_trials(spec, here, depth) for depth, here in by_depth.items())
+
+
+def _by_depth(spec: SearchSpec, known: Iterable[KnownTrial]) -> dict[FreezeDepth, list[KnownTrial]]:
+    found: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
+    for one in known:
+        found[one.trial.depth].append(one)
+    return found
 
 
 def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -87,6 +89,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
         )
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    before = signal.getsignal(signal.SIGTERM)
     try:
         with warnings.catch_warnings():
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
@@ -103,6 +106,9 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             else:
                 _knock(address)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except SystemExit as end:
+        # What Ray makes of SIGTERM from here on; to us it is an interruption like Ctrl-C.
+        raise KeyboardInterrupt from end
     except (OSError, RuntimeError, ValueError, OverflowError) as error:
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
@@ -110,6 +116,9 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             f"no Ray cluster answers at --address {address}: {error}; start one with `ray start "
             "--head`, or leave --address out to run on this machine"
         ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
     try:
         if address is not None:
             _check_nodes([node["NodeID"] for node in _nodes()])

@@ -7,7 +7,7 @@ whether they would have reached 90 % of it. It must not know what a trial trains
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,14 +26,21 @@ class PerDepthAsha(FIFOScheduler):
 
     evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
     from `trial.config["frozen_layers"]`, its age from the report's `evaluation`, its merit from
-    its `metric`.
+    its `metric`. exempt: labels of depths whose trials cost too little to be worth stopping.
     """
 
-    def __init__(self, asha: Asha | None, evaluations: int, metric: str = QUALITY) -> None:
+    def __init__(
+        self,
+        asha: Asha | None,
+        evaluations: int,
+        metric: str = QUALITY,
+        exempt: Collection[str] = (),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
         self._asha = asha
         self._evaluations = evaluations
         self._compared_by = metric
+        self._exempt = frozenset(exempt)
         self._by_depth: dict[str, AsyncHyperBandScheduler] = {}
         self.stopped: set[str] = set()
 
@@ -73,6 +80,8 @@ class PerDepthAsha(FIFOScheduler):
         if self._asha is None or self._asha.grace >= self._evaluations:
             return None
         label = str(trial.config[FROZEN_LAYERS])
+        if label in self._exempt:
+            return None
         if label not in self._by_depth:
             self._by_depth[label] = AsyncHyperBandScheduler(
                 time_attr=EVALUATION,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elsa_tune.errors import DataError, ModelError, StorageError
+from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
 from elsa_tune.search.plan import Estimate, estimate
+from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
     load_specification,
@@ -31,12 +33,18 @@ from elsa_tune.search.specification import (
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
-from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import (
+    TRACKING_VARIABLE,
+    SearchPaths,
+    StorePaths,
+    shown_uri,
+    without_credentials,
+)
 from elsa_tune.tracking.records import SearchStatus
+from elsa_tune.tracking.results import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 
@@ -62,6 +70,12 @@ PUBLISHED_SIZES = {
 }
 
 Say = Callable[[str], None]
+
+_GIVE_AGAIN = (
+    "the password or token that the search was started with is never kept: give it again, by "
+    "--tracking-uri, or for a server by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
+    "(or MLFLOW_TRACKING_TOKEN) in the environment"
+)
 
 
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
@@ -115,7 +129,7 @@ def start(request: Request, say: Say) -> Finished:
         say(note)
     paths.check_writable()
     try:
-        store = _open_store(draft.tracking_uri)
+        store = _open_store(request.tracking_uri)
         draft = dataclasses.replace(draft, model=pinned(draft.model))
         data, fingerprints = _inputs(draft)
         _check_evaluations(draft.recipe, len(data.train))
@@ -173,13 +187,16 @@ def resume(
     tracking_uri: str | None = None,
     address: str | None = None,
 ) -> Finished:
-    """Go on with a search after any interruption; a finished one is only answered.
+    """Go on with a search after any interruption; a finished one is only answered, and given what
+    its report or its store lack.
 
     seeds: measuring trials per depth, as many as before or more; a finished search measures the
     ones that are new. max_time (seconds for this session), tracking_uri and address: None takes
-    what the search was started with. A new store is given everything from the journal's beginning.
+    what the search was started with. A new store is given everything from the journal's beginning,
+    and is the search's from then on.
     """
     spec = load_specification(paths)
+    uri = tracking_uri or _remembered(spec.tracking_uri)
     records = read_journal(paths.journal)
     if is_held(paths.lock):
         raise StorageError(
@@ -187,26 +204,30 @@ def resume(
             "wait for it or end it"
         )
     state = SearchState.replay(records, alive=False)
+    _check_trials(spec, paths, state)
+    kept = spec
     if seeds is not None:
-        spec = with_seeds(spec, seeds)
+        kept = with_seeds(kept, seeds)
+    if tracking_uri is not None:
+        kept = dataclasses.replace(kept, tracking_uri=shown_uri(tracking_uri))
+    changed = kept if kept != spec else None
+    spec = kept
     if state.status is SearchStatus.COMPLETED and _measured(state) >= spec.measuring_trials:
-        from elsa_tune.search.session import FLUSH_SECONDS, Finished, answers_of
+        from elsa_tune.search.session import answer_again
 
-        return Finished(
-            spec=spec,
-            paths=paths,
-            status=SearchStatus.COMPLETED,
-            message="it is complete: nothing is left to do",
-            answers=tuple(answers_of(state, paths, say)),
-            unsent=_send_the_rest(spec, paths, FLUSH_SECONDS),
-        )
+        # The store that it had need not answer now: what it has not got stays in the journal.
+        store = _open_store(uri) if changed else _store(uri)
+        return answer_again(spec, paths, store, say, changed=changed)
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)
-    if tracking_uri is not None:
-        spec = dataclasses.replace(spec, tracking_uri=tracking_uri)
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
-    store = _open_store(spec.tracking_uri)
+    try:
+        store = _open_store(uri)
+    except TrackingError as error:
+        if uri in (tracking_uri, spec.tracking_uri):
+            raise
+        raise TrackingError(f"{error}; {_GIVE_AGAIN}") from error
     data, fingerprints = _inputs(spec)
     _check_unchanged(spec, fingerprints)
     from elsa_tune.search.cluster import ray_session
@@ -214,7 +235,20 @@ def resume(
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        return run_session(spec, paths, data, store, say, changed=seeds is not None)
+        return run_session(spec, paths, data, store, say, changed=changed)
+
+
+def _check_trials(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> None:
+    """Raise StorageError for a journal whose records are whole, but do not say what a trial is."""
+    for trial in state.planned_trials:
+        try:
+            known_trial(spec, trial)
+            rows_of(dataclasses.replace(state, trials={trial.key: trial}))
+        except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+            raise StorageError(
+                f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
+                "a copy, or delete the search"
+            ) from error
 
 
 def _measured(state: SearchState) -> int:
@@ -222,18 +256,21 @@ def _measured(state: SearchState) -> int:
     return sum(t.params["phase"] == Phase.MEASURE and t.status.is_final for t in trials)
 
 
-def _send_the_rest(spec: SearchSpec, paths: SearchPaths, seconds: float) -> int:
-    """Hand MLflow what a finished search could not; returns how many records it still lacks."""
-    with Journal(paths.journal):
-        forwarder = Forwarder(paths.journal, _store(spec.tracking_uri), paths.forwarded)
-        return forwarder.start().close(seconds) if forwarder.lag else 0
-
-
 # ---- what a search stands on ----
 
 
 def _store(tracking_uri: str) -> MlflowStore:
     return MlflowStore(tracking_uri, StorePaths(Path.cwd()).artifact_root_for(tracking_uri))
+
+
+def _remembered(stored: str) -> str:
+    """The store that a specification names; its credentials, never stored, are the environment's:
+    in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
+    """
+    if without_credentials(stored) == stored:
+        return stored
+    given = os.environ.get(TRACKING_VARIABLE, "").strip().rstrip("/")
+    return given if shown_uri(given) == stored else without_credentials(stored)
 
 
 def _open_store(tracking_uri: str) -> MlflowStore:

@@ -8,7 +8,7 @@ kept.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,9 @@ from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import Record, Scalar
-from elsa_tune.tracking.results import rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.records import Decision, Record, Report, Scalar, TrialEnded, TrialStarted
+from elsa_tune.tracking.results import rates_text, rows_of
+from elsa_tune.tracking.state import SearchState, Story, TrialState
 
 
 class SearchRecord:
@@ -44,16 +44,19 @@ class SearchRecord:
         self.paths = paths
         self._journal = journal
         self._forwarder = forwarder
-        self._records = list(earlier)
         self._warn = warn
         self._warned: set[str] = set()
-        self._state: SearchState | None = None
+        self._story = Story()
+        self._known: dict[str, KnownTrial] = {}
+        for record in earlier:
+            self._story.add(record)
+        self._learn_all()
 
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is said once and survived."""
         stamped = self._journal.stamp(record)
-        self._records.append(stamped)
-        self._state = None
+        self._story.add(stamped)
+        self._learn(stamped)
         try:
             self._journal.append(stamped)
         except ElsaTuneError as error:
@@ -62,17 +65,35 @@ class SearchRecord:
 
     def state(self) -> SearchState:
         """Everything so far, earlier sessions included."""
-        if self._state is None:
-            self._state = SearchState.replay(self._records)
-        return self._state
+        return self._story.tell()
 
     def rows(self) -> list[ResultRow]:
         """The results so far, as `analysis` takes them."""
         return rows_of(self.state())
 
+    @property
+    def known(self) -> Mapping[str, KnownTrial]:
+        """Every trial of the plan started so far by its key, in the order in which they first
+        started; goes on with the search.
+        """
+        return self._known
+
     def known_trials(self) -> tuple[KnownTrial, ...]:
-        """Every trial started so far, in the order in which they first started."""
-        return tuple(known_trial(self.spec, trial) for trial in self.state().trials.values())
+        """The same as they stand now."""
+        return tuple(self._known.values())
+
+    def _learn(self, record: Record) -> None:
+        """What the record says of its trial, or of all of them where it is the search's own."""
+        if isinstance(record, TrialStarted | Report | TrialEnded):
+            state = self._story.trial(record.trial)
+            if state is not None and state.is_planned:
+                self._known[state.key] = known_trial(self.spec, state)
+        elif not isinstance(record, Decision):
+            self._learn_all()
+
+    def _learn_all(self) -> None:
+        for state in self.state().planned_trials:
+            self._known[state.key] = known_trial(self.spec, state)
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
         """Write a trial's predictions [E], and what judges them, beside the journal; returns the
@@ -154,6 +175,7 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         "metric": trial.task.metric.value,
         "chance": spec.chance,
         "evaluation_examples": spec.evaluation_examples,
+        "given_rates": rates_text(spec.given_rates),
         "search": spec.name,
         **recipe,
         "comparison": spec.comparison,

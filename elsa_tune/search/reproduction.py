@@ -184,7 +184,8 @@ def standing(search: PlannedSearch, place: Place) -> Standing:
     wanted = Counter({depth: spec.seeds for depth in spec.depths})
     wanted.update({depth: spec.tries for depth in spec.explored})
     state = recorded_state(SearchPaths(place.storage, search.name))
-    rows = [] if state is None else [row for row in rows_of(state) if row.status.is_final]
+    final = [] if state is None else [row for row in rows_of(state) if row.status.is_final]
+    rows = [row for row in final if row.phase is not Phase.PROBE]
     measured = sum(row.phase is Phase.MEASURE for row in rows)
     is_complete = state is not None and state.is_complete and measured >= spec.measuring_trials
     left: Counter[FreezeDepth] = Counter()

@@ -1,8 +1,7 @@
 """A search from its first trial to its last: explore, choose each depth's rate, measure.
 
 Fresh and resumed searches go the same way: what is left to do follows from the specification and
-the journal. The only places that speak Ray Tune are here, `trainable`, `recorder` and
-`early_stopping`.
+the journal.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from typing import Any
 import optuna
 import ray
 from ray import tune
-from ray.tune.search.optuna import OptunaSearch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elsa_tune.errors import RunError
+from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
 from elsa_tune.search.early_stopping import PerDepthAsha
-from elsa_tune.search.parameters import PHASE, POINT, SEED
+from elsa_tune.search.parameters import POINT
 from elsa_tune.search.plan import (
-    KnownTrial,
     best_rates,
     exploring_share,
     exploring_slots,
+    is_cheap,
     measuring_trials,
-    tried,
 )
+from elsa_tune.search.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.recorder import Recorder
-from elsa_tune.search.sampler import PlannedDepthSampler, Slot, distributions, settings
+from elsa_tune.search.sampler import settings
+from elsa_tune.search.searcher import ATTEMPTS, ExploringSearcher
 from elsa_tune.search.stopping import Interruption, SearchStopper
 from elsa_tune.search.trainable import (
     Mailbox,
@@ -51,9 +50,6 @@ from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 
 RATES = "learning_rates"
-# A trial that failed (a lost node, a full disk) is given one more try before the search goes on
-# without it.
-ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +84,12 @@ class SearchRun:
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
         self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
+        self._probing = Probing(spec, data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> Outcome:
         """Do what is left of the plan; every way out leaves each trial with a status."""
+        self._probing.start()
         decided = self._decided_rates()
         if self._is_unexplored(decided):
             self._explore(decided)
@@ -116,50 +114,30 @@ class SearchRun:
         self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
         share = exploring_share(spec)
         deadline = None if spec.max_time is None else self._started + share * spec.max_time
-        for _ in range(ROUNDS):
-            known = self._record.known_trials()
-            slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
-            if not slots or self._is_over(deadline):
-                return
-            self._board.phase(f"exploring: {len(slots)} trials over {len(spec.explored)} depths")
-            self._explore_round(slots, known, deadline)
-            self._refuse_if_nothing_works()
-
-    def _explore_round(
-        self, slots: Sequence[Slot], known: Sequence[KnownTrial], deadline: float | None
-    ) -> None:
-        spec = self._spec
-        selection = spec.recipe.selection
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, selection.score)
+        known = self._record.known_trials()
+        slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
+        if not slots or self._is_over(deadline):
+            return
+        beyond = ", then outward from a best rate at the border" if spec.extend else ""
+        depths = len(spec.explored)
+        self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
+        score = spec.recipe.selection.score
+        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
         for one in known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
-        sampler = PlannedDepthSampler(
-            slots,
-            spec.rates,
-            spec.sampler,
-            spec.seed,
-            spec.recipe.evaluations,
-            tried(known),
-            selection,
-        )
-        searcher = OptunaSearch(
-            space=distributions(spec.explored, spec.rates),
-            metric=selection.score,
-            mode="max",
-            sampler=sampler,
-            study_name=f"{spec.name}-{self._tuners}",
-        )
         self._fit(
-            {PHASE: Phase.EXPLORE.value, SEED: spec.seed},
+            {},
             tune.TuneConfig(
-                search_alg=searcher,
+                search_alg=ExploringSearcher(spec, self._record.known_trials, decided),
                 scheduler=scheduler,
-                num_samples=len(slots),
+                num_samples=-1,  # until the searcher says that it has finished
                 reuse_actors=True,
             ),
             deadline,
         )
+        self._refuse_if_nothing_works()
 
     # ---- the learning rates ----
 
@@ -170,7 +148,13 @@ class SearchRun:
         decided = self._record.state().decisions.get(RATES, {})
         known = self._record.known_trials()
         begun = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
-        rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+        try:
+            rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
+        except (AttributeError, TypeError, ValueError, SpaceError) as error:
+            raise RunError(
+                f"the journal's decision '{RATES}' is no table of depths and rates; restore the "
+                "file from a copy, or delete the search"
+            ) from error
         return {depth: rate for depth, rate in rates.items() if depth in begun}
 
     def _decide_rates(self, decided: dict[FreezeDepth, float]) -> dict[FreezeDepth, float]:
@@ -185,7 +169,7 @@ class SearchRun:
     def _measure(self, rates: dict[FreezeDepth, float]) -> None:
         spec = self._spec
         deadline = None if spec.max_time is None else self._started + spec.max_time
-        for _ in range(ROUNDS):
+        for _ in range(ATTEMPTS):
             left = measuring_trials(spec, rates, self._record.known_trials())
             if not left or self._is_over(deadline):
                 return
@@ -242,6 +226,7 @@ class SearchRun:
         finally:
             recorder.end_the_rest()
             self._is_over(deadline)
+            self._probing.collect()
 
     def _is_over(self, deadline: float | None) -> bool:
         stopper = SearchStopper(self._interruption, deadline)
@@ -250,12 +235,13 @@ class SearchRun:
 
     def _refuse_if_nothing_works(self) -> None:
         """End a search whose every trial fails: the second round would fail like the first."""
-        states = list(self._record.state().trials.values())
+        states = self._record.state().planned_trials
         failed = [state for state in states if state.status is TrialStatus.FAILED]
         if failed and len(failed) == len(states):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
     def _outcome(self, rates: dict[FreezeDepth, float]) -> Outcome:
+        self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return Outcome(status=SearchStatus.INTERRUPTED)
         spec, known = self._spec, self._record.known_trials()
@@ -265,7 +251,7 @@ class SearchRun:
         untried = len(exploring_slots(spec, known)) if self._ran_out else 0
         missing = []
         if untried:
-            missing.append(f"{untried} of {spec.exploring_trials} exploring trials to go")
+            missing.append(f"{untried} exploring trials to go")
         if left:
             missing.append(f"{len(left)} measuring trials to go")
         if unmeasured:

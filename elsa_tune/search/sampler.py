@@ -1,9 +1,8 @@
-"""The Optuna sampler of a search: the plan fixes each trial's depth, TPE proposes the learning rate
-within it.
+"""Which learning rate of the given range a depth tries next, as its own Optuna study proposes it.
 
 Left to itself, TPE on quality gives the full model fifteen tries and nine frozen layers two, in
-forty. So depths come from the plan, and each depth has a TPE of its own that sees only trials of
-that depth. It must not know Ray.
+forty. So the plan names the depth, and each depth has a study of its own that sees only trials of
+that depth.
 """
 
 from __future__ import annotations
@@ -15,30 +14,24 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalChoiceType,
-    CategoricalDistribution,
-    FloatDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from elsa_tune.search.parameters import FROZEN_LAYERS, LEARNING_RATE
+from elsa_tune.search.parameters import LEARNING_RATE
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
-from elsa_tune.specs.trial import Selection, canonical_rate, trial_score
+from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
+from elsa_tune.specs.trial import canonical_rate
 
-# TPE's own default of ten random starts would be the whole budget of a depth.
-STARTUP_TRIALS = 2
+# The points that every TPE study begins with: both ends of the range and its middle.
+FIRST_POINTS = 3
 # How often TPE is asked again when it proposes a rate that its depth has already tried.
 ASK_LIMIT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One exploring trial to come; a restarted trial keeps the learning rate it had."""
+    """One exploring trial to come; None leaves its learning rate to the depth's study."""
 
     depth: FreezeDepth
     learning_rate: float | None = None
@@ -46,22 +39,16 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A learning rate that a depth has had: the scores of its evaluations so far, and whether it
-    ran to its end.
+    """A learning rate that a depth has had: the scores of its evaluations so far, what it is
+    compared by, and how it ended (neither while it runs or where it was stopped early).
     """
 
     depth: FreezeDepth
     learning_rate: float
     scores: tuple[float, ...]
-    completed: bool
-
-
-def distributions(depths: Sequence[FreezeDepth], rates: Rates) -> dict[str, BaseDistribution]:
-    """The study's parameters: both stay in it, so that importances and plots show both."""
-    return {
-        FROZEN_LAYERS: CategoricalDistribution([depth.label for depth in depths]),
-        LEARNING_RATE: rate_distribution(rates),
-    }
+    score: float = 0.0
+    completed: bool = False
+    diverged: bool = False
 
 
 def rate_distribution(rates: Rates) -> BaseDistribution:
@@ -74,113 +61,62 @@ def rate_distribution(rates: Rates) -> BaseDistribution:
     return FloatDistribution(rates.low, rates.high, log=True)
 
 
-class PlannedDepthSampler(BaseSampler):
-    """Proposes the slots' depths in order and, within a depth, a learning rate that it has not
-    tried.
+def first_points(rates: Rates) -> tuple[float, ...]:
+    """The highest rate, the one nearest to the geometric middle, the lowest.
 
-    Deterministic for one sequence of results: each proposal is seeded by the search's seed, the
-    depth and the number of tries the depth has had. slots: by trial number. evaluations: planned
-    per trial.
-    history: trials of an earlier session. selection: which evaluation's score is a trial's.
+    The highest first: it is the best more often than not, and what early stopping compares with.
     """
-
-    def __init__(
-        self,
-        slots: Sequence[Slot],
-        rates: Rates,
-        name: SamplerName,
-        seed: int,
-        evaluations: int,
-        history: Sequence[Tried] = (),
-        selection: Selection = Selection.LAST,
-    ) -> None:
-        self._slots = tuple(slots)
-        self._rates = rates
-        self._name = name
-        self._seed = seed
-        self._evaluations = evaluations
-        self._history = tuple(history)
-        self._selection = selection
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Nothing is sampled jointly: the depth is given and the rate depends on it."""
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """See `infer_relative_search_space`."""
-        return {}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> CategoricalChoiceType:
-        """The slot's depth, or a learning rate for it."""
-        slot = self._slots[trial.number % len(self._slots)]
-        if param_name == FROZEN_LAYERS:
-            return slot.depth.label
-        if slot.learning_rate is not None:
-            return slot.learning_rate
-        return self._rate(slot.depth, self._tried(study, slot.depth, before=trial.number))
-
-    def _tried(self, study: Study, depth: FreezeDepth, before: int) -> list[Tried]:
-        """What this depth has had, running trials included (no scores yet)."""
-        tried = [one for one in self._history if one.depth == depth]
-        for trial in study.get_trials(deepcopy=False):
-            if trial.number >= before or trial.params.get(FROZEN_LAYERS) != depth.label:
-                continue
-            values = tuple(trial.intermediate_values[i] for i in sorted(trial.intermediate_values))
-            tried.append(
-                Tried(
-                    depth=depth,
-                    learning_rate=canonical_rate(trial.params[LEARNING_RATE]),
-                    scores=values,
-                    # Ray tells Optuna COMPLETE for a trial that ASHA stopped, with its truncated
-                    # value.
-                    completed=trial.state is TrialState.COMPLETE
-                    and len(values) >= self._evaluations,
-                )
-            )
-        return tried
-
-    def _rate(self, depth: FreezeDepth, tried: list[Tried]) -> float:
-        used = {one.learning_rate for one in tried}
-        values = self._rates.values
-        untried = None if values is None else [value for value in values if value not in used]
-        if self._name is SamplerName.GRID and untried:
-            return untried[0]
-        proposals = self._proposals(depth, tried)
-        for proposal in proposals:
-            if proposal not in used:
-                return proposal
-        if not untried:
-            return proposals[0]
-        return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
-
-    def _proposals(self, depth: FreezeDepth, tried: list[Tried]) -> list[float]:
-        """Rates in the order in which the depth's own study asks for them."""
-        entropy = (self._seed, depth.frozen_layers, int(depth.embeddings_frozen), len(tried))
-        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        sampler: BaseSampler
-        if self._name is SamplerName.TPE:
-            sampler = TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
-        else:
-            sampler = RandomSampler(seed=seed)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        distribution = rate_distribution(self._rates)
-        for one in tried:
-            study.add_trial(_as_trial(one, distribution, self._selection))
-        asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(ASK_LIMIT))
-        return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
+    values = rates.values
+    if values is None:
+        assert not isinstance(rates, RateList)
+        values = (rates.low, canonical_rate(math.sqrt(rates.low * rates.high)), rates.high)
+    centre = math.log(values[0] * values[-1]) / 2
+    middle = min(values, key=lambda rate: abs(math.log(rate) - centre))
+    return tuple(dict.fromkeys((values[-1], middle, values[0])))
 
 
-def _as_trial(tried: Tried, distribution: BaseDistribution, selection: Selection) -> FrozenTrial:
+def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> float:
+    """A rate of the given range that the depth has not tried, where there is one.
+
+    Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
+    of tries it has had. tried: the depth's, those that still run included.
+    """
+    used = {one.learning_rate for one in tried}
+    values = spec.rates.values
+    untried = None if values is None else [value for value in values if value not in used]
+    if spec.sampler is SamplerName.GRID and untried:
+        return untried[-1]
+    proposals = _proposals(spec, depth, tried)
+    for proposal in proposals:
+        if proposal not in used:
+            return proposal
+    if not untried:
+        return proposals[0]
+    return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
+
+
+def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> list[float]:
+    """Rates in the order in which the depth's own study asks for them."""
+    entropy = (spec.seed, depth.frozen_layers, int(depth.embeddings_frozen), len(tried))
+    seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+    sampler: BaseSampler
+    if spec.sampler is SamplerName.TPE:
+        sampler = TPESampler(seed=seed, n_startup_trials=FIRST_POINTS)
+    else:
+        sampler = RandomSampler(seed=seed)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    distribution, values = rate_distribution(spec.rates), spec.rates.values
+    for one in tried:
+        if values is None or one.learning_rate in values:
+            study.add_trial(_as_trial(one, distribution))
+    if spec.sampler is SamplerName.TPE:
+        for point in first_points(spec.rates):
+            study.enqueue_trial({LEARNING_RATE: point}, skip_if_exists=True)
+    asked = (study.ask({LEARNING_RATE: distribution}) for _ in range(ASK_LIMIT))
+    return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
+
+
+def _as_trial(tried: Tried, distribution: BaseDistribution) -> FrozenTrial:
     """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one."""
     state = TrialState.COMPLETE if tried.completed else TrialState.PRUNED
     if not tried.scores:
@@ -188,7 +124,7 @@ def _as_trial(tried: Tried, distribution: BaseDistribution, selection: Selection
     return optuna.trial.create_trial(
         params={LEARNING_RATE: _inside(tried.learning_rate, distribution)},
         distributions={LEARNING_RATE: distribution},
-        value=trial_score(selection, tried.scores) if state is TrialState.COMPLETE else None,
+        value=tried.score if state is TrialState.COMPLETE else None,
         intermediate_values=dict(enumerate(tried.scores, start=1)),
         state=state,
     )
@@ -206,20 +142,8 @@ def settings(name: SamplerName, rates: Rates) -> dict[str, Any]:
     return {
         "sampler": name.value,
         "optuna": optuna.__version__,
-        "n_startup_trials": STARTUP_TRIALS if name is SamplerName.TPE else None,
+        "first_points": list(first_points(rates)) if name is SamplerName.TPE else None,
         "per_depth": True,
         "without_replacement": isinstance(rates, RateList) or rates.step is not None,
         "rates": list(rates.values) if rates.values else [rates.low, rates.high],  # type: ignore[union-attr]  # a range without values has both ends
     }
-
-
-__all__ = [
-    "FROZEN_LAYERS",
-    "LEARNING_RATE",
-    "PlannedDepthSampler",
-    "RateRange",
-    "Slot",
-    "Tried",
-    "distributions",
-    "settings",
-]

@@ -24,10 +24,17 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
 from elsa_tune.tracking.names import REPORT
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted, SearchStatus
+from elsa_tune.tracking.records import (
+    Decision,
+    Record,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+)
 from elsa_tune.tracking.results import histories_of, rows_of
+from elsa_tune.tracking.runs import is_lost
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
@@ -66,15 +73,15 @@ def run_session(
     say: Say,
     train: Train = train_trial,
     *,
-    changed: bool = False,
+    changed: SearchSpec | None = None,
 ) -> Finished:
     """One driver's time with a search, from taking its lock to the last record.
 
-    changed: the specification is not the one that is saved, and takes its place.
+    changed: takes the place of the specification that is saved; without what is this session's.
     """
     with Journal(paths.journal) as journal:
-        if changed:
-            replace_specification(spec, paths)
+        if changed is not None:
+            replace_specification(changed, paths)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
         record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
@@ -84,14 +91,18 @@ def run_session(
         with interruption.caught(say):
             try:
                 record.write(_started(spec, attempt))
-                board = Board(spec, record.known_trials, lambda: _provisional(record.rows))
+                board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
                 with board:
                     outcome = SearchRun(spec, data, record, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
             except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
+                if interruption.requested:
+                    # A terminal that is closed takes with it what the board would draw there.
+                    status = SearchStatus.INTERRUPTED
+                else:
+                    message = shown_uri(f"{type(error).__name__}: {error}")
                 raise
             finally:
                 interruption.closing = True
@@ -112,6 +123,52 @@ def run_session(
         answers=tuple(answers),
         unsent=unsent,
     )
+
+
+def answer_again(
+    spec: SearchSpec,
+    paths: SearchPaths,
+    store: MlflowStore,
+    say: Say,
+    *,
+    changed: SearchSpec | None = None,
+) -> Finished:
+    """A search that is whole: answered again, and given what its end did not come to, the report
+    and records in MLflow. changed: as in `run_session`.
+    """
+    with Journal(paths.journal) as journal:
+        if changed is not None:
+            replace_specification(changed, paths)
+        records = read_journal(paths.journal)
+        state = SearchState.replay(records)
+        answers = answers_of(state, paths, say)
+        if not _is_drawn(records, paths):
+            folder = _report(state, paths, answers, say)
+            if folder is not None:
+                journal.append(Decision(what=REPORT, value=folder))
+        if is_lost(store.uri, spec.name, spec.search_id):
+            paths.forwarded.unlink(missing_ok=True)
+        forwarder = Forwarder(paths.journal, store, paths.forwarded)
+        unsent = forwarder.start().close(FLUSH_SECONDS) if forwarder.lag else 0
+    return Finished(
+        spec=spec,
+        paths=paths,
+        status=SearchStatus.COMPLETED,
+        message="it is complete: nothing is left to do",
+        answers=tuple(answers),
+        unsent=unsent,
+    )
+
+
+def _is_drawn(records: Sequence[Record], paths: SearchPaths) -> bool:
+    """Whether there is a report of the last session's end; an earlier session's is none."""
+    drawn = False
+    for record in records:
+        if isinstance(record, SearchEnded):
+            drawn = False
+        elif isinstance(record, Decision) and record.what == REPORT:
+            drawn = True
+    return drawn and paths.report.is_dir()
 
 
 def _started(spec: SearchSpec, attempt: int) -> SearchStarted:

@@ -15,13 +15,14 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
+from elsa_tune.specs.checked import first_problem
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
-from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,31 +86,34 @@ def specify(request: Request) -> SearchSpec:
         rates=rates,
         tries=tries,
         sampler=space.sampler,
-        asha=space.asha_setting,
+        asha=space.asha_setting(request.recipe.evaluations),
         seeds=_at_least_one("--seeds", request.seeds, space.seeds),
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
-        tracking_uri=request.tracking_uri,
+        tracking_uri=shown_uri(request.tracking_uri),
         address=request.address,
+        extend=Extension() if space.extend and explored else None,
+        exploring_limit=request.trials if space.extend and explored else None,
         max_time=request.max_time,
+        linear_probe=space.linear_probe,
     )
 
 
 def trials_note(request: Request) -> str | None:
-    """Why a search explores fewer trials than asked for; None where it does not."""
+    """What becomes of `--trials` where the plan takes fewer; None where it takes them all."""
     asked, planned = request.trials, specify(request)
     if asked is None or planned.exploring_trials == asked:
         return None
     if not planned.exploring_trials:
         return f"--trials {asked}: the space has one learning rate, so that nothing is explored"
+    depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
+    tries = f"{planned.exploring_trials} are planned, {planned.tries} for {depths}"
+    if further := planned.most_exploring_trials - planned.exploring_trials:
+        return f"--trials {asked}: {tries}, and {further} are left for rates beyond those given"
     why = "every depth gets as many as any other"
     if planned.rates.values is not None and planned.tries == len(planned.rates.values):
         why = f"the space has {planned.tries} learning rates"
-    depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
-    return (
-        f"--trials {asked}: {planned.exploring_trials} are planned, {planned.tries} for {depths}; "
-        f"{why}"
-    )
+    return f"--trials {asked}: {tries}; {why}"
 
 
 def _check_share(request: Request) -> None:
@@ -131,7 +135,8 @@ def _tries(request: Request, depths: int) -> int:
             f"--trials is {trials}, but {depths} depths are explored with equally many tries each; "
             f"give at least {depths}, or fewer depths by --set depths=[0,...]"
         )
-    return trials // depths
+    tries = trials // depths
+    return min(tries, request.space.tries) if request.space.extend else tries
 
 
 def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
@@ -174,7 +179,8 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
 
 def _write_aside(spec: SearchSpec, paths: SearchPaths) -> Path:
     aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
-    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(spec, indent=1))
+    kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
+    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(kept, indent=1))
     return aside
 
 
@@ -189,11 +195,13 @@ def taken(paths: SearchPaths) -> StorageError:
 def load_specification(paths: SearchPaths) -> SearchSpec:
     """Read it back; StorageError when it is missing or damaged."""
     try:
-        return TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
+        spec = TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
+        return dataclasses.replace(spec, tracking_uri=paths.uri_kept(spec.tracking_uri))
     except (OSError, ValidationError, ElsaTuneError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else error
         raise StorageError(
             f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
-            f"{error}"
+            f"{reason}"
         ) from error
 
 

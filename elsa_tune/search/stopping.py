@@ -15,16 +15,16 @@ from typing import Any
 
 from ray.tune import Stopper
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
     """Whether somebody has asked the search to end, and how soon.
 
-    Ctrl-C lets Ray end its trials; a second one ends at once. So does SIGTERM (Slurm, Kubernetes
-    and systemd send it): Ray's own processes are often sent it too, and nothing that needs them can
-    be waited for. While a search is being closed further signals change nothing: it ends in
-    seconds.
+    Ctrl-C lets Ray end its trials; a second one ends at once. So do SIGTERM (Slurm, Kubernetes
+    and systemd send it) and SIGHUP (a terminal that is closed): Ray's own processes are often sent
+    them too, and nothing that needs these can be waited for. While a search is being closed further
+    signals change nothing: it ends in seconds.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Interruption:
         def handle(number: int, frame: FrameType | None) -> None:
             if self.closing:
                 return
-            if self.requested or number == signal.SIGTERM:
+            if self.requested or number != signal.SIGINT:
                 self.requested = True
                 raise KeyboardInterrupt
             self.requested = True
@@ -51,7 +51,12 @@ class Interruption:
             # them.
             yield
             return
-        before = {number: signal.signal(number, handle) for number in _SIGNALS}
+        before = {
+            number: signal.signal(number, handle)
+            for number in _SIGNALS
+            # `nohup` has it ignored, and means it.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+        }
         try:
             yield
         finally:

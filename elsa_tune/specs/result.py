@@ -29,7 +29,10 @@ class ResultRow:
     ones; both may be None in imported tables. examples: E of the evaluation split, None where it
     is not known; with it the test that the full model learnt also weighs how few examples judged
     it. trial: its key within the search, None in imported tables. predictions: where they are
-    kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none.
+    kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none. given_rates: the
+    lowest and the highest learning rate that the search was given, beyond which it may have gone;
+    None where they are not known. probe_examples: the rows that a linear probe learnt from, None
+    for a trial.
     """
 
     model: str
@@ -57,6 +60,8 @@ class ResultRow:
     trainable_parameters: int | None = None
     examples: int | None = None
     predictions: str | None = None
+    given_rates: tuple[float, float] | None = None
+    probe_examples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,12 +54,26 @@ Rates = RateRange | RateList
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
 
-    grace: evaluations every trial is given, >= 1. reduction_factor: at each rung about one in so
+    grace: evaluations every trial is given, >= 1; as few as half of them are inside warm-up and
+    noise. reduction_factor: at each rung about one in so
     many trials of a depth goes on, > 1.
     """
 
     grace: int = 1
     reduction_factor: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """How far a depth may go beyond the given rates, where its best one lies at their border.
+
+    low, high: learning rates that are not passed. tries: further exploring trials of one depth, at
+    most.
+    """
+
+    low: float = 1e-6
+    high: float = 1e-2
+    tries: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +90,15 @@ class Resources:
 class SearchSpec:
     """A search: model, task, recipe, and the two phases' plan.
 
-    layers: L of the model. tries: exploring trials per explored depth. explored: the depths that
-    are explored; the other depths take the full model's rate. seeds: measuring trials per depth.
+    layers: L of the model. tries: exploring trials of the given rates per explored depth. explored:
+    the depths that are explored; the other depths take the full model's rate. extend: how far a
+    depth goes on beyond the given rates, None where it does not. exploring_limit: exploring trials
+    in all, at most; None leaves it to `tries` and `extend`. seeds: measuring trials per depth.
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
     None.
     train_examples: those that are trained on; holdout_examples: those held out beside them.
-    fingerprints and versions: recorded, and compared before results are pooled.
+    fingerprints and versions: recorded, and compared before results are pooled. linear_probe: the
+    frozen model is probed beside the plan.
     """
 
     name: str
@@ -102,6 +119,8 @@ class SearchSpec:
     resources: Resources
     tracking_uri: str
     address: str | None = None
+    extend: Extension | None = None
+    exploring_limit: int | None = None
     max_time: float | None = None
     chance: float = 0.0
     train_examples: int = 0
@@ -109,6 +128,7 @@ class SearchSpec:
     evaluation_examples: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    linear_probe: bool = False
 
     def trial(self, phase: Phase, depth: FreezeDepth, learning_rate: float, seed: int) -> TrialSpec:
         """The trial of this search with these coordinates."""
@@ -123,14 +143,31 @@ class SearchSpec:
         )
 
     @property
+    def given_rates(self) -> tuple[float, float]:
+        """The lowest and the highest learning rate of the range or list that was given."""
+        values = self.rates.values
+        if values is None:
+            assert isinstance(self.rates, RateRange)
+            return self.rates.low, self.rates.high
+        return values[0], values[-1]
+
+    @property
     def measuring_seeds(self) -> tuple[int, ...]:
         """Fresh seeds: none of them was used to choose a learning rate."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
 
     @property
     def exploring_trials(self) -> int:
-        """Planned exploring trials in all."""
+        """Planned exploring trials of the given rates."""
         return self.tries * len(self.explored)
+
+    @property
+    def most_exploring_trials(self) -> int:
+        """Those beyond the given rates included, as many as there may be."""
+        most = self.exploring_trials
+        if self.extend is not None:
+            most += self.extend.tries * len(self.explored)
+        return most if self.exploring_limit is None else min(most, self.exploring_limit)
 
     @property
     def measuring_trials(self) -> int:

@@ -7,6 +7,7 @@ stays open here and is settled when a search is planned.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,8 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import SpaceError, UnknownNameError
+from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.specs.checked import read_yaml
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.shipped import search_space_folder
@@ -62,9 +64,9 @@ class RateRangeFields(_Strict):
 
 
 class AshaFields(_Strict):
-    """See `specs.search.Asha`."""
+    """See `specs.search.Asha`; without a grace it is half of a trial's evaluations."""
 
-    grace: int = Field(1, ge=1)
+    grace: int | None = Field(None, ge=1)
     reduction_factor: float = Field(2.0, gt=1)
 
 
@@ -104,17 +106,21 @@ class Space(_Strict):
 
     depths: `half` (the full model and N = L/2..L), `all` (0..L), or a list of frozen-layer counts,
     shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
-    default. The remaining fields are those of `Recipe`.
+    default. extend: a depth whose best rate lies at the border of those given goes on outward.
+    linear_probe: a linear model on what the frozen encoder gives is tried too, as a floor. The
+    remaining fields are those of `Recipe`.
     """
 
     depths: Literal["half", "all"] | list[int | str] = "half"
     learning_rate: RateField = RateRangeFields(low=1e-5, high=5e-5, step=1e-5)
     full_model_learning_rate: RateField = None
-    tries: int = Field(5, ge=1)
+    tries: int = Field(3, ge=1)
+    extend: bool = True
     sampler: SamplerName = SamplerName.TPE
-    asha: AshaFields | None = AshaFields(grace=1, reduction_factor=2.0)
+    asha: AshaFields | None = AshaFields(grace=None, reduction_factor=2.0)
     seeds: int = Field(3, ge=1)
     seed: int = Field(0, ge=0, lt=2**31)
+    linear_probe: bool = True
 
     epochs: int | None = Field(None, ge=1)
     batch_size: int = Field(16, ge=1)
@@ -195,12 +201,12 @@ class Space(_Strict):
         values = field if isinstance(field, list) else [field]
         return RateList(values=tuple(sorted({canonical_rate(value) for value in values})))
 
-    @property
-    def asha_setting(self) -> Asha | None:
-        """ASHA's settings, None where it is off."""
+    def asha_setting(self, evaluations: int) -> Asha | None:
+        """ASHA's settings for trials of so many evaluations, None where it is off."""
         if self.asha is None:
             return None
-        return Asha(grace=self.asha.grace, reduction_factor=self.asha.reduction_factor)
+        grace = self.asha.grace or math.ceil(evaluations / 2)
+        return Asha(grace=grace, reduction_factor=self.asha.reduction_factor)
 
     def recipe(self, default_epochs: int) -> Recipe:
         """How every trial trains."""
@@ -245,8 +251,8 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
     """
     file = _find(str(path))
     try:
-        fields = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        fields = read_yaml(file.read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, ValueError) as error:
         raise SpaceError(f"search space {path} cannot be read: {error}") from error
     if fields is None:
         fields = {}
@@ -282,8 +288,8 @@ def _apply(fields: dict[str, Any], override: str) -> None:
             table[parent] = inner
         table = inner
     try:
-        table[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        table[last] = read_yaml(text, yaml.SafeLoader)
+    except ValueError as error:
         raise SpaceError(f"--set {override}: '{text}' is not a YAML value") from error
 
 
@@ -317,5 +323,5 @@ def _sentence(error: ValidationError, source: str) -> str:
             if reason not in reasons:
                 reasons.append(reason)
     where = f"field '{field}'" if field else "its fields do not fit together:"
-    came = f" came as {first['input']!r};" if field else ""
+    came = f" came as {quoted(first['input'])};" if field else ""
     return f"{source}: {where}{came} {'; or '.join(reasons)}"

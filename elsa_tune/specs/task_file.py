@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from elsa_tune.errors import DataError
+from elsa_tune.specs.checked import first_problem, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.specs.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 from elsa_tune.specs.task import (
@@ -116,8 +117,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         # BaseLoader leaves every scalar the text it is: classes [no, yes, 1.0] must not become
         # False, True and a number; pydantic reads the few numbers and the one boolean.
-        values = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        values = read_yaml(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
+    except (ValueError, OSError) as error:
         raise DataError(f"task file {path} is not readable YAML: {error}") from error
     if not isinstance(values, dict):
         raise DataError(
@@ -132,15 +133,10 @@ def _validated(path: Path, values: dict[str, Any]) -> TaskFile:
         return TaskFile.model_validate(values)
     except ValidationError as error:
         first, *more = error.errors(include_url=False)
-        field = ".".join(str(part) for part in first["loc"])
-        further = f" (and {len(more)} more such errors)" if more else ""
         if first["type"] == "extra_forbidden":
+            further = f" (and {len(more)} more such errors)" if more else ""
             raise DataError(f"task file {path}: {_unknown_field(first['loc'])}{further}") from None
-        if first["type"] == "missing":
-            raise DataError(f"task file {path}: field '{field}' is missing{further}") from None
-        raise DataError(
-            f"task file {path}: field '{field}' is {first['input']!r}; {first['msg']}{further}"
-        ) from None
+        raise DataError(f"task file {path}: {first_problem(error)}") from None
 
 
 def _unknown_field(location: tuple[int | str, ...]) -> str:

@@ -23,6 +23,7 @@ class Phase(enum.StrEnum):
 
     EXPLORE = "explore"  # looks for the best learning rate of a depth; ASHA may stop it
     MEASURE = "measure"  # repeats a depth's best rate with a fresh seed; never stopped early
+    PROBE = "probe"  # a linear probe on the frozen model: trains nothing, and is no depth's quality
 
 
 class TrialStatus(enum.StrEnum):
@@ -61,6 +62,10 @@ class Selection(enum.StrEnum):
 QUALITY: Final = "quality"
 HOLDOUT_QUALITY: Final = "holdout_quality"
 DEFAULT_HOLDOUT: Final = 0.1
+
+# What a linear probe reads of the frozen model, and the metric that counts the rows it learnt from.
+PROBE_FEATURES: Final = "first token and mean over tokens of the last layer"
+PROBE_EXAMPLES: Final = "probe_examples"
 
 
 def chosen_evaluation(selection: Selection, scores: Sequence[float]) -> int:

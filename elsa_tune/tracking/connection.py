@@ -84,7 +84,8 @@ class Connection:
         with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
             made = Path(folder) / "mlflow.db"
             store_at: Any = SqlAlchemyStore  # untyped in MLflow
-            store = store_at(f"sqlite:///{made}", str(database.parent / "artifacts"))
+            # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
+            store = store_at(f"sqlite:///{made}", (database.parent / "artifacts").as_uri())
             store.engine.dispose()
             aside = database.with_name(f".{database.name}.new")
             shutil.copyfile(made, aside)
@@ -123,9 +124,11 @@ def all_pages(question: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line of at most 200 characters."""
+    """An error in one line of at most 200 characters; MLflow's own repeat the store's URI, which
+    is shown without its secrets.
+    """
     lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]
+    return shown_uri(lines[0] if lines else type(error).__name__)[:200]
 
 
 def _set_environment() -> None:
@@ -133,6 +136,8 @@ def _set_environment() -> None:
     # set by the environment alone; what the user set stays.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_REQUEST_TIMEOUT_S))
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    # At the end of each run it would print the run's address to stdout, which is for results.
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     # Importing MLflow would start a thread that calls its makers' server.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 

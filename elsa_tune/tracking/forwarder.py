@@ -19,7 +19,7 @@ from pathlib import Path
 from elsa_tune.tracking.connection import first_line
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import shown_uri
+from elsa_tune.tracking.paths import without_credentials
 from elsa_tune.tracking.records import Record, encode
 from elsa_tune.tracking.sender import RefusedError, Sender, StoreGoneError
 
@@ -42,7 +42,7 @@ class Forwarder:
 
     def __init__(self, journal: Path, store: MlflowStore, watermark: Path) -> None:
         self._journal, self._watermark = journal, watermark
-        self._place = shown_uri(store.uri)
+        self._place = without_credentials(store.uri)
         self._sender = Sender(journal, store)
         self._pending: deque[Record] = deque()
         self._offered_until = 0.0
@@ -102,7 +102,7 @@ class Forwarder:
         except Exception as error:
             # Not even a fault of this thread may reach the search; the next driver sends the rest.
             self._note(error)
-            log.exception("MLflow gets no more records from this driver")
+            log.error("MLflow gets no more records from this driver: %s", self.last_error)
 
     def _send_until_closed(self) -> None:
         pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH

@@ -170,6 +170,11 @@ class MlflowStore:
         self._loaded.discard(search.search_id)
         self._load(search)
 
+    def has_search(self, search: SearchStarted) -> bool:
+        """Whether the parent run is there, by the search's id."""
+        self._load(search)
+        return (search.search_id, "") in self._runs
+
     def delete_search(self, search_id: str) -> int:
         """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
         client = self._open()

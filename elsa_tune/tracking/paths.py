@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
 
@@ -21,6 +20,17 @@ _SQLITE = "sqlite:///"
 # What MLflow can open as a store of its own, beside sqlite: servers and databases.
 _SERVER_SCHEMES = frozenset({"http", "https", "databricks"})
 _DATABASE_SCHEMES = frozenset({"postgresql", "mysql", "mssql"})
+_HIDDEN = "***"
+# The password ends at the last @ before the first slash; one with a slash in it, which no URI may
+# have, at the first @. A number and a slash or blank are a port.
+_PASSWORD = re.compile(r"(?<=://)([^\s/?#@:\[]*):(?!\d+[\s/?#])(?:[^\n/?#]*|[^\s@]*)@")
+# A server takes a token in the place of the user; a database has users without a password.
+_LONE_TOKEN = re.compile(r"(https?://)[^\s/?#@:]+@")
+_SECRET_PARAMETER = re.compile(
+    r"([?&;](?!ssl_?key=)[\w.-]*(?:pass|pwd|token|secret|key|credential|sig|auth|odbc_connect)"
+    r"[\w.-]*=)[^\s&#]+",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +87,8 @@ class StorePaths:
             place = uri.removeprefix(_SQLITE) if uri.startswith(_SQLITE) else ""
             if place in ("", ":memory:"):
                 raise TrackingError(
-                    f"tracking URI '{uri}' names no SQLite file; write sqlite:///FILE.db, "
-                    "or sqlite:////ABSOLUTE/FILE.db"
+                    f"tracking URI '{shown_uri(uri)}' names no SQLite file; "
+                    "write sqlite:///FILE.db, or sqlite:////ABSOLUTE/FILE.db"
                 )
             file = self.working_directory.absolute() / place
             if "?" in str(file) or "%" in str(file):
@@ -89,8 +99,8 @@ class StorePaths:
             return f"{_SQLITE}{file}"
         if scheme in ("", "file"):
             raise TrackingError(
-                f"tracking URI '{uri}' is a file store, which MLflow no longer opens; write "
-                f"sqlite:///{_database_beside(uri)}, or the address of a server"
+                f"tracking URI '{shown_uri(uri)}' is a file store, which MLflow no longer opens; "
+                f"write sqlite:///{_database_beside(shown_uri(uri))}, or the address of a server"
             )
         raise TrackingError(
             f"tracking URI '{shown_uri(uri)}' is of no known kind; write sqlite:///FILE.db, "
@@ -161,6 +171,24 @@ class SearchPaths:
         """Whether a search of this name has been recorded here."""
         return self.journal.exists() or self.specification.exists()
 
+    def uri_to_keep(self, tracking_uri: str) -> str:
+        """A store as the specification names it: where it lies in the folder around the storage,
+        relative to that, so that they may be moved or copied together.
+        """
+        database, around = sqlite_file(tracking_uri), self._around
+        if database is None or around == around.parent or not database.is_relative_to(around):
+            return tracking_uri
+        return f"{_SQLITE}{database.relative_to(around)}"
+
+    def uri_kept(self, tracking_uri: str) -> str:
+        """The absolute URI of a store that the specification names."""
+        database = sqlite_file(tracking_uri)
+        return tracking_uri if database is None else f"{_SQLITE}{self._around / database}"
+
+    @property
+    def _around(self) -> Path:
+        return self.storage.absolute().parent
+
     def check_writable(self) -> None:
         """Make the folder and try to write in it; StorageError when that fails."""
         try:
@@ -205,22 +233,32 @@ def find_search(storage: Path, name: str, also: Iterable[str] = ()) -> SearchPat
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:
-    """The file behind a `sqlite:////absolute/path` URI, else None."""
+    """The file behind a `sqlite:///path` URI, else None."""
     if not tracking_uri.startswith(_SQLITE):
         return None
     return Path(tracking_uri.removeprefix(_SQLITE))
 
 
-def shown_uri(uri: str) -> str:
-    """A URI as it may be printed or stored: without its password."""
-    try:
-        parts = urlsplit(uri)
-        if parts.password is None:
-            return uri
-    except ValueError:
-        return uri
-    place = parts.netloc.rsplit("@", 1)[1]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{place}"))
+def shown_uri(text: str) -> str:
+    """A URI, or a text that repeats URIs, as it may be printed or stored: without passwords,
+    tokens and keys.
+    """
+    text = _PASSWORD.sub(rf"\1:{_HIDDEN}@", text)
+    text = _LONE_TOKEN.sub(rf"\1{_HIDDEN}@", text)
+    return _SECRET_PARAMETER.sub(rf"\1{_HIDDEN}", text)
+
+
+def without_credentials(uri: str) -> str:
+    """The URI without what `shown_uri` hides: which store it is, whoever asks.
+
+    A database keeps the user's name, to which its drivers find a password elsewhere.
+    """
+    shown = shown_uri(uri)
+    if _scheme(uri) in _DATABASE_SCHEMES:
+        bare = shown.replace(f":{_HIDDEN}@", "@", 1)
+    else:
+        bare = re.sub(r"(?<=://)[^\s/?#]*@", "", shown, count=1)
+    return re.sub(rf"[^?&;#]+={re.escape(_HIDDEN)}(&|(?=#|$))", "", bare).rstrip("?&")
 
 
 def _scheme(uri: str) -> str:

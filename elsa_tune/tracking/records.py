@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import json
 import math
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -137,6 +139,41 @@ _KINDS: dict[str, type[Record]] = {
 }
 
 
+_LATEST = 253_402_214_400.0  # the year 9999, beyond which no calendar of Python goes
+
+
+@functools.cache
+def _checks(kind: str) -> dict[str, Callable[[Any], bool]]:
+    """Field by field of this kind, whether a value of JSON is of the field's type."""
+    cls = _KINDS[kind]
+    hints = typing.get_type_hints(cls)
+    return {spec.name: _check(hints[spec.name]) for spec in dataclasses.fields(cls)}
+
+
+def _check(hint: Any) -> Callable[[Any], bool]:
+    if hint is Any:
+        return lambda value: True
+    container, inner = typing.get_origin(hint), typing.get_args(hint)
+    if container is dict:
+        fits = _check(inner[1])
+        return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+    if container is list:
+        fits = _check(inner[0])
+        return lambda value: isinstance(value, list) and all(map(fits, value))
+    if inner:
+        options = [_check(one) for one in inner]
+        return lambda value: any(fits(value) for fits in options)
+    if hint is int:
+        # Longer ones are no count of ours, and more than a float may hold.
+        return lambda value: type(value) is int and abs(value) < 2**63
+    if hint is float:
+        whole = _check(int)
+        return lambda value: isinstance(value, float) or whole(value)
+    # An enumeration's value is a text; which texts it has, it says itself.
+    kind = str if issubclass(hint, enum.Enum) else hint
+    return lambda value: isinstance(value, kind)
+
+
 def encode(record: Record) -> str:
     """One line of JSON, without its newline. Numbers that are not finite become null."""
     values = {"kind": record.kind, "time": record.time}
@@ -147,24 +184,34 @@ def encode(record: Record) -> str:
 
 def decode(line: str) -> Record:
     """The record that `encode` wrote. Raises ValueError, with the reason, for anything else."""
-    values = json.loads(line)
+    try:
+        values = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if "\\ud" in line.lower():
+        # Half a character, which could be neither printed nor written: its error is a ValueError.
+        json.dumps(values, ensure_ascii=False).encode()
     if not isinstance(values, dict) or "kind" not in values:
         raise ValueError("it is not a record")
     kind = values.pop("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"it is of the unknown kind '{kind}', written by a newer elsa-tune")
     cls = _KINDS[kind]
-    names = {spec.name for spec in dataclasses.fields(cls)}
-    known = {name: value for name, value in values.items() if name in names}
+    checks = _checks(kind)
+    known = {name: value for name, value in values.items() if name in checks}
+    if isinstance(metrics := known.get("metrics"), dict):
+        known["metrics"] = {
+            name: math.nan if value is None else value for name, value in metrics.items()
+        }
+    for name, value in known.items():
+        if not checks[name](value):
+            raise ValueError(f"the field {name} of this {kind} is of a wrong type")
+    if not 0 <= known.get("time", 0.0) <= _LATEST:
+        raise ValueError(f"the time of this {kind} is no time")
     if cls is TrialEnded and "status" in known:
         known["status"] = TrialStatus(known["status"])
     if cls is SearchEnded and "status" in known:
         known["status"] = SearchStatus(known["status"])
-    if cls in (Report, TrialEnded):
-        known["metrics"] = {
-            name: math.nan if value is None else float(value)
-            for name, value in known.get("metrics", {}).items()
-        }
     try:
         return cls(**known)
     except TypeError as error:

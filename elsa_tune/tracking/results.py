@@ -17,7 +17,7 @@ from pathlib import Path
 from elsa_tune.errors import ElsaTuneError, ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result import ResultRow
-from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.specs.trial import PROBE_EXAMPLES, Phase, Selection, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.names import (
@@ -161,6 +161,19 @@ def driver_may_live(run: StoredRun) -> bool:
     return is_held(lock_of(Path(journal)))
 
 
+def rates_text(rates: tuple[float, float]) -> str:
+    """The lowest and the highest as one param: `1e-05..5e-05`."""
+    return f"{rates[0]:g}..{rates[1]:g}"
+
+
+def _rates(text: str | None) -> tuple[float, float] | None:
+    """The inverse of `rates_text`; None for None, which searches of before recorded."""
+    if text is None:
+        return None
+    low, high = text.split("..")
+    return float(low), float(high)
+
+
 class _Values:
     """A trial's params, tags and metrics, read by type; "none" and what is missing are None."""
 
@@ -227,6 +240,8 @@ def _row(search: str, trial: str, values: _Values, status: TrialStatus) -> Resul
             peak_memory_mb=values.number("peak_memory_mb"),
             trainable_parameters=values.count("trainable_parameters"),
             examples=values.whole("evaluation_examples"),
+            given_rates=_rates(values.text("given_rates")),
+            probe_examples=values.count(PROBE_EXAMPLES),
         )
     except (ValueError, ElsaTuneError) as error:
         raise ResultsError(

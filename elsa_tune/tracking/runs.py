@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from elsa_tune.errors import TrackingError
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection, all_pages, first_line
 from elsa_tune.tracking.names import (
     ATTEMPT_STARTED_TAG,
@@ -26,10 +27,15 @@ from elsa_tune.tracking.names import (
     EXPERIMENT_PREFIX,
     SEARCH_ID_TAG,
     SEARCH_TAG,
+    STATUS_TAG,
     TRIAL_TAG,
 )
 from elsa_tune.tracking.paths import SEARCH_NAME, shown_uri, sqlite_file
+from elsa_tune.tracking.records import SearchStatus
 
+# What reading a file of another schema, or a damaged one, may raise; SQLite's own complaints are
+# among them as text that is not UTF-8.
+_UNEXPECTED = (sqlite3.Error, ValueError, TypeError, KeyError)
 _CHUNK = 500  # SQLite takes 999 variables in one statement, in old versions
 
 
@@ -72,12 +78,24 @@ def read_runs(
             )
         try:
             runs = list(_from_sqlite(database, names, search))
-        except sqlite3.Error:
+        except _UNEXPECTED:
             runs = list(_from_client(tracking_uri, names, search))
     else:
         Connection(tracking_uri).check()
         runs = list(_from_client(tracking_uri, names, search))
     return sorted(runs, key=lambda run: (run.started, run.run_id))
+
+
+def is_lost(tracking_uri: str, search: str, search_id: str) -> bool:
+    """Whether the store has nothing of a search; one that cannot be read has not lost it."""
+    database = sqlite_file(tracking_uri)
+    if database is not None and not database.exists():
+        return True
+    try:
+        runs = read_runs(tracking_uri, search=search)
+    except Exception:  # of any library; whoever asks has other things to do
+        return False
+    return all(run.tags.get(SEARCH_ID_TAG) != search_id for run in runs)
 
 
 def read_metric(
@@ -94,7 +112,7 @@ def read_metric(
     else:
         try:
             histories = _histories_from_sqlite(database, ids, metric)
-        except sqlite3.Error:
+        except _UNEXPECTED:
             histories = _histories_from_client(tracking_uri, ids, metric)
     return {
         run.run_id: _at_each_step(histories.get(run.run_id, {}).get(metric, []), run.tags)
@@ -121,6 +139,10 @@ def _stored_run(
     metrics: dict[str, float],
 ) -> StoredRun:
     params, tags = values
+    if not {SEARCH_TAG, SEARCH_ID_TAG} <= tags.keys():
+        raise ValueError(f"run {run_id} lacks the tags of a search")
+    if STATUS_TAG in tags:
+        (TrialStatus if TRIAL_TAG in tags else SearchStatus)(tags[STATUS_TAG])
     changed = {
         name.removeprefix(CHANGED_PARAM_PREFIX): value
         for name, value in tags.items()

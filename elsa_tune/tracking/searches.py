@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.connection import first_line
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.lock import FileLock, holder, is_held
 from elsa_tune.tracking.mlflow_store import MlflowStore
@@ -35,7 +36,8 @@ PLANNED = ("exploring_trials", "measuring_trials")
 class SearchSummary:
     """One line about a search.
 
-    done: trials that `resume` would keep; planned: None where the plan was not recorded. started:
+    done: trials that `resume` would keep. recorded_plan: trials of the given rates and of
+    measuring; None where the plan was not recorded. started:
     seconds since the epoch. answer: what was recorded as such, any JSON, or None. folder: None for
     a search of which only the MLflow store knows (another machine's, or another storage path's).
     """
@@ -45,10 +47,15 @@ class SearchSummary:
     task: str
     status: SearchStatus
     done: int
-    planned: int | None
+    recorded_plan: int | None
     started: float
     answer: Any
     folder: Path | None
+
+    @property
+    def planned(self) -> int | None:
+        """Trials in all, those beyond the given rates once they are done."""
+        return None if self.recorded_plan is None else max(self.recorded_plan, self.done)
 
 
 def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchSummary], list[str]]:
@@ -69,7 +76,9 @@ def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchS
             found.setdefault(search_id, summary)
     except TrackingError as error:
         warnings.append(str(error))
-    return sorted(found.values(), key=lambda summary: -summary.started), warnings
+    # Two may have begun in the same millisecond.
+    latest = sorted(found.values(), key=lambda summary: (-summary.started, summary.name))
+    return latest, warnings
 
 
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
@@ -80,6 +89,11 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
     """
     # A search that only the store knows is another machine's: it is not ours to delete.
     paths = find_search(storage, name)
+    if paths.folder.is_symlink():
+        raise StorageError(
+            f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
+            "what a link leads to is not ours; remove both yourself"
+        )
     lock = FileLock(paths.lock)
     if not lock.acquire():
         raise StorageError(
@@ -93,7 +107,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
         paths.folder.rename(grave)
         shutil.rmtree(grave)
     except OSError as error:
-        raise StorageError(f"cannot delete {paths.folder}: {error.strerror}") from error
+        raise StorageError(f"cannot delete {paths.folder}: {error.strerror or error}") from error
     finally:
         lock.release()
     return runs
@@ -113,7 +127,8 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         return store.delete_search(search_id)
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
-            f"the runs of search '{paths.name}' could not be deleted ({error}); its folder was kept"
+            f"the runs of search '{paths.name}' could not be deleted "
+            f"({first_line(error)}); its folder was kept"
         ) from error
 
 
@@ -125,7 +140,7 @@ def _from_folder(paths: SearchPaths) -> tuple[str, SearchSummary]:
         task=state.task,
         status=state.status,
         done=len(state.final_trials),
-        planned=_planned(state.params),
+        recorded_plan=_planned(state.params),
         started=state.started,
         answer=state.decisions.get(ANSWER),
         folder=paths.folder,
@@ -144,7 +159,9 @@ def _from_store(tracking_uri: str | None) -> Iterable[tuple[str, SearchSummary]]
     found = {run.tags[SEARCH_ID_TAG]: _from_parent(run) for run in runs if not run.trial}
     for run in runs:
         summary = found.get(run.tags[SEARCH_ID_TAG])
-        if run.trial and summary and TrialStatus(run.tags.get(STATUS_TAG, "running")).is_final:
+        if not run.trial or run.params.get("phase") == Phase.PROBE:
+            continue  # the search itself, or its linear probe, which is none of its trials
+        if summary and TrialStatus(run.tags.get(STATUS_TAG, "running")).is_final:
             found[run.tags[SEARCH_ID_TAG]] = replace(summary, done=summary.done + 1)
     return found.items()
 
@@ -159,7 +176,7 @@ def _from_parent(run: StoredRun) -> SearchSummary:
         task=run.params.get("task", ""),
         status=status,
         done=0,
-        planned=_planned(run.params),
+        recorded_plan=_planned(run.params),
         started=run.started / 1000,
         answer=_answer(run),
         folder=None,

@@ -115,10 +115,13 @@ class Sender:
         try:
             if not self._ready:
                 self._store.initialise()
+                # Records that it is said to have: said by a file of ours, not by the store.
+                if self._search is not None and not self._store.has_search(self._search):
+                    raise StoreGoneError(f"search '{self._search.name}' is not there any more")
                 self._ready = True
             search = self._send_all(trials, batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
-            if isinstance(error, MissingRunError) or _code(error) == _GONE:
+            if isinstance(error, MissingRunError | StoreGoneError) or _code(error) == _GONE:
                 raise StoreGoneError(first_line(error)) from error
             if _is_refusal(error):
                 raise RefusedError(first_line(error)) from error

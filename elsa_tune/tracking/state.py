@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.records import (
     Decision,
     Record,
@@ -56,6 +56,11 @@ class TrialState:
     first_started: float
     started: float
     ended: float | None
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it is a trial of the plan: all but the linear probe are."""
+        return self.params.get("phase") != Phase.PROBE
 
     @property
     def node(self) -> str | None:
@@ -108,20 +113,25 @@ class SearchState:
         end reads as killed, and trials without an end as interrupted. Later decisions of one name
         replace earlier ones.
         """
-        story = _Story()
+        story = Story()
         for record in records:
             story.add(record)
         return story.tell(alive)
 
     @property
+    def planned_trials(self) -> list[TrialState]:
+        """Those of the plan: all but the linear probe."""
+        return [trial for trial in self.trials.values() if trial.is_planned]
+
+    @property
     def final_trials(self) -> list[TrialState]:
         """Those that `resume` keeps."""
-        return [trial for trial in self.trials.values() if trial.status.is_final]
+        return [trial for trial in self.planned_trials if trial.status.is_final]
 
     @property
     def unfinished_trials(self) -> list[TrialState]:
         """Those that are running, or that `resume` starts again."""
-        return [trial for trial in self.trials.values() if not trial.status.is_final]
+        return [trial for trial in self.planned_trials if not trial.status.is_final]
 
     @property
     def is_complete(self) -> bool:
@@ -140,8 +150,16 @@ class _Trial:
     cut_off: float | None = (
         None  # when its search ended or was taken up again without it having ended
     )
+    told: TrialState | None = None  # while its driver lives, and until another record comes
 
     def tell(self, alive: bool) -> TrialState:
+        if self.told is None:
+            self.told = self._tell()
+        if alive or self.told.status is not TrialStatus.RUNNING:
+            return self.told
+        return replace(self.told, status=TrialStatus.INTERRUPTED)
+
+    def _tell(self) -> TrialState:
         tags = dict(self.start.tags)
         notes: list[str] = []
         for report in self.reports:
@@ -151,7 +169,7 @@ class _Trial:
         if self.end is not None:
             status, ended = self.end.status, self.end.time
             tags |= self.end.tags
-        elif self.cut_off is not None or not alive:
+        elif self.cut_off is not None:
             status, ended = TrialStatus.INTERRUPTED, self.cut_off
         return TrialState(
             key=self.start.trial,
@@ -178,8 +196,8 @@ class _Trial:
         )
 
 
-class _Story:
-    """The records so far."""
+class Story:
+    """The records so far, one after the other: what another one costs does not grow with them."""
 
     def __init__(self) -> None:
         self.first: SearchStarted | None = None
@@ -189,6 +207,7 @@ class _Story:
         self.decisions: dict[str, Any] = {}
 
     def add(self, record: Record) -> None:
+        """The next record."""
         if isinstance(record, SearchStarted):
             self.first = self.first or record
             self.last = record
@@ -208,6 +227,7 @@ class _Story:
             # A word from an attempt that was given up meanwhile counts for nothing.
             if trial is None or trial.start.attempt != record.attempt or trial.end is not None:
                 return
+            trial.told = None
             if isinstance(record, Report):
                 trial.reports.append(record)
             else:
@@ -216,9 +236,16 @@ class _Story:
     def _cut_off(self, time: float) -> None:
         for trial in self.trials.values():
             if trial.end is None and trial.cut_off is None:
+                trial.told = None
                 trial.cut_off = time
 
-    def tell(self, alive: bool) -> SearchState:
+    def trial(self, key: str) -> TrialState | None:
+        """One trial while the driver lives; None before it has begun."""
+        found = self.trials.get(key)
+        return None if found is None else found.tell(alive=True)
+
+    def tell(self, alive: bool = True) -> SearchState:
+        """The state that they make; `alive` as in `SearchState.replay`."""
         last = self.last
         status = SearchStatus.RUNNING if alive else SearchStatus.KILLED
         if self.end is not None:

@@ -15,9 +15,8 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -103,40 +102,60 @@ def measure_each(
     """The same for several trials, each for so many seconds, one after another in the same
     processes, whose start takes longer than that.
     """
+    # Not a pool of the standard library: one whose first process dies while the next one starts
+    # may wait for ever for what that next one never says.
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(division.trials)
-    pool = ProcessPoolExecutor(
-        division.trials, mp_context=context, initializer=_take, initargs=(start,)
-    )
-    with pool:
-        try:
-            waiting = [
-                pool.submit(_train_each, trainings, division.threads, device, seconds)
-                for _ in range(division.trials)
-            ]
-            # Those that only waited for one that failed say nothing of why.
-            errors = [error for one in waiting if (error := one.exception()) is not None]
-            errors.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
-            if errors:
-                raise errors[0]
-            found = [one.result() for one in waiting]
-        except (BrokenProcessPool, threading.BrokenBarrierError) as error:
-            raise RunError(
-                f"{division.trials} trials at once with {division.threads} CPU threads each did "
-                "not get going: one was killed, most likely for memory"
-            ) from error
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise RunError(f"{division.trials} trials at once do not fit in memory") from error
+    processes, ends = [], []
+    try:
+        for _ in range(division.trials):
+            ours, theirs = context.Pipe()
+            given = (theirs, start, division.threads, device, seconds)
+            processes.append(context.Process(target=_train_each, args=given, daemon=True))
+            ends.append(ours)
+            processes[-1].start()
+            theirs.close()  # so that its death ends what we read
+        for end in ends:
+            end.send(trainings)
+        answers = _gather(ends)
+        # Those that only waited for one that failed say nothing of why.
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        errors.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
+        if errors:
+            raise errors[0]
+    except (EOFError, ConnectionError, threading.BrokenBarrierError) as error:
+        raise RunError(
+            f"{division.trials} trials at once with {division.threads} CPU threads each did "
+            "not get going: one was killed, most likely for memory"
+        ) from error
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise RunError(f"{division.trials} trials at once do not fit in memory") from error
+    finally:
+        for process in processes:
+            if process.pid is not None:
+                process.kill()
+                process.join()
     return [
         Throughput(
             division=division,
             tokens_per_second=sum(rate for rate, _ in alike),
             peak_memory_mb=max(peak for _, peak in alike),
         )
-        for alike in zip(*found, strict=True)
+        for alike in zip(*answers, strict=True)
     ]
+
+
+def _gather(ends: Sequence[Connection]) -> list[Any]:
+    """Every process's answer, as they come; EOFError as soon as one ends without."""
+    answers, waiting = [], list(ends)
+    while waiting:
+        for end in wait(waiting):
+            assert isinstance(end, Connection)
+            answers.append(end.recv())
+            waiting.remove(end)
+    return answers
 
 
 def fits(division: Division, known: Sequence[Throughput], device: str) -> bool:
@@ -174,25 +193,29 @@ def product_rate(dtype: torch.dtype, device: str, seconds: float = 0.5) -> float
 
 # ---- in each process ----
 
-_start: threading.Barrier | None = None
-
-
-def _take(start: threading.Barrier) -> None:
-    global _start
-    _start = start
-
 
 def _train_each(
-    trainings: Sequence[tuple[TrialSpec, TaskData]], threads: int, device: str, seconds: float
-) -> list[tuple[float, float]]:
-    return [_train(trial, data, threads, device, seconds) for trial, data in trainings]
+    end: Connection, start: threading.Barrier, threads: int, device: str, seconds: float
+) -> None:
+    """Answer the trainings that come with what each gave, or with what went wrong."""
+    try:
+        trainings = end.recv()
+        end.send(
+            [_train(trial, data, start, threads, device, seconds) for trial, data in trainings]
+        )
+    except Exception as error:  # whatever it is, the parent judges it
+        end.send(error)
 
 
 def _train(
-    trial: TrialSpec, data: TaskData, threads: int, device: str, seconds: float
+    trial: TrialSpec,
+    data: TaskData,
+    start: threading.Barrier,
+    threads: int,
+    device: str,
+    seconds: float,
 ) -> tuple[float, float]:
     """Tokens a second, and peak memory in MiB."""
-    assert _start is not None
     torch.set_num_threads(threads)
     settle()
     memory = PeakMemory(torch.device(device))
@@ -201,9 +224,9 @@ def _train(
         for _ in range(_WARM_STEPS):
             next(training)
     except BaseException:
-        _start.abort()  # the others need not wait
+        start.abort()  # the others need not wait
         raise
-    _start.wait(_START_SECONDS)
+    start.wait(_START_SECONDS)
     started = time.perf_counter()
     tokens, elapsed = 0, 0.0
     while elapsed < seconds:

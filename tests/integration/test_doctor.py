@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import signal
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +80,6 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
     assert "doctor --tune" in said.pop()
     asked = dataclasses.replace(request, cpus_per_trial=2.0)
     assert _resources(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
-    assert _resources(request, HERE, said.append, 8) == Resources(cpus=4, gpus=0)
     # It says nothing of other models and of another machine's cores.
     larger = dataclasses.replace(request, model=resolve_model("bert_large"))
     assert _resources(larger, HERE, said.append) == Resources(cpus=4, gpus=0)
@@ -107,6 +109,27 @@ def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
             make_trial(model), make_data(), Division(trials=2, threads=1), "cpu", seconds=60
         )
     over.set()
+
+
+def test_one_that_is_killed_while_the_next_one_starts_ends_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    begin = context.Process.start
+    begun: list[int | None] = []
+
+    def start(process: Any) -> None:
+        begin(process)
+        if begun and begun[0] is not None:
+            os.kill(begun[0], signal.SIGKILL)
+            time.sleep(0.5)  # whoever watches the first hears of it before the second is counted
+        begun.append(process.pid)
+
+    monkeypatch.setattr(context.Process, "start", start)
+    two = Division(trials=2, threads=1)
+    with pytest.raises(RunError, match="one was killed"):
+        throughput.measure(make_trial(resolve_model("minilm")), make_data(), two, "cpu")
+    assert not multiprocessing.active_children()
 
 
 def test_tune_trains_in_every_way_and_keeps_the_best(

@@ -1,5 +1,5 @@
 """In a real Ray run the deeper of two depths, though always worse, keeps its best trial to the
-end.
+end, and goes on beyond the given rates to find it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from elsa_tune.search.cluster import ray_session
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.session import run_session
 from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Asha, RateRange, SearchSpec
+from elsa_tune.specs.search import Asha, Extension, RateRange, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_store import MlflowStore
@@ -49,6 +49,7 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
         tries=5,
         seeds=1,
         asha=Asha(grace=1, reduction_factor=2),
+        extend=Extension(),
         recipe=Recipe(epochs=EVALUATIONS, train_size=100),
     )
     with ray_session(None) as capacity:
@@ -56,10 +57,10 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
         state = run(spec, tmp_path)
     known = [known_trial(spec, trial) for trial in state.trials.values()]
     exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
-    for depth in depths:
+    for depth, best_rate, beyond in ((FULL_MODEL, 3e-5, []), (DEEP, 1e-4, [1e-4, 2e-4])):
         at_depth = [one for one in exploring if one.trial.depth == depth]
-        assert len(at_depth) == 5
-        best = [one for one in at_depth if one.trial.learning_rate == 3e-5]
+        assert [one.trial.learning_rate for one in at_depth[5:]] == beyond
+        best = [one for one in at_depth if one.trial.learning_rate == best_rate]
         assert [one.status for one in best] == [TrialStatus.COMPLETED]
         assert len(best[0].qualities) == EVALUATIONS
     # Early stopping did happen: otherwise this would prove nothing.
@@ -67,11 +68,11 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
     assert stopped and all(len(one.qualities) < EVALUATIONS for one in stopped)
 
     diverged = [one for one in known if one.status is TrialStatus.DIVERGED]
-    assert [one.trial.key for one in diverged] == ["explore-N6-lr1e-05-s0"]
-    message = state.trials["explore-N6-lr1e-05-s0"].message
+    assert [one.trial.key for one in diverged] == ["explore-N3-lr1e-05-s0"]
+    message = state.trials["explore-N3-lr1e-05-s0"].message
     assert "the training loss became nan" in message
     measured = [one for one in known if one.trial.phase is Phase.MEASURE]
     assert {(one.trial.depth, one.trial.learning_rate) for one in measured} == {
         (FULL_MODEL, 3e-5),
-        (DEEP, 3e-5),
+        (DEEP, 1e-4),
     }

@@ -241,6 +241,19 @@ def test_another_store_gets_everything_from_the_beginning(
     assert len(read_rows(store.uri)) == 1
 
 
+def test_a_watermark_is_believed_only_while_the_store_has_the_search(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    assert record(paths, [search_started(), *whole_trial(A, 0.8)], store) == 0
+    client = MlflowClient(store.uri)
+    for run in read_runs(store.uri):
+        client.delete_run(run.run_id)
+    resumed = [search_started(attempt=2), *whole_trial(B, 0.7)]
+    assert record(paths, resumed, MlflowStore(store.uri, places.artifact_root)) == 0
+    check_equal(paths, store.uri)
+
+
 def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: MlflowStore) -> None:
     paths = SearchPaths(places.storage, "first")
     records = list(whole_search("first", 2))

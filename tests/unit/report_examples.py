@@ -17,7 +17,11 @@ NASTY = '</script><b onclick="x">&amp; $a_1$'
 def searched(search: str = "first", **changes: str) -> tuple[list[ResultRow], Histories]:
     """A measured curve with its exploring trials: of two rates, one was stopped at each depth."""
     rows = falling_curve(
-        search=search, train_seconds=60.0, trainable_parameters=5_000_000, **changes
+        learning_rate=3e-5,
+        search=search,
+        train_seconds=60.0,
+        trainable_parameters=5_000_000,
+        **changes,
     )
     histories = {}
     for depth in sorted({one.depth for one in rows}):

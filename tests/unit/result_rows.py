@@ -41,5 +41,9 @@ def falling_curve(**changes: Any) -> list[ResultRow]:
     return [
         one
         for frozen, mean in means.items()
-        for one in seeds(frozen, [mean - 0.01, mean, mean + 0.01], **changes)
+        for one in seeds(
+            frozen,
+            [mean - 0.01, mean, mean + 0.01],
+            **{"learning_rate": 5e-5 if frozen else 3e-5, **changes},
+        )
     ]

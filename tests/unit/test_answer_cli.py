@@ -75,9 +75,9 @@ def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
     lines = found.out.splitlines()
     assert found.status == 0 and found.err == ""
     assert lines[0] == "minilm on rte (accuracy)"
-    assert lines[1].startswith("2 of 6 layers keep 92.2 %")
+    assert lines[1].startswith("2 of 6 layers at 5e-05 keep 92.2 %")
     assert [line.rstrip() for line in lines if line.startswith("▶")] == [
-        "▶✓       4      2  83.0 ± 1.0  80.4..85.6   92.2 %     82.5 %  3e-05      3",
+        "▶✓       4      2  83.0 ± 1.0  80.4..85.6   92.2 %     82.5 %  5e-05      3",
         "▶ operating point  ▷ corrected for chance  ✓ certified (raw)",
     ]
     assert lines[-1].startswith("! raw and corrected answers disagree")

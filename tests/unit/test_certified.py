@@ -89,7 +89,9 @@ def test_a_clear_case_is_certified_and_says_what_it_rests_on() -> None:
     assert answer.certified.confidence == 0.95
     assert "seeds alone" in answer.certified.procedure
     assert answer.plausible == (3,)
-    assert answer.certainty.startswith("Certified at 95 %: 3 of 6 layers, and every larger")
+    assert answer.certainty.startswith(
+        "Certified at 95 %, at the rates found: 3 of 6 layers, and every larger"
+    )
     assert answer.certified.procedure.endswith("if seeds fail no more often than here")
     assert "3 seeds without a failure cannot exclude that up to 63 %" in answer.certainty
     assert answer.certainty.endswith("of fresh seeds fail at N = 3.")

@@ -51,8 +51,8 @@ def test_raw_and_corrected_operating_points_side_by_side() -> None:
     assert answer.operating_point is not None
     assert answer.operating_point.retention == pytest.approx(0.83 / 0.90)
     assert answer.sentence == (
-        "2 of 6 layers keep 92.2 % of the full model's accuracy (83.0 of 90.0). Corrected for "
-        "chance (50.0) that is 82.5 %, and 3 of 6 layers are needed (95.0 %)."
+        "2 of 6 layers at 5e-05 keep 92.2 % of the full model's accuracy (83.0 of 90.0). Corrected "
+        "for chance (50.0) that is 82.5 %, and 3 of 6 layers are needed (95.0 %)."
     )
     disagree = warned(answer, "raw and corrected answers disagree")
     assert "92.2 %" in disagree and "82.5 %" in disagree and "55.6 %" in disagree
@@ -269,7 +269,8 @@ ANSWER_KEYS = {
     *("schema_version", "model", "task", "train_size", "search", "metric", "selection", "target"),
     *("layers", "chance", "full", "best", "operating_point", "corrected_operating_point"),
     *("certified", "corrected_certified", "plausible_fine_tuned_layers", "every_larger_k_passes"),
-    *("reason", "curve", "warnings", "next_step"),
+    *("reason", "curve", "warnings", "next_step", "operating_point_within_given_rates"),
+    "linear_probe",
 }
 POINT_KEYS = {
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
@@ -278,7 +279,7 @@ POINT_KEYS = {
 CURVE_KEYS = {
     *("frozen_layers", "embeddings_frozen", "fine_tuned_layers", "quality", "std", "ci_low"),
     *("ci_high", "seeds", "failed_seeds", "learning_rate", "retention", "corrected_retention"),
-    *("explored", "stopped_early"),
+    *("explored", "stopped_early", "rate_at_border"),
 }
 
 
@@ -298,6 +299,7 @@ def test_the_json_has_exactly_the_documented_fields() -> None:
     assert set(rte["best"]) == {"frozen_layers", "quality"}
     contrasts = {"contrast", "corrected_contrast"}
     assert all(set(point) == CURVE_KEYS | contrasts for point in rte["curve"] + joint["curve"])
+    assert rte["linear_probe"] is joint["linear_probe"] is None
     assert rte["schema_version"] == 1 and rte["full"]["learning_rate"] == 3e-5
 
 

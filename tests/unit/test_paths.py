@@ -14,6 +14,7 @@ from elsa_tune.tracking.paths import (
     search_names,
     shown_uri,
     sqlite_file,
+    without_credentials,
 )
 from tests.recorded_search import journal_of, search_started
 
@@ -89,6 +90,31 @@ def test_all_files_lie_in_the_folder() -> None:
     assert len(set(files)) == len(files)
 
 
+@pytest.mark.parametrize(
+    ("store", "kept", "moved"),
+    [
+        ("sqlite:////home/me/mlruns/mlflow.db", "sqlite:///mlflow.db", "sqlite:////new/mlflow.db"),
+        ("sqlite:////home/me/mlruns/a/b.db", "sqlite:///a/b.db", "sqlite:////new/a/b.db"),
+        (
+            "sqlite:////home/me/other.db",
+            "sqlite:////home/me/other.db",
+            "sqlite:////home/me/other.db",
+        ),
+        ("http://user:pass@host:5000", "http://user:pass@host:5000", "http://user:pass@host:5000"),
+    ],
+)
+def test_a_store_beside_the_searches_moves_with_them(store: str, kept: str, moved: str) -> None:
+    here = SearchPaths(Path("/home/me/mlruns/searches"), "first")
+    assert here.uri_to_keep(store) == kept
+    assert here.uri_kept(kept) == here.uri_kept(store) == store
+    assert SearchPaths(Path("/new/searches"), "first").uri_kept(kept) == moved
+
+
+def test_around_a_storage_at_the_root_lies_everything_and_nothing() -> None:
+    store = "sqlite:////home/me/mlruns/mlflow.db"
+    assert SearchPaths(Path("/searches"), "first").uri_to_keep(store) == store
+
+
 def test_check_writable(tmp_path: Path) -> None:
     paths = SearchPaths(tmp_path / "new", "a")
     paths.check_writable()
@@ -110,7 +136,50 @@ def test_finding_a_search(tmp_path: Path) -> None:
         find_search(tmp_path, "rte-minilmm")
 
 
-def test_a_password_is_not_shown() -> None:
-    assert shown_uri("https://me:secret@server:5000/x") == "https://me:***@server:5000/x"
-    assert shown_uri("http://server:5000") == "http://server:5000"
-    assert shown_uri("sqlite:////a@b:c/m.db") == "sqlite:////a@b:c/m.db"
+@pytest.mark.parametrize(
+    ("uri", "shown", "bare"),
+    [
+        (
+            "https://me:s3cret@server:5000/x",
+            "https://me:***@server:5000/x",
+            "https://server:5000/x",
+        ),
+        ("http://me:s3@cret@server", "http://me:***@server", "http://server"),
+        ("http://me:s3/cret@server/x", "http://me:***@server/x", "http://server/x"),
+        ("http://me:s3 cret@server", "http://me:***@server", "http://server"),
+        ("http://s3cret@server", "http://***@server", "http://server"),
+        ("postgresql://me:s3cret@db/x", "postgresql://me:***@db/x", "postgresql://me@db/x"),
+        ("postgresql://me@db/x", "postgresql://me@db/x", "postgresql://me@db/x"),
+        (
+            "postgresql://db/x?user=me&password=s3cret&sslmode=require",
+            "postgresql://db/x?user=me&password=***&sslmode=require",
+            "postgresql://db/x?user=me&sslmode=require",
+        ),
+        ("http://h/x?access_token=s3cret", "http://h/x?access_token=***", "http://h/x"),
+        ("http://h?Api-Key=s3cret#a", "http://h?Api-Key=***#a", "http://h?#a"),
+        ("mssql+pyodbc:///?odbc_connect=PWD%3Ds3cret", "mssql+pyodbc:///?odbc_connect=***", None),
+        ("http://server:5000/me:a@b", "http://server:5000/me:a@b", "http://server:5000/me:a@b"),
+        ("http://[::1]:5000/a@b", "http://[::1]:5000/a@b", "http://[::1]:5000/a@b"),
+        ("sqlite:////a@b:c/m.db", "sqlite:////a@b:c/m.db", "sqlite:////a@b:c/m.db"),
+    ],
+)
+def test_a_secret_is_not_shown(uri: str, shown: str, bare: str | None) -> None:
+    assert shown_uri(uri) == shown == shown_uri(shown)
+    text = f"API request to {uri} failed"
+    assert "s3" not in shown_uri(text) and "cret" not in shown_uri(text)
+    if bare is not None:
+        assert without_credentials(uri) == without_credentials(shown) == bare
+
+
+def test_a_text_without_a_secret_stays() -> None:
+    text = "http://server:5000 and http://server:80/x do not answer; write to me@example.org"
+    assert shown_uri(text) == text
+
+
+@pytest.mark.parametrize(
+    "given", ["file://me:s3cret@server/mlruns", "sqlite://me:s3cret@server", "s3://me:s3cret@b"]
+)
+def test_a_uri_that_is_no_store_hides_its_password_too(given: str) -> None:
+    with pytest.raises(TrackingError) as refused:
+        HERE.tracking_uri(given)
+    assert "s3cret" not in str(refused.value)

@@ -68,7 +68,9 @@ def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_
         Slot(depth=DEPTHS[1]),
         Slot(depth=DEPTHS[2]),
     )
-    assert [one.learning_rate for one in tried(so_far)] == [2e-5, 5e-5]
+    (unfinished,) = tried(so_far, DEPTHS[1])  # what will run again says nothing but its rate
+    assert (unfinished.learning_rate, unfinished.scores) == (5e-5, ())
+    assert [one.learning_rate for one in tried(so_far, DEPTHS[2])] == [5e-5]
 
 
 def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
@@ -123,18 +125,22 @@ def test_holdout_chooses_rates_by_the_holdout_and_reports_the_quality() -> None:
     assert best_rates(spec, so_far) == {DEPTHS[0]: 2e-5}
     # The first of the best on the holdout, not the best nor the last.
     assert [(one.score, one.quality) for one in so_far] == [(0.8, 0.7), (0.7, 0.9)]
-    assert [one.scores for one in tried(so_far)] == [(0.5, 0.8, 0.8), (0.4, 0.7, 0.6)]
+    found = tried(so_far, DEPTHS[0])
+    assert [one.scores for one in found] == [(0.5, 0.8, 0.8), (0.4, 0.7, 0.6)]
+    assert [one.score for one in found] == [0.8, 0.7]
 
 
 def request_for(space: str = "quick", **changes: Any) -> Request:
+    """space: its name and overrides, in one line."""
+    name, *overrides = space.split()
     return Request(
         name="never",
         model=resolve_model("minilm"),
         layers=6,
         task=resolve_task("stdlib"),
         recipe=changes.pop("recipe", Recipe()),
-        space=load_space(space),
-        space_name=space,
+        space=load_space(name, overrides),
+        space_name=name,
         storage=Path("/nowhere"),
         tracking_uri="sqlite:////nowhere/mlflow.db",
         **changes,
@@ -145,9 +151,27 @@ def request_for(space: str = "quick", **changes: Any) -> Request:
     ("space", "trials", "note"),
     [
         ("joint", None, None),
-        ("joint", 20, None),
-        ("joint", 24, "20 are planned, 4 for 5 depths; every depth gets as many as any other"),
-        ("joint", 100, "25 are planned, 5 for 5 depths; the space has 5 learning rates"),
+        ("joint", 15, None),
+        (
+            "joint",
+            14,
+            "10 are planned, 2 for 5 depths, and 4 are left for rates beyond those given",
+        ),
+        (
+            "joint",
+            24,
+            "15 are planned, 3 for 5 depths, and 9 are left for rates beyond those given",
+        ),
+        (
+            "joint extend=false",
+            24,
+            "20 are planned, 4 for 5 depths; every depth gets as many as any other",
+        ),
+        (
+            "joint extend=false",
+            100,
+            "25 are planned, 5 for 5 depths; the space has 5 learning rates",
+        ),
         ("paper", 40, "5 are planned, 5 for the full model; the space has 5 learning rates"),
         ("low_resource", 40, "the space has one learning rate, so that nothing is explored"),
     ],

@@ -131,7 +131,9 @@ def test_the_heat_map_holds_completed_trials_and_marks_the_rate() -> None:
     rows, _ = searched()
     heat = only(search_charts.learning_rates(subjects(rows))).heat
     assert heat is not None
-    assert heat.rows == ("1e-05", "3e-05") and heat.columns == ("0", "3", "4", "5", "6")
+    assert heat.rows == ("1e-05", "3e-05")
+    # The other rate was stopped early: the largest one is the best.
+    assert heat.columns == ("0↑", "3↑", "4↑", "5↑", "6↑")
     # 1e-05 was stopped everywhere: no value, a sign that it was tried.
     assert heat.values[0] == (None,) * 5 and set(heat.notes[0]) == {"×"}
     assert heat.values[1][0] == pytest.approx(100 * (0.89 + 0.9 + 0.91 + 0.8) / 4)

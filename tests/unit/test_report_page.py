@@ -98,7 +98,7 @@ def test_the_tables_can_be_sorted_and_are_marked_up_for_it() -> None:
 
 def test_words_and_tables_are_there_without_scripts() -> None:
     text = " ".join(Elements(page_of(falling_curve(), "elsa-tune report --x")).texts)
-    assert "2 of 6 layers keep 92.2 % of the full model's accuracy (83.0 of 90.0)." in text
+    assert "2 of 6 layers at 5e-05 keep 92.2 % of the full model's accuracy (83.0 of 90.0)." in text
     assert (
         "Corrected for chance (50.0) that is 82.5 %, and 3 of 6 layers are needed (95.0 %)." in text
     )

@@ -55,6 +55,7 @@ from elsa_tune.tracking.records import (
     TrialEnded,
     TrialStarted,
 )
+from tests.recorded_search import probed
 
 DEPTHS = tuple(FreezeDepth.of(n) for n in (0, 3, 4, 5, 6))
 
@@ -205,7 +206,8 @@ def test_what_was_interrupted_has_the_rest_left(tmp_path: Path) -> None:
     where = place(tmp_path)
     (search,) = plan([part()], 2, {})
     ended = SearchEnded(status=SearchStatus.INTERRUPTED)
-    record(search, where, [began(search), *trials(search, where, keep=7), ended])
+    done = [*probed(0.6, search.name), *trials(search, where, keep=7)]
+    record(search, where, [began(search), *done, ended])
     found = standing(search, where)
     assert found.status is SearchStatus.INTERRUPTED
     assert found.left == Counter({FULL_MODEL: 1, DEPTHS[1]: 1, **dict.fromkeys(DEPTHS[2:], 2)})

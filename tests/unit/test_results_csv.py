@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import time
 from pathlib import Path
 
 import pytest
 
+from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.csv_lines import plain_cell
 from elsa_tune.analysis.results_csv import read_results, write_results
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -224,3 +228,26 @@ def test_a_hundred_thousand_rows_are_answered_in_seconds(tmp_path: Path) -> None
     answers = answer_rows(read_results(path))
     assert time.process_time() - started < 10
     assert [answer.points[0].seeds for answer in answers] == [3125] * 4
+
+
+@pytest.mark.parametrize(
+    "name", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "'=1", "''@x", "'plain", "-", "a=b"]
+)
+def test_no_spreadsheet_takes_a_name_for_a_formula(name: str, tmp_path: Path) -> None:
+    rows = [dataclasses.replace(one, model=name, task=name) for one in falling_curve()]
+    answers = answer_rows(rows)
+    texts = write_results(rows), answers_csv(answers), curves_csv(answers)
+    for text in texts:
+        assert name in text or name.replace('"', '""') in text
+        for line in csv.reader(text.splitlines()):
+            for cell in line:
+                assert cell[:1] not in {"=", "+", "-", "@"} or float(cell) <= 0
+    path = tmp_path / "trials.csv"
+    path.write_text(texts[0], encoding="utf-8")
+    assert {(one.model, one.task) for one in read_results(path)} == {(name, name)}
+
+
+def test_a_number_is_no_formula() -> None:
+    assert [plain_cell(value) for value in ("-0.5", "+3", -1.5, None, "\tx")] == [
+        *("-0.5", "+3", -1.5, None, "'\tx"),
+    ]

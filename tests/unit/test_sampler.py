@@ -1,5 +1,5 @@
-"""The sampler: depths come from the plan, rates from a TPE per depth, no rate twice while others
-are left.
+"""The rates within the given range: from an Optuna study per depth, no rate twice while others are
+left.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Callable
 import optuna
 import pytest
 
-from elsa_tune.search.sampler import PlannedDepthSampler, Slot, Tried, distributions, settings
+from elsa_tune.search.sampler import Tried, first_points, propose, settings
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
-from elsa_tune.specs.trial import canonical_rate
+from tests.unit.search_examples import make_spec
 
 DEPTHS = (FULL_MODEL, FreezeDepth(3, True), FreezeDepth(6, True))
 STEPPED = RateRange(low=1e-5, high=5e-5, step=1e-5)
+CONTINUOUS = RateRange(low=1e-5, high=5e-5)
 
 
 @pytest.fixture(autouse=True)
@@ -25,110 +26,94 @@ def quiet_optuna() -> None:
     warnings.simplefilter("error")
 
 
-def run_study(
+def proposals(
     rates: Rates,
-    quality: Callable[[str, float], float],
+    quality: Callable[[float], float],
     *,
     tries: int = 5,
     name: SamplerName = SamplerName.TPE,
     seed: int = 0,
-) -> list[tuple[str, float]]:
-    slots = [Slot(depth=depth) for _ in range(tries) for depth in DEPTHS]
-    sampler = PlannedDepthSampler(slots, rates, name, seed, evaluations=1)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    proposed = []
-    for _ in slots:
-        trial = study.ask(distributions(DEPTHS, rates))
-        depth, rate = trial.params["frozen_layers"], canonical_rate(trial.params["learning_rate"])
-        proposed.append((depth, rate))
-        trial.report(quality(depth, rate), 1)
-        study.tell(trial, quality(depth, rate))
-    return proposed
+    depth: FreezeDepth = FULL_MODEL,
+) -> list[float]:
+    """What one depth is given, one trial after another."""
+    spec = make_spec(rates=rates, sampler=name, seed=seed)
+    tried: list[Tried] = []
+    for _ in range(tries):
+        rate = propose(spec, depth, tried)
+        tried.append(ended(rate, quality(rate), depth))
+    return [one.learning_rate for one in tried]
 
 
-def peak_at(best: float) -> Callable[[str, float], float]:
-    return lambda depth, rate: -abs(rate - best)
+def ended(rate: float, score: float, depth: FreezeDepth = FULL_MODEL) -> Tried:
+    return Tried(depth=depth, learning_rate=rate, scores=(score,), score=score, completed=True)
 
 
-def test_every_depth_gets_equal_tries_in_turn() -> None:
-    proposed = run_study(STEPPED, peak_at(3e-5))
-    assert [depth for depth, _ in proposed[:3]] == ["0", "3", "6"]
-    assert all(sum(depth == d for d, _ in proposed) == 5 for depth in ("0", "3", "6"))
+def peak_at(best: float) -> Callable[[float], float]:
+    return lambda rate: -abs(rate - best)
 
 
 @pytest.mark.parametrize("name", list(SamplerName))
 def test_five_tries_of_five_steps_try_each_rate_once(name: SamplerName) -> None:
-    proposed = run_study(STEPPED, peak_at(3e-5), name=name)
-    for depth in ("0", "3", "6"):
-        assert sorted(rate for d, rate in proposed if d == depth) == [1e-5, 2e-5, 3e-5, 4e-5, 5e-5]
+    found = proposals(STEPPED, peak_at(3e-5), name=name)
+    assert sorted(found) == [1e-5, 2e-5, 3e-5, 4e-5, 5e-5]
 
 
-def test_same_seed_same_proposals_and_another_seed_others() -> None:
-    rates = RateRange(low=1e-5, high=5e-5)
-    first = run_study(rates, peak_at(2e-5))
-    assert first == run_study(rates, peak_at(2e-5))
-    assert first != run_study(rates, peak_at(2e-5), seed=1)
+@pytest.mark.parametrize(
+    ("rates", "points"),
+    [
+        (STEPPED, (5e-5, 2e-5, 1e-5)),
+        (CONTINUOUS, (5e-5, 2.2361e-5, 1e-5)),
+        (RateList(values=(2e-5, 5e-5)), (5e-5, 2e-5)),
+    ],
+)
+def test_tpe_begins_with_both_ends_and_the_middle(rates: Rates, points: tuple[float, ...]) -> None:
+    assert first_points(rates) == points
+    assert tuple(proposals(rates, peak_at(3e-5), tries=len(points))) == points
 
 
-def test_tpe_homes_in_on_each_depths_own_best_rate() -> None:
-    """With depth-specific optima, late proposals lie nearer to the depth's own optimum than early
-    ones.
-    """
-    best = {"0": 1.2e-5, "3": 2.5e-5, "6": 4.8e-5}
-    rates = RateRange(low=1e-5, high=5e-5)
-    proposed = run_study(rates, lambda depth, rate: -abs(rate - best[depth]), tries=20)
-    for depth, optimum in best.items():
-        errors = [abs(rate - optimum) for d, rate in proposed if d == depth]
-        assert sum(errors[-8:]) < sum(errors[:8])
+def test_a_grid_goes_down_from_the_highest_rate() -> None:
+    found = proposals(STEPPED, peak_at(3e-5), name=SamplerName.GRID)
+    assert found == [5e-5, 4e-5, 3e-5, 2e-5, 1e-5]
 
 
-def test_a_restarted_trial_keeps_its_rate_and_history_is_not_repeated() -> None:
-    history = [
-        Tried(depth=DEPTHS[1], learning_rate=rate, scores=(0.5, 0.6), completed=True)
-        for rate in (1e-5, 2e-5, 4e-5)
-    ]
-    slots = [Slot(depth=DEPTHS[1], learning_rate=5e-5), Slot(depth=DEPTHS[1])]
-    study = optuna.create_study(
-        direction="maximize",
-        sampler=PlannedDepthSampler(slots, STEPPED, SamplerName.TPE, 0, 2, history),
-    )
-    rates = [
-        canonical_rate(study.ask(distributions(DEPTHS, STEPPED)).params["learning_rate"])
-        for _ in slots
-    ]
-    assert rates == [5e-5, 3e-5]
+def test_same_seed_same_proposals_and_another_seed_or_depth_others() -> None:
+    first = proposals(CONTINUOUS, peak_at(2e-5))
+    assert first == proposals(CONTINUOUS, peak_at(2e-5))
+    assert first != proposals(CONTINUOUS, peak_at(2e-5), seed=1)
+    assert first != proposals(CONTINUOUS, peak_at(2e-5), depth=DEPTHS[1])
+
+
+@pytest.mark.parametrize("best", [1.2e-5, 2.5e-5, 4.8e-5])
+def test_tpe_homes_in_on_the_best_rate(best: float) -> None:
+    """Late proposals lie nearer to the optimum than early ones."""
+    errors = [abs(rate - best) for rate in proposals(CONTINUOUS, peak_at(best), tries=20)]
+    assert sum(errors[-8:]) < sum(errors[:8])
+
+
+def test_a_running_trials_rate_is_not_proposed_again_nor_one_from_beyond_the_range() -> None:
+    rates = RateList(values=(2e-5, 5e-5))
+    running = Tried(depth=FULL_MODEL, learning_rate=5e-5, scores=())
+    beyond = ended(1e-4, 0.9)
+    assert propose(make_spec(rates=rates), FULL_MODEL, [running, beyond]) == 2e-5
 
 
 def test_a_stopped_trial_ranks_below_finished_ones() -> None:
     """Its truncated value is the best number seen, yet TPE must not take it for the best rate."""
-    finished = [
-        Tried(depth=FULL_MODEL, learning_rate=1.1e-5, scores=(0.4, 0.7), completed=True),
-        Tried(depth=FULL_MODEL, learning_rate=1.2e-5, scores=(0.4, 0.7), completed=True),
-        Tried(depth=FULL_MODEL, learning_rate=1.3e-5, scores=(0.4, 0.69), completed=True),
+    tried = [
+        *(ended(rate, 0.7) for rate in (1e-5, 2.2361e-5, 5e-5, 1.1e-5, 1.2e-5)),
+        *(
+            Tried(depth=FULL_MODEL, learning_rate=rate, scores=(0.9,), score=0.9)
+            for rate in (4.9e-5, 4.8e-5, 4.7e-5)
+        ),
     ]
-    stopped = [
-        Tried(depth=FULL_MODEL, learning_rate=4.9e-5, scores=(0.9,), completed=False),
-        Tried(depth=FULL_MODEL, learning_rate=4.8e-5, scores=(0.9,), completed=False),
+    found = [
+        propose(make_spec(rates=CONTINUOUS, seed=seed), FULL_MODEL, tried) for seed in range(20)
     ]
-    proposals = []
-    for seed in range(20):
-        sampler = PlannedDepthSampler(
-            [Slot(depth=FULL_MODEL)],
-            RateRange(low=1e-5, high=5e-5),
-            SamplerName.TPE,
-            seed,
-            2,
-            [*finished, *stopped],
-        )
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        trial = study.ask(distributions(DEPTHS, RateRange(low=1e-5, high=5e-5)))
-        proposals.append(trial.params["learning_rate"])
-    assert sum(rate < 3e-5 for rate in proposals) > 12
+    assert sum(rate < 3e-5 for rate in found) > 12
 
 
-def test_lists_are_categorical_and_settings_say_what_was_done() -> None:
-    rates = RateList(values=(2e-5, 5e-5))
-    proposed = run_study(rates, peak_at(5e-5), tries=2)
-    assert all({r for d, r in proposed if d == depth} == {2e-5, 5e-5} for depth in ("0", "3", "6"))
-    recorded = settings(SamplerName.TPE, rates)
+def test_settings_say_what_was_done() -> None:
+    recorded = settings(SamplerName.TPE, RateList(values=(2e-5, 5e-5)))
     assert recorded["optuna"] == optuna.__version__ and recorded["rates"] == [2e-5, 5e-5]
+    assert recorded["first_points"] == [5e-5, 2e-5]
+    assert settings(SamplerName.RANDOM, CONTINUOUS)["first_points"] is None

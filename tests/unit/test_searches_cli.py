@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 import sys
@@ -11,11 +12,13 @@ import pytest
 
 from elsa_tune.cli.app import main
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking import searches
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.records import Decision, SearchEnded, SearchStatus
 from tests.recorded_search import (
     journal_of,
+    probed,
     search_started,
     trial_ended,
     trial_started,
@@ -52,14 +55,18 @@ def test_nothing_recorded(
 def test_the_list(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal_of(storage, "done", list(whole_search("done", 4)))
+    first, *rest = whole_search("done", 4)
+    first = dataclasses.replace(first, time=1.0)
+    journal_of(storage, "done", [first, *probed(0.7, "done"), *rest])
     unlearnt = {"layers": 6, "operating_point": None, "reason": "full_model_did_not_learn"}
-    stopped = [search_started("stopped", task="cola"), *whole_trial("measure-N0-s0", 0.5)]
+    begun = dataclasses.replace(search_started("stopped", task="cola"), time=2.0)
+    stopped = [begun, *whole_trial("measure-N0-s0", 0.5)]
     stopped += [trial_started("measure-N3-s1"), Decision(what="answer", value=[unlearnt])]
     stopped += [SearchEnded(status=SearchStatus.INTERRUPTED)]
     journal_of(storage, "stopped", stopped)
     early = trial_ended("measure-N3-s1", TrialStatus.STOPPED_EARLY)
-    journal_of(storage, "dead", [search_started("dead"), trial_started("measure-N3-s1"), early])
+    began = dataclasses.replace(search_started("dead"), time=3.0)
+    journal_of(storage, "dead", [began, trial_started("measure-N3-s1"), early])
     with Journal(SearchPaths(storage, "live").journal) as live:
         live.append(search_started("live"))
         assert run(monkeypatch, "searches", "--format", "json") == 0
@@ -85,6 +92,18 @@ def test_the_list(
     assert lines[4][:4] == ["done", "minilm", "rte", "completed"] and "4 / 4" in out
     assert "3 of 6 layers fine-tuned" in out
     assert "none: full model did not learn" in out
+
+
+def test_searches_that_began_together_are_listed_by_name(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("c", "b"):
+        journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
+    (b, _), _ = searches.list_searches(storage, None)
+    elsewhere = [("its id", dataclasses.replace(b, name="a", folder=None))]
+    monkeypatch.setattr(searches, "_from_store", lambda uri: elsewhere)
+    found, _ = searches.list_searches(storage, "a store")
+    assert [one.name for one in found] == ["a", "b", "c"]
 
 
 def test_an_unreadable_journal_is_a_warning_and_the_rest_is_listed(
@@ -127,6 +146,20 @@ def test_deleting(
     assert out == "" and "deleted search 'rte-minilm'" in err
     assert not paths.folder.exists() and list(storage.iterdir()) == []
     assert run(monkeypatch, "searches", "--delete", "../x") == 2
+
+
+def test_a_linked_search_is_not_deleted_and_the_reason_is_said(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = journal_of(storage.parent / "elsewhere", "linked", list(whole_search("linked", 1)))
+    storage.mkdir()
+    (storage / "linked").symlink_to(elsewhere.folder)
+    assert run(monkeypatch, "searches", "--delete", "linked") == 2
+    err = capsys.readouterr().err
+    assert "it is a link to" in err and str(elsewhere.folder) in err and "None" not in err
+    assert elsewhere.journal.exists()
+    assert run(monkeypatch, "searches") == 0
+    assert "linked" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["searches", "ui"])

@@ -116,7 +116,8 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
     line = depth_lines(spec, known)[0]
     assert (line.best, line.best_rate, line.measured) == (0.8, 2e-5, 0.55)
     text = io.StringIO()
-    board = Board(spec, lambda: known, lambda: None, Console(file=text))
+    by_key = {one.trial.key: one for one in known}
+    board = Board(spec, lambda: by_key, lambda: None, Console(file=text))
     for one in known:
         board.changed(one.trial.key)
     said = text.getvalue().splitlines()

@@ -57,7 +57,9 @@ def test_set_overrides_fields_deep_ones_too() -> None:
     )
     assert space.epochs == 6 and space.rates == RateList(values=(2e-5, 5e-5))
     assert space.asha is not None and space.asha.reduction_factor == 3
-    assert load_space("joint", ["asha=null"]).asha_setting is None
+    assert load_space("joint", ["asha=null"]).asha_setting(4) is None
+    asked = [space.asha_setting(evaluations) for evaluations in (1, 2, 3, 4, 6)]
+    assert [asha and asha.grace for asha in asked] == [1, 1, 2, 2, 3]  # half of them
     assert load_space("joint", ["learning_rate=3e-5"]).rates == RateList(values=(3e-5,))
 
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from elsa_tune.specs.trial import TrialStatus
+import pytest
+
+from elsa_tune.search.record import SearchRecord, known_trial
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking import state as state_module
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.records import (
     Decision,
     Record,
@@ -15,8 +25,10 @@ from elsa_tune.tracking.records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.state import SearchState, Story
 from tests.recorded_search import (
+    probed,
     report,
     search_started,
     trial_ended,
@@ -24,6 +36,7 @@ from tests.recorded_search import (
     whole_search,
     whole_trial,
 )
+from tests.unit.search_examples import make_spec
 
 A, B = "measure-N0-s0", "measure-N3-s1"
 
@@ -52,6 +65,17 @@ def test_a_whole_search() -> None:
     assert state.started == 1 and state.ended == max(
         record.time for record in timed(whole_search(trials=3))
     )
+
+
+def test_a_linear_probe_is_a_result_and_no_trial_of_the_plan() -> None:
+    state = SearchState.replay(timed([search_started(), *probed(0.7), *whole_trial(A, 0.8)]))
+    assert list(state.trials) == ["probe-N6", A]
+    assert [trial.key for trial in state.planned_trials] == [A]
+    assert [trial.key for trial in state.final_trials] == [A]
+    probe, trial = rows_of(state)
+    assert probe.phase is Phase.PROBE and probe.quality == 0.7 and probe.probe_examples == 400
+    assert probe.learning_rate is probe.seed is None and probe.comparison == trial.comparison
+    assert trial.probe_examples is None
 
 
 def test_a_running_search_and_one_whose_driver_died() -> None:
@@ -127,3 +151,74 @@ def test_a_later_decision_replaces_an_earlier_one() -> None:
 def test_an_empty_journal_is_a_search_without_trials() -> None:
     state = SearchState.replay([], alive=False)
     assert state.status is SearchStatus.KILLED and state.trials == {} and state.search_id == ""
+
+
+def interleaved(seed: int) -> list[Record]:
+    """Records of three trials and two sessions in any order, those that make no sense too."""
+    draw = random.Random(seed)
+    keys = [A, B, "explore-N6-s0", "probe-N6"]
+    stop = SearchEnded(status=SearchStatus.INTERRUPTED)
+    found: list[Record] = []
+    for _ in range(60):
+        key, attempt = draw.choice(keys), draw.choice([1, 1, 2])
+        started = trial_started("probe-N6-s0" if key == "probe-N6" else key, attempt)
+        status = draw.choice([TrialStatus.COMPLETED, TrialStatus.FAILED, TrialStatus.STOPPED_EARLY])
+        found.append(
+            draw.choice(
+                [
+                    dataclasses.replace(started, trial=key),
+                    report(key, draw.randint(1, 3), draw.random(), attempt),
+                    report(key, draw.randint(1, 3), draw.random(), attempt),
+                    trial_ended(key, status, draw.random(), attempt),
+                    Decision(what=draw.choice("xy"), value=draw.randint(0, 9)),
+                    *([search_started(attempt=2), stop] if draw.random() < 0.2 else []),
+                ]
+            )
+        )
+    return timed([search_started(), *found])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_record_after_the_other_says_what_all_at_once_say(seed: int) -> None:
+    records = interleaved(seed)
+    story = Story()
+    for number, record in enumerate(records, start=1):
+        story.add(record)
+        if number % (1 + seed % 3) == 0:  # not asked after every one: what is kept may not go stale
+            for alive in (True, False):
+                assert story.tell(alive) == SearchState.replay(records[:number], alive)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_driver_knows_what_its_journal_says(seed: int, tmp_path: Path) -> None:
+    records = interleaved(seed)
+    begun, paths, spec = seed * 6, SearchPaths(tmp_path, "first"), make_spec()
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    with Journal(paths.journal) as journal:
+        kept = SearchRecord(spec, paths, journal, nowhere, records[:begun], print)
+        for number, record in enumerate(records[begun:], start=begun + 1):
+            kept.write(record)
+            state = SearchState.replay(records[:number])
+            known = tuple(known_trial(spec, trial) for trial in state.planned_trials)
+            assert kept.known_trials() == tuple(kept.known.values()) == known
+            assert kept.state() == state
+
+
+def test_a_report_costs_the_same_however_many_trials_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    tell = state_module._Trial._tell
+    monkeypatch.setattr(
+        state_module._Trial, "_tell", lambda trial: told.append(trial.start.trial) or tell(trial)
+    )
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    earlier = timed(whole_search(trials=30))
+    paths, spec = SearchPaths(tmp_path, "first"), make_spec()
+    with Journal(paths.journal) as journal:
+        kept = SearchRecord(spec, paths, journal, nowhere, earlier, print)
+        kept.write(trial_started(B))
+        told.clear()
+        kept.write(report(B, 1, 0.5))
+        assert len(kept.known_trials()) == 31 and len(kept.state().trials) == 31
+        assert told == [B]

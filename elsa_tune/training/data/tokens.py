@@ -44,6 +44,19 @@ class TokenRows:
         """Tokens of each row [E]."""
         return np.diff(self.offsets)
 
+    def take(self, chosen: NDArray[np.int64]) -> TokenRows:
+        """The rows of these numbers, in this order."""
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        source = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        types = self.token_type_ids
+        return TokenRows(
+            input_ids=self.input_ids[source],
+            offsets=offsets,
+            token_type_ids=None if types is None else types[source],
+            labels=self.labels[chosen],
+        )
+
 
 @dataclass(frozen=True)
 class TaskData:

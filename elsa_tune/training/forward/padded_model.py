@@ -36,9 +36,10 @@ class _EnoughError(Exception):
 def hidden_behind(
     model: PreTrainedModel, inputs: dict[str, Tensor], wanted: Collection[int]
 ) -> dict[int, Tensor]:
-    """Hidden states [B, T, H] behind layer N for each wanted N below L, in the model's mode.
+    """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
 
-    What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between.
+    What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
+    N = L what the encoder gives its head, a last norm included.
     """
     found: dict[int, Tensor] = {}
     layers = layer_list(model)
@@ -54,9 +55,13 @@ def hidden_behind(
     hooks = [
         layers[number].register_forward_pre_hook(keep(number), with_kwargs=True)
         for number in wanted
+        if number < len(layers)
     ]
     try:
-        model(**inputs)
+        if len(layers) in wanted:
+            found[len(layers)] = model.base_model(**inputs).last_hidden_state
+        else:
+            model(**inputs)
     except _EnoughError:
         pass
     finally:

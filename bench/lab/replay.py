@@ -1,0 +1,252 @@
+"""How well ways of exploring find each depth's learning rate, replayed on the laboratory's tables.
+
+    python bench/lab/replay.py                 # MiniLM's six layers
+    python bench/lab/replay.py --layers 12     # each depth between those of half its number
+
+The search's own plan, proposals and early stopping run over recorded trials
+(bench/lab/TASK.parquet) instead of training. One seed explores. `missed`: that seed's best recorded
+score minus its score at the chosen rate. `regret`: the same of the other seeds' means, where others
+were recorded at three rates or more. Both in points of quality, 0 is best. A rate that was not
+recorded is read off between its neighbours of the same seed. Cost is in trials of the full model.
+CoLA is kept aside: it is reported, and no constant was chosen on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import machine
+
+from elsa_tune.search.early_stopping import PerDepthAsha
+from elsa_tune.search.plan import (
+    KnownTrial,
+    best_rates,
+    exploring_slots,
+    is_cheap,
+    relative_cost,
+    tried,
+)
+from elsa_tune.search.sampler import propose
+from elsa_tune.search.specification import Request, specify
+from elsa_tune.specs import border
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Phase, TrialStatus
+
+FOLDER = Path(__file__).resolve().parent
+KEPT_ASIDE = "cola"
+BEFORE = ("tries=5", "extend=false", "asha={grace: 1, reduction_factor: 2}")
+WIDE = ("learning_rate={low: 1e-6, high: 1e-2}", "extend=false")
+# Name: overrides of the space `joint`, and noise where another than the product's is tried.
+WAYS: dict[str, tuple[tuple[str, ...], float | None]] = {
+    "before: five rates, rung at a quarter": (BEFORE, None),
+    "five rates, rung at half": ((*BEFORE[:2], "asha={grace: 2}"), None),
+    "three rates, rung at half": (("extend=false",), None),
+    "three rates and outward (the default)": ((), None),
+    "three rates and outward, no early stopping": (("asha=null",), None),
+    "three rates and outward, rung at a quarter": (("asha={grace: 1}",), None),
+    "three rates and outward, rung at three quarters": (("asha={grace: 3}",), None),
+    "five rates and outward": (("tries=5",), None),
+    "two rates and outward": (("tries=2", "learning_rate=[2e-5, 5e-5]"), None),
+    "outward, noise 0": ((), 0.0),
+    "outward, noise 0.0025": ((), 0.0025),
+    "outward, noise 0.01": ((), 0.01),
+    "TPE over 1e-6..1e-2, 5 tries": ((*WIDE, "tries=5"), None),
+    "TPE over 1e-6..1e-2, 7 tries": ((*WIDE, "tries=7"), None),
+    "TPE over 1e-6..1e-2, 9 tries": ((*WIDE, "tries=9"), None),
+}
+
+
+class Table:
+    """One task's recorded trials: scores [evaluations] by depth, seed and rate."""
+
+    def __init__(self, file: Path, layers: int) -> None:
+        self.task, self.layers = file.stem, layers
+        rows = pd.read_parquet(file)
+        self.chance = float(rows.chance.dropna().iloc[0])
+        self.evaluations = int(rows.evaluations.max())
+        self.found: dict[tuple[int, int], dict[float, np.ndarray]] = {}
+        for key, trial in rows.groupby(["frozen_layers", "seed", "learning_rate"]):
+            depth, seed, rate = key
+            scores = trial.sort_values("evaluation").quality.to_numpy(float)
+            if trial.status.iloc[0] == "diverged" or len(scores) < self.evaluations:
+                scores = np.full(self.evaluations, self.chance)
+            self.found.setdefault((int(depth), int(seed)), {})[float(rate)] = scores
+
+    def depths(self, seed: int) -> list[int]:
+        """Those of the default, N = 0 and L/2..L, with three rates or more of this seed."""
+        there = {d for d, s in self.found if s == seed and len(self.found[d, s]) > 2}
+        depths = [0, *range(self.layers // 2, self.layers + 1)]
+        return [n for n in depths if set(self._recorded(n)) <= there]
+
+    def _recorded(self, depth: int) -> tuple[int, int]:
+        """The recorded depths on both sides of one of `layers`."""
+        place = 6 * depth / self.layers
+        return math.floor(place), math.ceil(place)
+
+    def scores(self, depth: int, seed: int, rate: float) -> np.ndarray:
+        """Of each evaluation, between recorded rates by their logarithms, and between depths."""
+        below, above = self._recorded(depth)
+        return (self._scores(below, seed, rate) + self._scores(above, seed, rate)) / 2
+
+    def _scores(self, depth: int, seed: int, rate: float) -> np.ndarray:
+        found = self.found[depth, seed]
+        rates = np.array(sorted(found))
+        curves = np.stack([found[one] for one in rates])
+        places = np.log(rates)
+        at = np.log(rate)
+        return np.array([np.interp(at, places, curve) for curve in curves.T])
+
+    def lost(self, depth: int, rate: float, seeds: Iterable[int]) -> float:
+        """By how much the mean of these seeds' last evaluations lies below that at the best
+        recorded rate; NaN without any seed.
+        """
+        there = [seed for seed in seeds if depth in self.depths(seed)]
+        if not there:
+            return float("nan")
+        near = self._recorded(depth)
+        rates = {one for (d, _), found in self.found.items() if d in near for one in found}
+
+        def mean(rate: float) -> float:
+            return float(np.mean([self.scores(depth, seed, rate)[-1] for seed in there]))
+
+        return 100 * (max(map(mean, rates)) - mean(rate))
+
+
+def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
+    """What the plan explores, one trial after another."""
+    score = spec.recipe.selection.score
+    exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+    scheduler = PerDepthAsha(spec.asha, table.evaluations, score, exempt)
+    known: list[KnownTrial] = []
+    controller: Any = None
+    while slots := exploring_slots(spec, known):
+        slot = slots[0]
+        rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
+        one = spec.trial(Phase.EXPLORE, slot.depth, rate, seed)
+        trial: Any = SimpleNamespace(trial_id=one.key, config={"frozen_layers": slot.depth.label})
+        scheduler.on_trial_add(controller, trial)
+        qualities: list[float] = []
+        for quality in table.scores(slot.depth.frozen_layers, seed, one.learning_rate):
+            qualities.append(float(quality))
+            result = {"evaluation": len(qualities), score: qualities[-1]}
+            if scheduler.on_trial_result(controller, trial, result) == "STOP":
+                break
+        whole = len(qualities) == table.evaluations
+        status = TrialStatus.COMPLETED if whole else TrialStatus.STOPPED_EARLY
+        known.append(KnownTrial(trial=one, status=status, qualities=tuple(qualities), attempt=1))
+    return known
+
+
+def specification(table: Table, overrides: tuple[str, ...], seed: int) -> SearchSpec:
+    """The search `joint` over the table's depths."""
+    depths = table.depths(seed)
+    space = load_space("joint", [f"depths={depths}", f"epochs={table.evaluations}", *overrides])
+    model = resolve_model("minilm")
+    with tempfile.TemporaryDirectory() as folder:
+        request = Request(
+            name="replay",
+            model=model,
+            layers=table.layers,
+            task=resolve_task("stdlib"),
+            recipe=space.recipe(table.evaluations),
+            space=space,
+            space_name="joint",
+            storage=Path(folder),
+            tracking_uri="sqlite:////nowhere",
+        )
+        return dataclasses.replace(specify(request), chance=table.chance, seed=seed)
+
+
+def replays(table: Table, overrides: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """A row for each exploring seed and depth."""
+    for seed in sorted({seed for _, seed in table.found}):
+        if 0 not in table.depths(seed) or len(table.depths(seed)) < 4:
+            continue
+        others = {one for _, one in table.found} - {seed}
+        spec = specification(table, overrides, seed)
+        known = explored(table, spec, seed)
+        rates = best_rates(spec, known)
+        for depth in spec.explored:
+            here = [one for one in known if one.trial.depth == depth]
+            epochs = sum(len(one.qualities) for one in here) / table.evaluations
+            n, rate = depth.frozen_layers, rates[depth]
+            yield {
+                "task": table.task,
+                "seed": seed,
+                "frozen_layers": n,
+                "rate": rate,
+                "tries": len(here),
+                "cost": epochs * relative_cost(spec, FreezeDepth.of(n)),
+                "missed": table.lost(n, rate, [seed]),
+                "regret": table.lost(n, rate, others),
+            }
+
+
+def rounded(value: float) -> float | None:
+    """Two decimals; None for NaN."""
+    return None if math.isnan(value) else round(float(value), 2)
+
+
+def main() -> None:
+    """Every way on every table; prints means over seeds, writes bench/results/rate_search.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the tables lie")
+    parser.add_argument("--layers", type=int, default=6, choices=(6, 12))
+    parser.add_argument("--rows", action="store_true", help="print every row too")
+    options = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    tables = [Table(file, options.layers) for file in sorted(options.folder.glob("*.parquet"))]
+    results = []
+    product = border.NOISE
+    for name, (overrides, noise) in WAYS.items():
+        border.NOISE = product if noise is None else noise  # type: ignore[misc]
+        rows = pd.DataFrame([row for table in tables for row in replays(table, overrides)])
+        if options.rows:
+            print(rows.to_string())
+        aside = rows.task == KEPT_ASIDE
+        summary: dict[str, Any] = {"way": name}
+        for what, part in (("chosen on", rows[~aside]), ("kept aside", rows[aside])):
+            if part.empty:
+                continue
+            searches = part.groupby(["task", "seed"])
+            by_depth = part.groupby("frozen_layers").missed.mean()
+            summary[what] = {
+                "missed": round(float(part.missed.mean()), 2),
+                "missed_by_depth": {int(n): round(float(v), 2) for n, v in by_depth.items()},
+                "regret": rounded(part.regret.mean()),
+                "tries": round(float(searches.tries.sum().mean()), 1),
+                "cost": round(float(searches.cost.sum().mean()), 2),
+                "searches": len(searches),
+            }
+            found = summary[what]
+            depths = "  ".join(f"{n}: {v:5.2f}" for n, v in found["missed_by_depth"].items())
+            print(
+                f"{name:48} {what:10} missed {found['missed']:5.2f}  [{depths}]  "
+                f"regret {found['regret']}  tries {found['tries']:5.1f}  cost {found['cost']:5.2f}",
+                flush=True,
+            )
+        results.append(summary)
+    border.NOISE = product  # type: ignore[misc]
+    note = "exploring replayed on bench/lab; missed and regret in points of quality, cost in trials"
+    print(machine.write(f"rate_search_{options.layers}_layers", results, note))
+
+
+if __name__ == "__main__":
+    main()

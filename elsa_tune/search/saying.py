@@ -1,0 +1,48 @@
+"""Words for a person, on stderr. That nobody reads them any more never ends any work.
+
+It must stay light: whatever says something imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    print(message, file=Unfailing(sys.stderr), flush=True)
+
+
+class Unfailing:
+    """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As the stream's own."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._fall_silent()
+            return len(text)
+
+    def flush(self) -> None:
+        """As the stream's own."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._fall_silent()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _fall_silent(self) -> None:
+        """Lead it nowhere from now on: other libraries write there too, and so does the exit."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, self._stream.fileno())
+        finally:
+            os.close(nowhere)

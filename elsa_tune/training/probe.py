@@ -1,0 +1,232 @@
+"""A linear probe: how good a linear model is on what the encoder gives with nothing trained.
+
+A floor for every depth, in seconds. It must not know searches or answers. Letters in shape
+comments: E rows of a split, H hidden size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elsa_tune.errors import RunError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
+from elsa_tune.training.course import reproducible, resolve_precision
+from elsa_tune.training.data.preparation import stratified_order
+from elsa_tune.training.data.tokens import TaskData, TokenRows
+from elsa_tune.training.forward.equality import Setting, packed_doubt
+from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
+from elsa_tune.training.forward.packed_model import PackedModel
+from elsa_tune.training.forward.prefix import chunks
+from elsa_tune.training.memory import release
+from elsa_tune.training.metrics import score
+from elsa_tune.training.model.encoder import load_classifier
+from elsa_tune.training.model.parts import freeze, layer_list
+from elsa_tune.training.objective import Objective
+
+# More rows would cost minutes and hardly move a linear model of a thousand features.
+MOST_TRAIN_ROWS = 5_000
+MOST_EVALUATION_ROWS = 10_000
+
+_CHUNK_TOKENS = 4096
+_FOLDS = 3
+# Inverse strengths of the L2 penalty on standardised features, the strongest first; and the one
+# taken where there are too few rows of some class to choose by.
+_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+_FIXED_STRENGTH = 1e-2
+_RIDGE_PENALTIES = tuple(float(alpha) for alpha in np.logspace(0, 5, 11))
+_FEWEST_FOR_RIDGE = 3
+# Far from converged the penalty's best strength is as good as chosen, and so are the answers.
+_ITERATIONS = 200
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeResult:
+    """What the probe found.
+
+    quality: the task's headline metric, in [-1, 1], on `evaluation_examples` rows. predictions:
+    class ids (int64) or values (float32), one for each of these rows, in the split's order.
+    metrics: every metric of the task by its own name. train_examples: the rows it learnt from.
+    seconds: all of it. features: what it reads, in words. notes: what the reader should be told.
+    """
+
+    quality: float
+    predictions: NDArray[Any] = field(repr=False)
+    metrics: dict[str, float]
+    train_examples: int
+    evaluation_examples: int
+    seconds: float
+    features: str = PROBE_FEATURES
+    notes: tuple[str, ...] = ()
+
+
+def linear_probe(
+    model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
+) -> ProbeResult:
+    """Logistic or ridge regression on the frozen model's output, its penalty chosen by
+    cross-validation on training rows alone.
+
+    At most MOST_TRAIN_ROWS and MOST_EVALUATION_ROWS rows, stratified, the same every time. Of the
+    recipe only precision and subset_seed count. Raises RunError where scikit-learn is missing,
+    ModelError for a model that cannot be loaded, DivergedError where its output is not finite.
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        raise RunError(
+            "scikit-learn is not installed, and the linear probe needs it; install it, or set "
+            "linear_probe=false"
+        )
+    started = time.perf_counter()
+    where = torch.device(device)
+    notes: list[str] = []
+    train = _few(data.train, MOST_TRAIN_ROWS, recipe.subset_seed, "training", notes)
+    evaluation = _few(
+        data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
+    )
+    objective = Objective(task, data, where)
+    with reproducible(0, where):
+        x, x_evaluation = _features(model, recipe, data, objective, (train, evaluation), where)
+    x, x_evaluation = _standardised(x, x_evaluation)
+    with _fitting():
+        if objective.is_regression:
+            predictions = _ridge(x, x_evaluation, train.labels)
+        else:
+            predictions = _logistic(x, x_evaluation, train.labels, task.metric)
+    metrics = {
+        metric.value: score(metric, predictions, evaluation.labels, objective.outputs)
+        for metric in (task.metric, *task.companions)
+    }
+    return ProbeResult(
+        quality=metrics[task.metric.value],
+        predictions=predictions,
+        metrics=metrics,
+        train_examples=len(train),
+        evaluation_examples=len(evaluation),
+        seconds=time.perf_counter() - started,
+        notes=tuple(notes),
+    )
+
+
+def _few(rows: TokenRows, most: int, seed: int, what: str, notes: list[str]) -> TokenRows:
+    if len(rows) <= most:
+        return rows
+    notes.append(f"the linear probe took {most:,} of {len(rows):,} {what} rows, stratified")
+    return rows.take(np.sort(stratified_order(rows.labels, seed)[:most]))
+
+
+def _features(
+    model: ModelSpec,
+    recipe: Recipe,
+    data: TaskData,
+    objective: Objective,
+    splits: tuple[TokenRows, ...],
+    device: torch.device,
+) -> list[Floats]:
+    """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
+    # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
+    loaded = load_classifier(model, objective.outputs, 0, objective.is_regression)
+    depth = FreezeDepth.of(len(layer_list(loaded)))
+    loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
+    freeze(loaded, depth)
+    precision = resolve_precision(recipe.precision, device.type).value
+    setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
+    layers: FrozenLayers
+    if packed_doubt(loaded, data, setting) is None:
+        layers = PackedLayers(PackedModel(loaded, depth))
+    else:
+        layers = PaddedLayers(loaded, data)
+    # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
+    reads_last = data.padding_side == "left"
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast(device.type, dtype=torch.bfloat16, enabled=setting.autocast),
+        ):
+            return [_of_rows(layers, rows, depth.frozen_layers, reads_last) for rows in splits]
+    finally:
+        del layers, loaded
+        release()
+
+
+def _of_rows(layers: FrozenLayers, rows: TokenRows, n: int, reads_last: bool) -> Floats:
+    parts = []
+    for chunk in chunks(rows, _CHUNK_TOKENS):
+        [(_n, hidden)] = layers.hidden_behind(rows, chunk, [n])  # [P, H]
+        hidden = hidden.float()
+        lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
+        ends = lengths.cumsum(0)
+        read = ends - 1 if reads_last else ends - lengths
+        mean = torch.segment_reduce(hidden, "mean", lengths=lengths)
+        parts.append(torch.cat([hidden[read], mean], dim=1).cpu().numpy())
+    return np.concatenate(parts)
+
+
+def _standardised(x: Floats, x_evaluation: Floats) -> tuple[Floats, Floats]:
+    """Both by the training rows' mean and standard deviation; a constant feature becomes 0."""
+    mean, std = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
+    return (x - mean) / scale, (x_evaluation - mean) / scale
+
+
+@contextlib.contextmanager
+def _fitting() -> Iterator[None]:
+    """On one thread, and without scikit-learn's warnings of convergence (see _ITERATIONS).
+
+    Products this small only wait for one another on more: on two busy cores 1,000 rows took 30 s
+    instead of 0.3.
+    """
+    from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _logistic(
+    x: Floats, x_evaluation: Floats, labels: NDArray[Any], metric: Metric
+) -> NDArray[Any]:
+    """Class ids [E], by the penalty with the best headline metric over the folds."""
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) == 1:
+        return np.full(len(x_evaluation), classes[0], dtype=np.int64)
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    def untrained(strength: float) -> Any:
+        return LogisticRegression(C=strength, max_iter=_ITERATIONS)
+
+    strength, folds = _FIXED_STRENGTH, min(_FOLDS, int(counts.min()))
+    if folds > 1:
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
+
+        # By likelihood CoLA's best answer would be the majority's, with Matthews 0.
+        def quality(strength: float) -> float:
+            answers = cross_val_predict(untrained(strength), x, labels, cv=splitter)
+            return score(metric, answers, labels, int(classes.max()) + 1)
+
+        strength = max(_STRENGTHS, key=quality)  # of equal ones the strongest penalty
+    found: NDArray[Any] = untrained(strength).fit(x, labels).predict(x_evaluation)
+    return found
+
+
+def _ridge(x: Floats, x_evaluation: Floats, labels: NDArray[Any]) -> NDArray[Any]:
+    """Values [E], by the penalty with the smallest leave-one-out error."""
+    if len(labels) < _FEWEST_FOR_RIDGE:
+        return np.full(len(x_evaluation), labels.mean(), dtype=np.float32)
+    from sklearn.linear_model import RidgeCV
+
+    found = RidgeCV(_RIDGE_PENALTIES).fit(x, labels)
+    return np.asarray(found.predict(x_evaluation), dtype=np.float32)

@@ -1,0 +1,60 @@
+"""A damaged MLflow database is said in one sentence, and a folder may have any name."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.cli.app import main
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.results import read_rows
+from elsa_tune.tracking.runs import _stored_run
+from tests.recorded_search import record, whole_search
+
+
+@pytest.mark.parametrize("command", ["operating-point", "report", "searches"])
+def test_text_that_is_no_utf8(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    database = StorePaths(tmp_path).database
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE parameters (run TEXT)")
+    # In the schema: SQLite's own complaint then repeats what is no text.
+    database.write_bytes(database.read_bytes().replace(b"parameters", b"\xff\x80\xfe\xf5metres"))
+    more = [] if command == "searches" else ["--search", "mine"]
+    more += ["--out", "page"] if command == "report" else []
+    monkeypatch.setattr(sys, "argv", ["elsa-tune", command, *more])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    err = capsys.readouterr().err.splitlines()
+    assert ended.value.code == (0 if command == "searches" else 2)
+    assert "cannot be read" in err[0] and "Traceback" not in err[0]
+    assert len(err) == (2 if command == "searches" else 1)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [{}, {SEARCH_TAG: "mine"}, {SEARCH_TAG: "mine", SEARCH_ID_TAG: "1", STATUS_TAG: "compl"}],
+)
+def test_a_run_whose_tags_are_damaged(tags: dict[str, str]) -> None:
+    with pytest.raises(ValueError):
+        _stored_run("r", "FINISHED", 1, ({}, tags), {})
+
+
+def test_a_folder_of_any_name_can_be_worked_in(tmp_path: Path) -> None:
+    places = StorePaths(tmp_path / 'it\'s "mine" #1 & ü')
+    places.root.mkdir(parents=True)
+    store = MlflowStore(places.tracking_uri(), places.artifact_root)
+    assert record(SearchPaths(places.storage, "mine"), whole_search("mine", 1), store) == 0
+    assert [row.search for row in read_rows(places.tracking_uri())] == ["mine"]

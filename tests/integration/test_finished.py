@@ -1,0 +1,119 @@
+"""A finished search that is resumed: answered again, and given what its end did not come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from elsa_tune.report import folder
+from elsa_tune.search.launch import resume
+from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted
+from elsa_tune.tracking.results import read_journal_rows, read_rows
+from elsa_tune.tracking.runs import is_lost, read_runs
+from tests.recorded_search import record, whole_search
+from tests.unit.search_examples import make_spec
+
+REPORTED = Decision(what=REPORT, value="report")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Where reports were drawn; drawing itself takes seconds and is tested elsewhere."""
+    places: list[Path] = []
+
+    def draw(answers: Any, rows: Any, histories: Any, place: Path, **named: Any) -> None:
+        place.mkdir(exist_ok=True)
+        (place / "index.html").write_text("drawn")
+        places.append(place)
+
+    monkeypatch.setattr(folder, "write_report", draw)
+    return places
+
+
+@pytest.fixture
+def finished(places: StorePaths, store: MlflowStore) -> SearchPaths:
+    paths = SearchPaths(places.storage, "first")
+    paths.report.mkdir(parents=True)
+    records = [*whole_search("first", 3), REPORTED]
+    assert record(paths, records, store) == 0
+    (started,) = (one for one in records if isinstance(one, SearchStarted))
+    spec = make_spec(name="first", search_id=started.search_id, seeds=1, tracking_uri=store.uri)
+    save_specification(spec, paths)
+    return paths
+
+
+def reported(paths: SearchPaths) -> int:
+    return sum(getattr(one, "what", "") == REPORT for one in read_journal(paths.journal))
+
+
+def test_nothing_is_done_where_nothing_is_missing(finished: SearchPaths, drawn: list[Path]) -> None:
+    before = finished.journal.read_bytes(), finished.forwarded.stat().st_mtime_ns
+    assert resume(finished, print).unsent == 0
+    assert (finished.journal.read_bytes(), finished.forwarded.stat().st_mtime_ns) == before
+    assert drawn == []
+
+
+def test_a_store_that_was_lost_is_filled_again(
+    finished: SearchPaths, drawn: list[Path], store: MlflowStore
+) -> None:
+    spec = load_specification(finished)
+    assert not is_lost(store.uri, "first", spec.search_id)
+    assert is_lost(store.uri, "first", "another search of that name")
+    assert is_lost(f"{store.uri}.gone", "first", spec.search_id)
+    client = MlflowClient(store.uri)
+    for run in read_runs(store.uri):
+        client.delete_run(run.run_id)
+    assert is_lost(store.uri, "first", spec.search_id)
+    assert resume(finished, print).unsent == 0
+    assert read_rows(store.uri, search="first") == read_journal_rows(finished.journal) != []
+
+
+def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mlflow.db"
+    file.write_bytes(b"SQLite format 3\0" + bytes(range(200)))
+    assert not is_lost(f"sqlite:///{file}", "first", "0123")
+
+
+def test_another_store_is_given_everything_and_remembered(
+    finished: SearchPaths, drawn: list[Path], places: StorePaths
+) -> None:
+    elsewhere = places.tracking_uri("sqlite:///elsewhere/other.db")
+    ended = resume(finished, print, tracking_uri=elsewhere)
+    assert (ended.unsent, ended.tracking_uri) == (0, elsewhere)
+    assert read_rows(elsewhere, search="first") == read_journal_rows(finished.journal) != []
+    assert load_specification(finished).tracking_uri == elsewhere
+    assert resume(finished, print).tracking_uri == elsewhere
+
+
+@pytest.mark.parametrize("how", ["killed while drawing", "removed", "of an earlier session"])
+def test_a_report_that_is_missing_is_drawn_and_logged(
+    finished: SearchPaths, drawn: list[Path], store: MlflowStore, how: str
+) -> None:
+    if how == "removed":
+        finished.report.rmdir()
+    else:
+        lines = finished.journal.read_text().splitlines(keepends=True)
+        if how == "killed while drawing":
+            del lines[-1]
+        finished.journal.write_text("".join(lines))
+        if how == "of an earlier session":
+            end = next(o for o in read_journal(finished.journal) if isinstance(o, SearchEnded))
+            record(finished, [SearchEnded(status=end.status)], store)
+    assert resume(finished, print).unsent == 0
+    assert drawn == [finished.report]
+    assert reported(finished) == (1 if how == "killed while drawing" else 2)
+    (parent,) = (run for run in read_runs(store.uri, search="first") if not run.trial)
+    files = MlflowClient(store.uri).list_artifacts(parent.run_id, REPORT)
+    assert [file.path for file in files] == [f"{REPORT}/index.html"]
+    resume(finished, print)
+    assert len(drawn) == 1

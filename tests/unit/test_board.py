@@ -1,0 +1,45 @@
+"""Whoever watches a search may go away: it goes on, in silence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from elsa_tune.search import board as boards
+from elsa_tune.search.board import Board
+from elsa_tune.search.saying import say
+from tests.unit.search_examples import make_spec
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """stderr is a pipe that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        yield
+        monkeypatch.undo()
+
+
+def test_words_that_nobody_reads_end_nothing(unread: None) -> None:
+    say("one")
+    say("two")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_board_that_nobody_reads_ends_nothing(
+    unread: None, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "REFRESH_SECONDS", 0.0)
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    board = Board(make_spec(), lambda: (), lambda: "so far nothing")
+    assert board._console.is_terminal is terminal
+    with board:
+        board.phase("exploring")
+        board.say("a line " * 10_000)
+        board.changed("explore-N0-t0")
+        board.say("another")

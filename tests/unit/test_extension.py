@@ -1,0 +1,284 @@
+"""Beyond the given rates: where a depth goes on and where it stops, by nothing but the record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from elsa_tune.search.extension import Surroundings, outward
+from elsa_tune.search.plan import (
+    KnownTrial,
+    best_rates,
+    estimate,
+    exploring_slots,
+    is_cheap,
+    planned_trials,
+    relative_cost,
+    tried,
+)
+from elsa_tune.search.sampler import Tried, propose
+from elsa_tune.search.searcher import ExploringSearcher
+from elsa_tune.specs.border import Border, border
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec
+from elsa_tune.specs.trial import Phase, PrefixCache, Recipe, TrialSpec, TrialStatus
+from tests.unit.search_examples import DEPTHS, make_spec
+
+BOUNDS = Extension()
+RATES = RateList(values=(1e-5, 2e-5, 5e-5))
+STOPPED, DIVERGED = TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED
+Score = Callable[[FreezeDepth, float], float | TrialStatus]
+
+
+def tries(*pairs: tuple[float, float | TrialStatus]) -> list[Tried]:
+    return [
+        Tried(
+            depth=FULL_MODEL,
+            learning_rate=rate,
+            scores=(0.1,),
+            score=score if isinstance(score, float) else 0.1,
+            completed=isinstance(score, float),
+            diverged=score is DIVERGED,
+        )
+        for rate, score in pairs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "after", "why"),
+    [
+        ([(1e-5, 0.6), (2e-5, 0.7), (5e-5, 0.8)], 1e-4, "the best is the highest"),
+        ([(1e-5, 0.8), (2e-5, 0.7), (5e-5, 0.6)], 5e-6, "the best is the lowest"),
+        ([(1e-5, 0.6), (2e-5, 0.8), (5e-5, 0.7)], None, "the best lies inside"),
+        ([(1e-5, 0.7), (2e-5, 0.8), (5e-5, 0.804)], None, "a gain within noise is none"),
+        ([(1e-5, 0.8), (2e-5, 0.8), (5e-5, 0.8)], None, "a plateau stops at once"),
+        ([(2e-5, 0.7), (5e-5, 0.8), (1e-4, STOPPED)], None, "what was stopped early was tried"),
+        ([(2e-5, 0.7), (5e-5, 0.8), (1e-4, DIVERGED)], None, "and so was what diverged"),
+        ([(2e-5, 0.7), (5e-5, 0.8), (1e-4, 0.82)], 2e-4, "it goes on while it improves"),
+        ([(5e-5, DIVERGED), (2e-5, DIVERGED)], 1e-5, "where all diverge it goes down"),
+        ([(2e-6, 0.9), (5e-6, 0.6)], 1e-6, "down to the bound"),
+        ([(1e-6, 0.9), (2e-6, 0.6)], None, "and not below it"),
+        ([(3.2e-3, 0.6), (6.4e-3, 0.9)], 1e-2, "up to the bound"),
+        ([(5e-5, 0.6), (1e-2, 0.9)], None, "and not above it"),
+        ([(5e-5, 0.8), (8e-4, 0.6)], 1e-4, "a gap that a lent rate left is filled"),
+        ([(2e-5, STOPPED), (5e-5, STOPPED)], None, "nothing ran to its end: nothing is known"),
+    ],
+)
+def test_where_a_depth_goes_on(
+    found: list[tuple[float, float | TrialStatus]], after: float | None, why: str
+) -> None:
+    assert outward(tries(*found), 3, 0.5, BOUNDS, Surroundings()) == after, why
+
+
+def test_a_neighbour_lends_its_best_rate_as_the_first_point() -> None:
+    rising = tries((2e-5, 0.6), (5e-5, 0.7))
+    assert outward(rising, 2, 0.5, BOUNDS, Surroundings(lent=4e-4)) == 4e-4
+    assert outward(rising, 2, 0.5, BOUNDS, Surroundings(lent=2e-5)) == 1e-4
+    assert outward(rising, 2, 0.5, BOUNDS, Surroundings(lent=0.5)) == 1e-2  # never past the bound
+
+
+def test_a_depth_that_has_not_learnt_goes_up_as_long_as_the_full_model_says_that_it_may() -> None:
+    nothing = tries((1e-5, 0.5), (2e-5, 0.5), (5e-5, 0.5))
+    assert outward(nothing, 3, 0.5, BOUNDS, Surroundings()) == 1e-4
+    more = [*nothing, *tries((1e-4, 0.5))]
+    assert outward(more, 3, 0.5, BOUNDS, Surroundings()) is None
+    assert outward(more, 3, 0.5, BOUNDS, Surroundings(may_learn=True)) == 2e-4
+    broken = [*more, *tries((2e-4, DIVERGED))]
+    assert outward(broken, 3, 0.5, BOUNDS, Surroundings(may_learn=True)) is None
+
+
+def test_patience_tries_a_second_rate_beyond_the_best() -> None:
+    found = tries((2e-5, 0.7), (5e-5, 0.8), (1e-4, 0.79))
+    assert outward(found, 2, 0.5, BOUNDS, Surroundings(patience=2)) == 2e-4
+    assert outward(found + tries((2e-4, 0.8)), 2, 0.5, BOUNDS, Surroundings(patience=2)) is None
+
+
+def test_the_border_of_what_was_tried() -> None:
+    assert border({2e-5: 0.7, 5e-5: 0.8}, 0.5) is Border.HIGH
+    assert border({2e-5: 0.8, 5e-5: 0.7}, 0.5) is Border.LOW
+    assert border({2e-5: 0.7, 5e-5: 0.8, 1e-4: None}, 0.5) is None
+    assert border({2e-5: 0.8, 5e-5: 0.803}, 0.5) is None
+    assert border({2e-5: 0.5, 5e-5: 0.5}, 0.5) is Border.HIGH  # nothing has learnt yet
+    assert border({2e-5: 0.5, 5e-5: 0.5}, None) is None
+    assert border({2e-5: None}, 0.5) is None and border({}, 0.5) is None
+
+
+# ---- the whole plan ----
+
+
+def explore(spec: SearchSpec, score: Score, known: Iterable[KnownTrial] = ()) -> list[KnownTrial]:
+    """Carry the exploring plan out, one trial after another."""
+    known = list(known)
+    while slots := exploring_slots(spec, known):
+        slot = slots[0]
+        rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
+        trial = spec.trial(Phase.EXPLORE, slot.depth, rate, spec.seed)
+        known = [one for one in known if one.trial.key != trial.key]
+        known.append(ended(trial, score(slot.depth, trial.learning_rate)))
+        assert len(known) < 200
+    return known
+
+
+def ended(trial: TrialSpec, score: float | TrialStatus) -> KnownTrial:
+    if isinstance(score, TrialStatus):
+        return KnownTrial(trial=trial, status=score, qualities=(), attempt=1)
+    return KnownTrial(trial=trial, status=TrialStatus.COMPLETED, qualities=(0.1, score), attempt=1)
+
+
+def rates_of(known: Iterable[KnownTrial], depth: FreezeDepth) -> list[float]:
+    return [one.trial.learning_rate for one in known if one.trial.depth == depth]
+
+
+def deeper_wants_more(depth: FreezeDepth, rate: float) -> float:
+    """Peaks: 3e-5 at the full model, 2e-4 at N = 3, 2e-3 at N = 6; falls by a point a factor."""
+    best = {0: 3e-5, 3: 2e-4, 6: 2e-3}[depth.frozen_layers]
+    return round(0.8 - 0.02 * abs(math.log2(rate / best)), 3)
+
+
+def spec_of(**changes: object) -> SearchSpec:
+    return make_spec(**{"rates": RATES, "tries": 3, "extend": BOUNDS, **changes})
+
+
+@pytest.mark.parametrize("sampler", list(SamplerName))
+def test_each_depth_finds_its_own_rate(sampler: SamplerName) -> None:
+    spec = spec_of(sampler=sampler)
+    known = explore(spec, deeper_wants_more)
+    found = best_rates(spec, known)
+    assert found == {DEPTHS[0]: 2e-5, DEPTHS[1]: 2e-4, DEPTHS[2]: 1.6e-3}
+    assert rates_of(known, DEPTHS[0])[3:] == []
+    assert rates_of(known, DEPTHS[1])[3:] == [1e-4, 2e-4, 4e-4]
+    # N = 6 begins where N = 3 ended.
+    assert rates_of(known, DEPTHS[2])[3:] == [2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3]
+    assert explore(spec_of(sampler=sampler, extend=None), deeper_wants_more)[9:] == []
+
+
+def test_a_search_that_was_cut_anywhere_goes_on_to_the_same_rates() -> None:
+    spec = spec_of()
+    whole = explore(spec, deeper_wants_more)
+    for end in range(len(whole)):
+        cut = whole[:end]
+        if cut:  # the last one was under way
+            last = cut[-1]
+            cut[-1] = KnownTrial(
+                trial=last.trial, status=TrialStatus.INTERRUPTED, qualities=(), attempt=1
+            )
+        again = explore(spec, deeper_wants_more, cut)
+        assert {one.trial.key for one in again} == {one.trial.key for one in whole}
+
+
+def test_a_rate_that_diverges_costs_a_depth_nothing_but_the_try() -> None:
+    def score(depth: FreezeDepth, rate: float) -> float | TrialStatus:
+        return DIVERGED if rate > 3e-4 else deeper_wants_more(depth, rate)
+
+    spec = spec_of()
+    known = explore(spec, score)
+    assert best_rates(spec, known)[DEPTHS[2]] == 2e-4
+    assert rates_of(known, DEPTHS[2])[3:] == [2e-4, 4e-4]
+
+
+def test_the_number_of_trials_is_a_limit() -> None:
+    known = explore(spec_of(exploring_limit=11), deeper_wants_more)
+    assert len(known) == 11
+    assert len(explore(spec_of(exploring_limit=9), deeper_wants_more)) == 9
+
+
+def test_a_depths_own_budget_is_a_limit() -> None:
+    spec = spec_of(extend=Extension(tries=2))
+    assert len(rates_of(explore(spec, deeper_wants_more), DEPTHS[2])) == 5
+
+
+def test_one_depth_and_a_full_model_that_learns_nothing() -> None:
+    alone = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,))
+    assert rates_of(explore(alone, lambda depth, rate: 0.5), FULL_MODEL)[3:] == [1e-4]
+    known = explore(spec_of(), lambda depth, rate: 0.5)
+    # Where the full model learns nothing no depth is followed up.
+    assert [len(rates_of(known, depth)) for depth in DEPTHS] == [4, 4, 4]
+
+
+def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
+    spec = spec_of()
+    known = explore(spec_of(extend=None), deeper_wants_more)
+    running = KnownTrial(trial=known[2].trial, status=TrialStatus.RUNNING, qualities=(), attempt=1)
+    waiting = [running if one is known[2] else one for one in known]
+    assert running.trial.depth == DEPTHS[2]
+    assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[1]]
+    assert planned_trials(spec, known, DEPTHS[2]) == 5
+
+
+def test_the_plan_names_the_worst_case() -> None:
+    cost = estimate(spec_of())
+    assert (cost.exploring_trials, cost.further_trials) == (9, 24)
+    assert cost.most_steps - cost.steps == 24 * cost.steps_per_trial
+    assert estimate(spec_of(exploring_limit=12)).further_trials == 3
+    assert estimate(spec_of(extend=None)).further_trials == 0
+
+
+def test_what_a_trial_costs() -> None:
+    spec = make_spec()
+    costs = [relative_cost(spec, FreezeDepth.of(n)) for n in (0, 3, 4, 5, 6)]
+    assert costs == pytest.approx([1, 0.423, 0.231, 0.038, 0.003], abs=1e-3)
+    assert [is_cheap(spec, FreezeDepth.of(n)) for n in (0, 3, 4, 5, 6)] == [
+        False, False, False, True, True,
+    ]  # fmt: skip
+    for recipe in (Recipe(frozen_dropout=True), Recipe(prefix_cache=PrefixCache.NONE)):
+        assert relative_cost(make_spec(recipe=recipe), FreezeDepth.of(6)) == pytest.approx(1 / 3)
+
+
+# ---- what Ray is told ----
+
+
+def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
+    spec = spec_of(
+        depths=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateRange(low=1e-5, high=5e-5)
+    )
+    known: list[KnownTrial] = []
+    searcher = ExploringSearcher(spec, lambda: known, ())
+    given = [searcher.suggest(f"{number}") for number in range(3)]
+    assert [config["learning_rate"] for config in given] == [5e-5, 2.2361e-5, 1e-5]
+    assert searcher.suggest("3") is None
+    for number, (config, score) in enumerate(zip(given, (0.8, 0.7, 0.6), strict=True)):
+        trial = spec.trial(Phase.EXPLORE, FULL_MODEL, config["learning_rate"], config["seed"])
+        known.append(ended(trial, score))
+        searcher.on_trial_complete(f"{number}")
+    beyond = searcher.suggest("4")
+    assert beyond["learning_rate"] == 1e-4 and beyond["phase"] == "explore"
+    known.append(ended(spec.trial(Phase.EXPLORE, FULL_MODEL, 1e-4, 0), 0.7))
+    searcher.on_trial_complete("4")
+    assert searcher.suggest("5") == "FINISHED"
+
+
+def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> None:
+    spec = spec_of(
+        extend=None,
+        depths=DEPTHS[:1],
+        explored=DEPTHS[:1],
+        rates=RateList(values=(1e-5, 2e-5)),
+        tries=2,
+    )
+    known: dict[str, KnownTrial] = {}
+
+    def session(failing: float) -> list[float]:
+        searcher = ExploringSearcher(spec, lambda: list(known.values()), ())
+        begun: list[float] = []
+        while isinstance(config := searcher.suggest(str(len(begun))), dict):
+            rate = config["learning_rate"]
+            trial = spec.trial(Phase.EXPLORE, DEPTHS[0], rate, 0)
+            score: float | TrialStatus = TrialStatus.FAILED if rate <= failing else 0.7
+            known[trial.key] = ended(trial, score)
+            searcher.on_trial_complete(str(len(begun)), error=True)
+            begun.append(rate)
+        assert config == "FINISHED"
+        return begun
+
+    assert session(failing=1e-5) == [2e-5, 1e-5, 1e-5]
+    known.clear()
+    assert session(failing=1) == [2e-5, 1e-5]
+    assert session(failing=0) == [2e-5, 1e-5]  # a later session tries again
+
+
+def test_decided_depths_explore_no_more() -> None:
+    searcher = ExploringSearcher(spec_of(), lambda: [], DEPTHS[:2])
+    given = [searcher.suggest(str(number)) for number in range(4)]
+    assert [one and one["frozen_layers"] for one in given] == ["6", "6", "6", None]

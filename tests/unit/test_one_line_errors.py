@@ -1,0 +1,72 @@
+"""Whatever comes from outside, an error is one line, soon, and of a bearable length."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError
+from elsa_tune.search.specification import load_specification
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.task_file import read_task_file
+from elsa_tune.tracking.paths import SearchPaths
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(9 * ['*' + before])}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BOMB, "longer than 1,000,000 characters"),
+        (f"a: &a {'x' * 20_000}\nb: [{', '.join(100 * ['*a'])}]\n", "longer than 1,000,000"),
+        ("a: &a [*a]\n", "longer than 1,000,000"),
+        ("[" * 5000, "nested too deeply"),
+        ("a: [1\nb: 2\n", "line 2: "),
+        ("a: b: c", "line 1: mapping values are not allowed here"),
+        ("a: \x00", "unacceptable character"),
+    ],
+)
+def test_yaml_that_cannot_be_read(text: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    for read, kind in ((load_space, SpaceError), (read_task_file, DataError)):
+        started = time.monotonic()
+        with pytest.raises(kind) as refused:  # type: ignore[call-overload]
+            read(file)
+        assert reason in str(refused.value) and "\n" not in str(refused.value)
+        assert time.monotonic() - started < 5
+
+
+def test_a_value_of_a_setting_that_cannot_be_read() -> None:
+    with pytest.raises(SpaceError, match="is not a YAML value"):
+        load_space("quick", ['epochs=!!int ""'])
+
+
+@pytest.mark.parametrize("content", ["{}", "", "[1, 2]", '{"name": 1, "model": {"a": 2}}', "\x00"])
+def test_a_damaged_specification_is_one_sentence(content: str, tmp_path: Path) -> None:
+    paths = SearchPaths(tmp_path, "mine")
+    paths.folder.mkdir()
+    paths.specification.write_text(content)
+    with pytest.raises(StorageError, match=r"search\.json\) cannot be read: ") as refused:
+        load_specification(paths)
+    assert len(str(refused.value).splitlines()) == 1 and len(str(refused.value)) < 500
+    if content == "{}":
+        assert "field 'name' is missing (and " in str(refused.value)
+
+
+def test_a_long_value_is_shown_by_its_ends() -> None:
+    with pytest.raises(SpaceError) as refused:
+        load_space("quick", ["depths=" + 5000 * "ä"])
+    assert len(str(refused.value)) < 500
+    with pytest.raises(SpaceError) as refused:
+        load_space("quick", [5000 * "k" + "=1"])
+    assert len(str(refused.value)) < 1000
+    shown = str(ElsaTuneError(f"name '{3000 * 'ab '}' is it's own\nand\n  more {5000 * 'x'}"))
+    assert len(shown) < 250 and "…" in shown and "is it's own; and; more" in shown
+    path = "/tmp/" + 20 * "folder/"
+    assert path in str(ElsaTuneError(f"no '{path}'"))

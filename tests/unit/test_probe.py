@@ -1,0 +1,140 @@
+"""The linear probe: features of the frozen model, a penalty by cross-validation, every odd case."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from elsa_tune.errors import RunError
+from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.training import probe
+from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.metrics import score
+from elsa_tune.training.model.encoder import load_classifier
+from elsa_tune.training.objective import Objective
+from elsa_tune.training.probe import ProbeResult, linear_probe
+from tests.unit.tiny_models import make_tiny
+from tests.unit.tiny_trials import REGRESSION, TASK, data_for, make_data, make_rows, tiny_bert
+
+RECIPE = Recipe(precision=Precision.FP32)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
+    return tiny_bert(tmp_path_factory.mktemp("bert"), layers=1)
+
+
+def ask(
+    model: ModelSpec, data: TaskData, task: TaskSpec = TASK, recipe: Recipe = RECIPE
+) -> ProbeResult:
+    found = linear_probe(model, task, recipe, data)
+    assert len(found.predictions) == found.evaluation_examples
+    return found
+
+
+def test_it_learns_what_the_frozen_model_gives_and_is_the_same_every_time(bert: ModelSpec) -> None:
+    data = make_data(train=200, evaluation=100)
+    found, again = ask(bert, data), ask(bert, data)
+    assert found.quality > 0.9 and found.notes == ()
+    assert (found.train_examples, found.evaluation_examples) == (200, 100)
+    assert found.metrics.keys() == {"accuracy", "f1"}
+    assert found.quality == score(Metric.ACCURACY, found.predictions, data.evaluation.labels, 2)
+    assert again.quality == found.quality and (again.predictions == found.predictions).all()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "deberta-v2", "modernbert", "xlnet"])
+def test_features_are_the_encoders_output_on_whatever_batches(
+    architecture: str, tmp_path: Path
+) -> None:
+    """Packed or padded, against the whole encoder row by row."""
+    model = resolve_model(str(make_tiny(architecture, tmp_path, layers=2)))
+    data = data_for(architecture, train=40)
+    objective = Objective(TASK, data, torch.device("cpu"))
+    (found,) = probe._features(model, RECIPE, data, objective, (data.train,), torch.device("cpu"))
+    whole = load_classifier(model, 2, 0).eval()
+    for number in (0, 1, 17, 39):
+        inputs = pad_batch(data.train, [number], data)
+        inputs.pop("labels")
+        with torch.inference_mode():
+            [hidden] = whole.base_model(**inputs).last_hidden_state
+        read = hidden[-1 if architecture == "xlnet" else 0]
+        expected = torch.cat([read, hidden.mean(dim=0)]).numpy()
+        np.testing.assert_allclose(found[number], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_regression_is_answered_in_values(bert: ModelSpec) -> None:
+    found = ask(bert, make_data(train=200, evaluation=60, regression=True), REGRESSION)
+    assert found.quality > 0.7 and found.predictions.dtype == np.float32
+
+
+def test_any_headline_metric_chooses_and_judges(bert: ModelSpec) -> None:
+    task = dataclasses.replace(TASK, metric=Metric.F1_MACRO, companions=())
+    data = make_data(train=120, evaluation=60)
+    found = ask(bert, data, task)
+    judged = score(Metric.F1_MACRO, found.predictions, data.evaluation.labels, 2)
+    assert found.quality == judged > 0.8
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_rows_of_one_label_give_a_constant_answer(bert: ModelSpec, regression: bool) -> None:
+    data = make_data(train=20, regression=regression)
+    same = dataclasses.replace(data.train, labels=np.full_like(data.train.labels, 1))
+    found = ask(bert, dataclasses.replace(data, train=same), REGRESSION if regression else TASK)
+    np.testing.assert_allclose(found.predictions, 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("minority", [1, 2, 4])
+def test_eight_rows_are_enough(bert: ModelSpec, minority: int) -> None:
+    """Down to one row of a class, where no folds can be made."""
+    data = make_data(train=400)
+    places = [np.flatnonzero(data.train.labels == label) for label in (0, 1)]
+    chosen = np.sort(np.concatenate([places[0][: 8 - minority], places[1][:minority]]))
+    found = ask(bert, dataclasses.replace(data, train=data.train.take(chosen)))
+    assert found.train_examples == 8 and 0 <= found.quality <= 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_a_regression_on_few_rows_is_finite(bert: ModelSpec, rows: int) -> None:
+    data = make_data(train=rows, regression=True)
+    assert np.isfinite(ask(bert, data, REGRESSION).predictions).all()
+
+
+def test_of_many_rows_a_stratified_part_is_taken_and_that_is_said(bert: ModelSpec) -> None:
+    data = dataclasses.replace(
+        make_data(), train=make_rows(100_000, 1), evaluation=make_rows(12_000, 2)
+    )
+    found = ask(bert, data)
+    assert (found.train_examples, found.evaluation_examples) == (5_000, 10_000)
+    assert found.quality > 0.9
+    assert found.notes == (
+        "the linear probe took 5,000 of 100,000 training rows, stratified",
+        "the linear probe took 10,000 of 12,000 evaluation rows, stratified",
+    )
+
+
+def test_rows_can_be_taken_in_any_order() -> None:
+    rows = make_rows(30, 3)
+    rows = dataclasses.replace(rows, token_type_ids=(rows.input_ids % 2).astype(np.int8))
+    chosen = np.array([7, 2, 29])
+    few = rows.take(chosen)
+    assert len(few) == 3 and (few.labels == rows.labels[chosen]).all()
+    for place, number in enumerate(chosen):
+        for name in ("input_ids", "token_type_ids"):
+            assert (_row(few, place, name) == _row(rows, number, name)).all()
+
+
+def _row(rows: TokenRows, number: int, name: str) -> np.ndarray:
+    return getattr(rows, name)[rows.offsets[number] : rows.offsets[number + 1]]
+
+
+def test_without_scikit_learn_it_says_so(bert: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RunError, match="scikit-learn is not installed"):
+        ask(bert, make_data())

@@ -1,0 +1,139 @@
+"""A linear probe beside an answer: shown, compared, warned of, and never counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer_json import answer_object, freeze_curve_object
+from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.results_csv import read_results, write_results
+from elsa_tune.cli.answer_tables import print_answers, print_curves
+from elsa_tune.report.folder import make_page, write_report
+from elsa_tune.report.page import page_html
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase
+from tests.unit.result_rows import falling_curve, row, seeds
+
+LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no training."
+
+
+def probe(quality: float, **changes: Any) -> ResultRow:
+    """The probe's row of the searches in `result_rows`."""
+    values = {"phase": Phase.PROBE, "learning_rate": None, "seed": None, "trial": "probe-N6"}
+    return row(6, quality, **{**values, "probe_examples": 400, "examples": 277, **changes})
+
+
+def answered(rows: list[ResultRow]) -> Answer:
+    (answer,) = answer_rows(rows)
+    return answer
+
+
+def warning(answer: Answer, words: str) -> str:
+    return next((text for text in answer.warnings if words in text), "")
+
+
+def test_it_changes_nothing_else_of_an_answer() -> None:
+    without = answered(falling_curve(examples=500))
+    found = answered([probe(0.70), *falling_curve(examples=500)])
+    assert found.probe is not None and without.probe is None
+    beyond = [text for text in found.warnings if "linear probe" not in text]
+    same = dataclasses.replace(found, probe=None, warnings=tuple(beyond))
+    assert same == without
+
+
+def test_the_json_says_what_it_is() -> None:
+    rows = [*falling_curve(), probe(0.70)]
+    (curve,) = freeze_curves(rows)
+    assert answer_object(answered(rows))["linear_probe"] == {
+        "quality": 0.7,
+        "retention": 0.777778,
+        "corrected_retention": 0.5,
+        "train_examples": 400,
+        "evaluation_examples": 277,
+        "features": "first token and mean over tokens of the last layer",
+    }
+    assert freeze_curve_object(curve)["linear_probe"]["retention"] == 0.777778
+
+
+def test_tables_and_the_page_have_its_line() -> None:
+    rows = [*falling_curve(), probe(0.70)]
+    out = io.StringIO()
+    console = Console(file=out, width=200)
+    print_answers(answer_rows(rows), console)
+    print_curves(freeze_curves(rows), console)
+    assert out.getvalue().count(LINE) == 2
+    page = make_page(answer_rows(rows), rows, {})
+    assert LINE in page.story[0] and any("linear probe" in rule for rule in page.rules)
+    assert LINE in page_html(page)
+    assert "linear probe" not in page_html(make_page(answer_rows(falling_curve()), rows[:-1], {}))
+
+
+def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
+    rows = [*falling_curve(), probe(0.70)]
+    write_report(answer_rows(rows), rows, {}, tmp_path)
+    assert len(read_results(tmp_path / "trials.csv")) == len(rows) - 1
+
+
+def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
+    table = tmp_path / "trials.csv"
+    table.write_text(write_results([*falling_curve(), probe(0.70)]), encoding="utf-8")
+    assert read_results(table) == falling_curve()
+
+
+def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:
+    """By the depth's interval: N = 6 has 60 with 57.5..62.5, N = 5 has 76."""
+    told = warning(answered([*falling_curve(), probe(0.70)]), "trained well")
+    assert "has 70.0, clearly more than N = 6 (60.0): was this depth trained well?" in told
+    told = warning(answered([*falling_curve(), probe(0.95)]), "trained well")
+    assert "clearly more than the full model and N = 3, 4, 5, 6 (90.0, " in told
+    # Within its interval.
+    assert not warning(answered([*falling_curve(), probe(0.61)]), "trained well")
+
+
+@pytest.mark.parametrize(("quality", "examples", "said"), [(0.66, 400, True), (0.63, 400, False)])
+def test_of_a_single_run_it_takes_two_standard_errors(
+    quality: float, examples: int, said: bool
+) -> None:
+    """.60 against .66 +- 2 x .0237, and against .63."""
+    rows = [*seeds(0, [0.9]), *seeds(6, [0.6]), probe(quality, examples=examples)]
+    assert bool(warning(answered(rows), "trained well")) == said
+    assert not warning(answered([*rows[:-1], probe(quality, examples=None)]), "trained well")
+
+
+def test_one_that_reaches_the_target_is_said_raw_and_corrected() -> None:
+    told = warning(answered([*falling_curve(), probe(0.82)]), "reaches the target")
+    assert "keeps 91.1 % of the full model's accuracy" in told
+    assert told.endswith("corrected for chance 80.0 %, which does not")
+    told = warning(answered([*falling_curve(), probe(0.88)]), "reaches the target")
+    assert told.endswith("corrected for chance 95.0 %")
+    assert not warning(answered([*falling_curve(), probe(0.80)]), "reaches the target")
+    unknown = [*falling_curve(chance=None), probe(0.82, chance=None)]
+    told = warning(answered(unknown), "reaches the target")
+    assert told.endswith("keeps 91.1 % of the full model's accuracy")
+
+
+def test_without_a_full_model_it_stands_alone() -> None:
+    found = answered([*seeds(6, [0.6, 0.61, 0.62]), probe(0.7)])
+    assert found.probe is not None and found.probe.retention is None
+    out = io.StringIO()
+    print_answers([found], Console(file=out, width=200))
+    assert "Linear probe on the frozen model: 70.0, no training." in out.getvalue()
+
+
+def test_a_search_that_has_only_been_probed_has_no_results_yet() -> None:
+    assert answer_rows([probe(0.7)]) == []
+
+
+def test_of_several_searches_the_first_probe_stands_for_all() -> None:
+    first = [probe(0.7, search="a"), *seeds(0, [0.9, 0.91, 0.92], search="a")]
+    more = [row(0, 0.9, seed=seed, search="b") for seed in (4, 5, 6)]
+    found = answered([*first, *more, probe(0.71, search="b")])
+    assert found.probe is not None and found.probe.quality == 0.7
+    assert found.full is not None and found.full.seeds == 6

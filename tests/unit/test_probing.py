@@ -1,0 +1,148 @@
+"""The probe beside a search's trials: recorded when it is ready, and never at the search's cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elsa_tune.errors import ModelError
+from elsa_tune.search import probing
+from elsa_tune.search.probing import Probing
+from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.stopping import Interruption
+from elsa_tune.specs.trial import Phase
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.probe import ProbeResult
+from tests.unit.search_examples import make_spec
+from tests.unit.tiny_trials import make_data
+
+RESULT = ProbeResult(
+    quality=0.75,
+    predictions=np.zeros(30, dtype=np.int64),
+    metrics={"accuracy": 0.75},
+    train_examples=40,
+    evaluation_examples=30,
+    seconds=2.0,
+)
+
+
+class Cluster:
+    """Ray, as far as a probe asks it: `answer` gives the task's result, None while it runs."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self.answer, self.started = answer, 0
+
+    def remote(self, **share: float) -> Callable[[Any], Any]:
+        return lambda function: SimpleNamespace(remote=self._begin)
+
+    def _begin(self, *given: Any) -> str:
+        self.started += 1
+        return "task"
+
+    def wait(self, tasks: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        return ([], tasks) if self.answer() is None else (tasks, [])
+
+    def get(self, task: str, timeout: float) -> Any:
+        return self.answer()
+
+
+@dataclasses.dataclass
+class Session:
+    cluster: Cluster
+    record: SearchRecord
+    interruption: Interruption
+    said: list[str]
+
+    def probing(self) -> Probing:
+        spec = self.record.spec
+        return Probing(spec, make_data(), self.record, self.interruption)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    said: list[str] = []
+    paths = SearchPaths(tmp_path, "example")
+    cluster = Cluster(lambda: (RESULT, "node-1"))
+    monkeypatch.setattr(probing, "ray", cluster)
+    with Journal(paths.journal) as journal:
+        nowhere: Any = SimpleNamespace(offer=lambda record: None)
+        spec = make_spec(linear_probe=True)
+        record = SearchRecord(spec, paths, journal, nowhere, [], said.append)
+        yield Session(cluster, record, Interruption(), said)
+
+
+def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> None:
+    one = session.probing()
+    one.start()
+    one.collect()
+    one.collect()
+    (row,) = session.record.rows()
+    assert (row.trial, row.phase, row.quality) == ("probe-N6", Phase.PROBE, 0.75)
+    assert (row.probe_examples, row.examples, row.train_seconds) == (40, 30, 2.0)
+    assert (
+        row.learning_rate is row.seed is None and row.comparison == session.record.spec.comparison
+    )
+    (trial,) = session.record.state().trials.values()
+    assert trial.artifact == "predictions/probe-N6.npz" and trial.tags["features"]
+    assert session.record.known_trials() == () and session.said == []
+    # Neither a resumed session nor one that wants none probes again.
+    session.probing().start()
+    assert session.cluster.started == 1
+
+
+def test_one_judged_by_a_part_of_the_rows_keeps_no_predictions(session: Session) -> None:
+    part = dataclasses.replace(RESULT, evaluation_examples=20, notes=("20 of 30 rows",))
+    session.cluster.answer = lambda: (part, "node-1")
+    one = session.probing()
+    one.start()
+    one.collect()
+    (row,) = session.record.rows()
+    assert row.examples == 20 and row.predictions is None
+    assert session.said == ["note: 20 of 30 rows"]
+
+
+def test_a_search_that_wants_none_starts_none(session: Session) -> None:
+    session.record.spec = dataclasses.replace(session.record.spec, linear_probe=False)
+    one = session.probing()
+    one.start()
+    one.collect(60)
+    assert session.cluster.started == 0 and session.record.rows() == []
+
+
+def test_one_that_fails_is_said_once(session: Session) -> None:
+    def fail() -> None:
+        error = RuntimeError("ray::_run_probe() pid=1\n  Traceback")
+        error.cause = ModelError("the weights of minilm\ncannot be read")  # type: ignore[attr-defined]
+        raise error
+
+    session.cluster.answer = fail
+    one = session.probing()
+    one.start()
+    one.collect()
+    one.collect(60)
+    assert session.said == [
+        "no linear probe was made: ModelError: the weights of minilm; the search goes on without it"
+    ]
+    assert session.record.rows() == []
+
+
+def test_one_that_is_late_is_left(session: Session) -> None:
+    session.cluster.answer = lambda: None
+    one = session.probing()
+    one.start()
+    one.collect(0.2)
+    assert session.record.rows() == [] and session.said == []
+    session.cluster.answer = lambda: (RESULT, "node-1")
+    session.interruption.requested = True
+    one.collect(60)
+    assert session.record.rows() == []  # Ray may be gone
+    session.interruption.requested = False
+    one.collect()
+    assert len(session.record.rows()) == 1

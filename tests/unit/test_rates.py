@@ -1,0 +1,116 @@
+"""Learning rates in the answer: the border of what was tried, and what the given ones would say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from elsa_tune.analysis.answer_json import answer_object, as_json
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.unit.result_rows import falling_curve, row, seeds
+
+GIVEN = {"given_rates": (1e-5, 5e-5)}
+
+
+def tried(frozen: int, scores: dict[float, float | None], **changes: Any) -> list[ResultRow]:
+    """An exploring run at each rate; None was stopped early."""
+    return [
+        row(
+            frozen,
+            0.4 if score is None else score,
+            phase=Phase.EXPLORE,
+            status=TrialStatus.STOPPED_EARLY if score is None else TrialStatus.COMPLETED,
+            learning_rate=rate,
+            seed=0,
+            **{**GIVEN, **changes},
+        )
+        for rate, score in scores.items()
+    ]
+
+
+def searched() -> list[ResultRow]:
+    """The full model's best rate lies inside, N = 5's beyond the given rates, N = 6's nowhere."""
+    return [
+        *tried(0, {1e-5: 0.7, 2e-5: 0.9, 5e-5: None}),
+        *tried(4, {1e-5: 0.6, 2e-5: 0.7, 5e-5: 0.82}),
+        *tried(5, {1e-5: 0.5, 5e-5: 0.6, 1e-4: 0.8, 2e-4: 0.84, 4e-4: 0.83}),
+        *tried(6, {1e-5: 0.5, 5e-5: 0.5}),
+        *seeds(0, [0.89, 0.9, 0.91], learning_rate=2e-5, **GIVEN),
+        *seeds(4, [0.82, 0.83, 0.84], learning_rate=5e-5, **GIVEN),
+        *seeds(5, [0.83, 0.83, 0.84], learning_rate=2e-4, **GIVEN),
+        *seeds(6, [0.5, 0.5, 0.51], learning_rate=1e-5, **GIVEN),
+    ]
+
+
+def answered(rows: list[ResultRow]) -> dict[str, Any]:
+    (found,) = json.loads(as_json([answer_object(one) for one in answer_rows(rows)]))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_borders_are_marked_and_said() -> None:
+    found = answered(searched())
+    borders = {point["frozen_layers"]: point["rate_at_border"] for point in found["curve"]}
+    assert borders == {0: None, 4: "high", 5: None, 6: "high"}
+    assert (
+        "the best learning rate at N = 4, 6 is the largest that was tried: higher ones may be "
+        "better; `--set extend=true` goes on to them"
+    ) in found["warnings"]
+    lowest = answered(
+        [*searched(), *tried(3, {1e-5: 0.9, 5e-5: 0.8}), row(3, 0.9, learning_rate=1e-5)]
+    )
+    assert any("at N = 3 is the smallest that was tried" in one for one in lowest["warnings"])
+
+
+def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None:
+    (answer,) = answer_rows(searched())
+    assert answer.sentence.startswith("1 of 6 layers at 0.0002 keeps 92.6 %")
+    assert answer.sentence.endswith(
+        "Within 1e-05..5e-05 (the paper's range) it would be 2 of 6 layers, by single exploring "
+        "runs."
+    )
+    assert answered(searched())["operating_point_within_given_rates"] == {
+        "frozen_layers": 4,
+        "fine_tuned_layers": 2,
+        "quality": pytest.approx(0.83),  # measured, as its rate is a given one
+        "lowest_rate": 1e-5,
+        "highest_rate": 5e-5,
+    }
+
+
+def test_within_the_given_rates_nothing_is_added() -> None:
+    rows = [one for one in searched() if one.depth.frozen_layers != 5]
+    (answer,) = answer_rows(rows)
+    assert answer.within_given is None and "Within" not in answer.sentence
+    older = [*searched(), *tried(3, {1e-5: 0.9}, given_rates=None)]  # a search of before
+    assert answer_rows(older)[0].within_given is None
+
+
+def test_tries_beyond_the_given_rates_are_no_unequal_treatment() -> None:
+    rows = [one for one in searched() if one.depth.frozen_layers in (0, 4)]
+    rows += tried(4, {1e-4: 0.8, 2e-4: 0.8})
+    assert not any("tries" in warning for warning in answered(rows)["warnings"])
+    assert any("tries" in one for one in answered(rows + tried(4, {4e-5: 0.8}))["warnings"])
+
+
+def test_one_rate_for_all_depths_is_said_unless_it_was_explored_there() -> None:
+    one_rate = falling_curve(learning_rate=3e-5)
+    said = "one learning rate for all depths (3e-05)"
+    assert any(one.startswith(said) for one in answered(one_rate)["warnings"])
+    explored = [*one_rate, *tried(4, {1e-5: 0.5, 3e-5: 0.8, 5e-5: 0.7})]
+    assert not any(one.startswith(said) for one in answered(explored)["warnings"])
+    assert not any(one.startswith(said) for one in answered(falling_curve())["warnings"])
+
+
+def test_a_table_of_several_rates_tells_its_own_border() -> None:
+    rows = [*falling_curve(), *seeds(4, [0.84, 0.84, 0.86], learning_rate=1e-4)]
+    found = answered(rows)
+    assert {p["frozen_layers"]: p["rate_at_border"] for p in found["curve"]}[4] == "high"
+    assert any(
+        "N = 4: measured at 2 learning rates (5e-05, 0.0001), and only runs of the same rate" in one
+        for one in found["warnings"]
+    )

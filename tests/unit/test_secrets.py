@@ -1,0 +1,125 @@
+"""A secret in a tracking URI is used, and neither said nor stored."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.cli.app import main
+from elsa_tune.errors import TrackingError
+from elsa_tune.search import launch
+from elsa_tune.search.specification import Request, save_specification, specify
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tracking.connection import Connection, first_line
+from elsa_tune.tracking.paths import SearchPaths
+from tests.unit.search_examples import make_spec
+
+SECRET = "s3cret"
+CLOSED = f"http://me:{SECRET}@127.0.0.1:9"
+ASKED = ("--search", "mine", "--tracking-uri", CLOSED)
+
+
+def test_an_error_that_repeats_the_uri_does_not_show_it() -> None:
+    with pytest.raises(TrackingError, match="does not answer") as refused:
+        Connection(CLOSED).check()
+    assert SECRET not in str(refused.value) and "me:***@127.0.0.1" in str(refused.value)
+    assert first_line(ValueError(f"no {CLOSED}/x?token=abc")) == (
+        "no http://me:***@127.0.0.1:9/x?token=***"
+    )
+
+
+def test_the_command_line_does_not_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["elsa-tune", "operating-point", *ASKED])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2 and "does not answer" in err
+    assert SECRET not in out + err and len(err.splitlines()) == 1
+
+
+def test_a_specification_never_has_it(tmp_path: Path) -> None:
+    space = load_space("demo")
+    request = Request(
+        name="mine",
+        model=resolve_model("minilm"),
+        layers=6,
+        task=resolve_task("stdlib"),
+        recipe=space.recipe(2),
+        space=space,
+        space_name="demo",
+        storage=tmp_path,
+        tracking_uri=CLOSED,
+    )
+    paths = SearchPaths(tmp_path, "mine")
+    paths.check_writable()
+    save_specification(specify(request), paths)
+    text = paths.specification.read_text()
+    assert SECRET not in text
+    assert json.loads(text)["tracking_uri"] == "http://me:***@127.0.0.1:9"
+
+
+def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    paths = SearchPaths(tmp_path, "mine")
+    paths.check_writable()
+    save_specification(make_spec(tracking_uri="http://me:***@127.0.0.1:9"), paths)
+    with pytest.raises(TrackingError, match=r"MLFLOW_TRACKING_PASSWORD") as refused:
+        launch.resume(paths, print)
+    assert "***" not in str(refused.value) and "\n" not in str(refused.value)
+    # The environment's own URI is used where it names this store.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED)
+    assert launch._remembered("http://me:***@127.0.0.1:9") == CLOSED
+    assert launch._remembered("http://me:***@other:9") == "http://other:9"
+    assert launch._remembered("sqlite:////a.db") == "sqlite:////a.db"
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers every question about a run with one run."""
+
+    def do_GET(self) -> None:
+        info = {"run_id": "r", "experiment_id": "0", "status": "RUNNING", "start_time": 1}
+        body = json.dumps({"run": {"info": info, "data": {}}, "run_info": info}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _served() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_ended_run_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "false")
+    with _served() as port:
+        client = Connection(f"http://me:{SECRET}@127.0.0.1:{port}").client()
+        client.set_terminated("r", status="FINISHED", end_time=2)
+    out, err = capsys.readouterr()
+    assert out == "" and SECRET not in err

@@ -1,0 +1,74 @@
+"""What ends a search, or any command, from outside: Ctrl-C, SIGTERM, a closed terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+
+from elsa_tune.search.cluster import ray_session
+from elsa_tune.search.stopping import Interruption
+from tests.conftest import Run
+
+
+@pytest.fixture
+def hang_up() -> Iterator[None]:
+    """SIGHUP as a terminal's commands have it, whatever the tests' own process was given."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_search_that_is_terminated_or_loses_its_terminal_ends_at_once(number: int) -> None:
+    interruption, said = Interruption(), list[str]()
+    before = signal.getsignal(number)
+    with interruption.caught(said.append):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        assert interruption.requested and said == []
+        interruption.closing = True
+        os.kill(os.getpid(), number)  # changes nothing any more
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.usefixtures("hang_up")
+def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interruption = Interruption()
+    with interruption.caught(print):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert not interruption.requested
+
+
+@pytest.mark.usefixtures("hang_up")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_before_a_search_begins_it_is_one_sentence(
+    number: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "elsa_tune.tracking.paths.find_search", lambda *given: os.kill(os.getpid(), number)
+    )
+    before = signal.getsignal(number)
+    ended = run("resume", "mine")
+    assert ended == (130, "", "elsa-tune: interrupted\n")
+    assert signal.getsignal(number) == before
+
+
+def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def init(**given: Any) -> None:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(KeyboardInterrupt), ray_session(None):
+        pass
+    assert signal.getsignal(signal.SIGTERM) == before
