@@ -36,7 +36,7 @@ def test_a_board_that_nobody_reads_ends_nothing(
     monkeypatch.setattr(boards, "REFRESH_SECONDS", 0.0)
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    board = Board(make_spec(), lambda: (), lambda: "so far nothing")
+    board = Board(make_spec(), lambda: {}, lambda: "so far nothing")
     assert board._console.is_terminal is terminal
     with board:
         board.phase("exploring")

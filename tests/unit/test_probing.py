@@ -128,7 +128,8 @@ def test_one_that_fails_is_said_once(session: Session) -> None:
     one.collect()
     one.collect(60)
     assert session.said == [
-        "no linear probe was made: ModelError: the weights of minilm; the search goes on without it"
+        "no linear probe was made: ModelError: the weights of minilm; cannot be read; the search "
+        "goes on without it"
     ]
     assert session.record.rows() == []
 

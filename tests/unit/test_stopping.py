@@ -18,10 +18,14 @@ from tests.conftest import Run
 
 @pytest.fixture
 def hang_up() -> Iterator[None]:
-    """SIGHUP as a terminal's commands have it, whatever the tests' own process was given."""
+    """SIGHUP and SIGINT as a terminal's commands have them: what runs in the background, or under
+    nohup, has one or both ignored.
+    """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGINT, interrupted)
 
 
 @pytest.mark.usefixtures("hang_up")
