@@ -40,7 +40,8 @@ def search(
         str | None, typer.Option(help="The search's name; by default model, task and time.")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Exploring trials in all, shared equally by the depths.")
+        int | None,
+        typer.Option(help="Exploring trials in all, at most; first equally many per depth."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
     train_size: Annotated[
