@@ -50,8 +50,11 @@ def outward(
     if not scores:
         return _below(rates[0], bounds) if len(diverged) == len(tried) else None
     if not has_learnt(scores, chance):
-        hopeless = bool(diverged) or (len(tried) > given and not around.may_learn)
-        return None if hopeless else _above(rates[-1], bounds, around.lent)
+        if around.may_learn:
+            return None if diverged else _above(rates[-1], bounds, around.lent)
+        if len(tried) > given:
+            return None
+        return _below(rates[0], bounds) if diverged else _above(rates[-1], bounds, around.lent)
     low, high = plateau(scores)
     above = [rate for rate in rates if rate > low]
     if above and above[0] > WIDEST_GAP * low:

@@ -87,6 +87,10 @@ def test_a_depth_that_has_not_learnt_goes_up_as_long_as_the_full_model_says_that
     assert outward(more, 3, 0.5, BOUNDS, Surroundings(may_learn=True)) == 2e-4
     broken = [*more, *tries((2e-4, DIVERGED))]
     assert outward(broken, 3, 0.5, BOUNDS, Surroundings(may_learn=True)) is None
+    # The full model itself: where rates diverge and others learn nothing, lower ones may.
+    collapsed = tries((1e-5, 0.5), (2e-5, 0.5), (5e-5, DIVERGED))
+    assert outward(collapsed, 3, 0.5, BOUNDS, Surroundings()) == 5e-6
+    assert outward([*collapsed, *tries((5e-6, 0.5))], 3, 0.5, BOUNDS, Surroundings()) is None
 
 
 def test_patience_tries_a_second_rate_beyond_the_best() -> None:
