@@ -181,7 +181,7 @@ def test_a_reproduced_study_is_read_and_clicked(browser: Browser, tmp_path: Path
     narrow(browser, 1600)
     browser.get((out / "index.html").as_uri())
     story = browser.find_element(By.CSS_SELECTOR, ".story").text
-    assert "2 of 6 layers keep 97.8 % of the full model's accuracy (78.8 of 80.5)" in story
+    assert "2 of 6 layers at 5e-05 keep 97.8 % of the full model's accuracy (78.8 of 80.5)" in story
     table = browser.find_element(By.CSS_SELECTOR, ".curves table")
     head, kept = column(table, "kept")
     assert kept == ["100.0 %", "98.0 %", "97.8 %", "85.5 %", "63.5 %"]

@@ -17,18 +17,22 @@ from tests.conftest import Run
 
 
 @pytest.fixture
-def hang_up() -> Iterator[None]:
-    """SIGHUP and SIGINT as a terminal's commands have them: what runs in the background, or under
-    nohup, has one or both ignored.
+def usual_signals() -> Iterator[None]:
+    """Signals as a terminal's commands have them: what runs in the background, or under nohup, has
+    some ignored, and a Ray that another test started leaves its own handler of SIGTERM.
     """
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual = {
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
-    signal.signal(signal.SIGINT, interrupted)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("hang_up")
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_search_that_is_terminated_or_loses_its_terminal_ends_at_once(number: int) -> None:
     interruption, said = Interruption(), list[str]()
@@ -42,7 +46,7 @@ def test_a_search_that_is_terminated_or_loses_its_terminal_ends_at_once(number: 
     assert signal.getsignal(number) == before
 
 
-@pytest.mark.usefixtures("hang_up")
+@pytest.mark.usefixtures("usual_signals")
 def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     interruption = Interruption()
@@ -51,7 +55,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing() -> None:
     assert not interruption.requested
 
 
-@pytest.mark.usefixtures("hang_up")
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_before_a_search_begins_it_is_one_sentence(
     number: int, run: Run, monkeypatch: pytest.MonkeyPatch
