@@ -323,7 +323,8 @@ def _warnings_on_rates(curve: FreezeCurve) -> Iterator[str]:
         if found:
             yield (
                 f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
-                f"that was tried: {others} ones may be better; `--set extend=true` goes on to them"
+                f"that was tried: {others} ones may be better; `--set extend=true`, with enough "
+                "trials and time, goes on to them"
             )
     measured = [point for point in curve.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}

@@ -1,6 +1,6 @@
-"""What every way of training a trial shares: its seed, its steps, its optimiser, its results.
+"""What a trial's loop is made of: its seed, its steps, its optimiser, its results.
 
-It must not know in which order or in what company trials train.
+It must not know the loop.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_borders_are_marked_and_said() -> None:
     assert borders == {0: None, 4: "high", 5: None, 6: "high"}
     assert (
         "the best learning rate at N = 4, 6 is the largest that was tried: higher ones may be "
-        "better; `--set extend=true` goes on to them"
+        "better; `--set extend=true`, with enough trials and time, goes on to them"
     ) in found["warnings"]
     lowest = answered(
         [*searched(), *tried(3, {1e-5: 0.9, 5e-5: 0.8}), row(3, 0.9, learning_rate=1e-5)]
