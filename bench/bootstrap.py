@@ -26,14 +26,14 @@ import numpy as np
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     SearchEnded,
     SearchStarted,
     SearchStatus,
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.paths import SearchPaths
 
 METRICS = ("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman")
 RUNS, EXAMPLES = 65, 5463
@@ -42,8 +42,8 @@ REPEATS = 3
 _ONE_METRIC = f"""
 import resource, sys, time
 import numpy as np
-from elsa_tune.analysis.resampling import resample
-from elsa_tune.specs.result import Predictions
+from elsa_tune.analysis.statistics.resampling import resample
+from elsa_tune.specs.result_row import Predictions
 metric, runs, examples = sys.argv[1], {RUNS}, {EXAMPLES}
 rng = np.random.default_rng(0)
 classes = {{"f1_macro": 3, "pearson": 0, "spearman": 0}}.get(metric, 2)

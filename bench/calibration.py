@@ -39,10 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from elsa_tune.analysis import resampling, uncertainty
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 FAMILIES = (

@@ -47,9 +47,7 @@ def store_of(trials: int, folder: Path) -> None:
     from elsa_tune.specs.trial import Phase, TrialStatus
     from elsa_tune.tracking.forwarder import Forwarder
     from elsa_tune.tracking.journal import Journal
-    from elsa_tune.tracking.mlflow_store import MlflowStore
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
-    from elsa_tune.tracking.records import (
+    from elsa_tune.tracking.journal_records import (
         Report,
         SearchEnded,
         SearchStarted,
@@ -57,6 +55,8 @@ def store_of(trials: int, folder: Path) -> None:
         TrialEnded,
         TrialStarted,
     )
+    from elsa_tune.tracking.mlflow_writer import MlflowStore
+    from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
     sys.path.insert(0, str(ROOT))
     from tests.unit.search_examples import make_spec

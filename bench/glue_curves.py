@@ -18,8 +18,8 @@ import machine
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.results_csv import read_results, write_results
-from elsa_tune.tracking.results import read_journal_rows
+from elsa_tune.tables.results_csv import read_results, write_results
+from elsa_tune.tracking.rows import read_journal_rows
 
 # SST-2 is the search a reader would start. The others need more examples before MiniLM learns
 # anything, so they try one rate only: all four take about half an hour.

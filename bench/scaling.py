@@ -39,8 +39,8 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
 from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import Record, Report, TrialEnded, TrialStarted
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import Record, Report, TrialEnded, TrialStarted
 from elsa_tune.training.course import evaluation_steps
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import steps

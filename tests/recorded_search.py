@@ -10,9 +10,7 @@ from pathlib import Path
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
@@ -23,6 +21,8 @@ from elsa_tune.tracking.records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
 
 LAYERS = 6
 # As much of an answer as a list of searches shows.

@@ -39,13 +39,13 @@ from rules import RULES, chart, markdown
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.evidence import SAME_SCORE
-from elsa_tune.analysis.resampling import RESAMPLES, resample, score
-from elsa_tune.analysis.uncertainty import FEWEST_SEEDS, interval_of_mean
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
+from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS, interval_of_mean
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.figures import draw
 from elsa_tune.specs.border import plateau
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 ROOT = FOLDER.parents[1]

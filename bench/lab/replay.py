@@ -30,8 +30,7 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-from elsa_tune.search.early_stopping import PerDepthAsha
-from elsa_tune.search.plan import (
+from elsa_tune.search.planning.plan import (
     KnownTrial,
     best_rates,
     exploring_slots,
@@ -39,8 +38,9 @@ from elsa_tune.search.plan import (
     relative_cost,
     tried,
 )
-from elsa_tune.search.sampler import propose
+from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.specification import Request, specify
+from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.specs import border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elsa_tune.analysis.uncertainty import FEWEST_SEEDS
-from elsa_tune.analysis.words import metric_text
+from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
 from elsa_tune.report.freeze_charts import CHANCE, FROZEN_TITLE, depth_ticks
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.words import metric_text
 
 RULES = {
     "paper": "1e-5 to 5e-5, the full model's rate",

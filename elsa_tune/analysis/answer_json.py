@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
-from elsa_tune.analysis.csv_lines import plain_cell
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.specs.trial import PROBE_FEATURES
+from elsa_tune.tables.csv_lines import plain_cell
 
 SCHEMA_VERSION = 1
 DECIMALS = 6

@@ -15,7 +15,7 @@ from elsa_tune.analysis.joint import TaskAnswer, joint_answer
 from elsa_tune.analysis.operating_point import answer_curve
 from elsa_tune.analysis.target import DEFAULT_TARGET, check_target
 from elsa_tune.errors import UnknownNameError, UsageError
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 
 
 def freeze_curves(

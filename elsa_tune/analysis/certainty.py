@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.answer import Certified, Contrast, Reason
 from elsa_tune.analysis.certified import Certification, Step, certify, plausible
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.uncertainty import FEWEST_SEEDS, Interval
+from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS, Interval
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Certified, Contrast
+from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE
 from elsa_tune.analysis.target import ROUNDING
-from elsa_tune.analysis.uncertainty import CONFIDENCE
 from elsa_tune.specs.freeze import FreezeDepth
 
 PROCEDURE = "fixed-sequence testing from the full model down"

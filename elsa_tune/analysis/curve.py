@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
-from elsa_tune.analysis.learnt import AT_CHANCE
 from elsa_tune.analysis.measured import (
     MeasuredRun,
     failure_text,
@@ -20,11 +19,12 @@ from elsa_tune.analysis.measured import (
     without_copies,
 )
 from elsa_tune.analysis.rates import EXPLORED, DepthRates, depth_rates
-from elsa_tune.analysis.uncertainty import Uncertainty, interval_of_mean
-from elsa_tune.analysis.words import depths_text, points, rate_text
+from elsa_tune.analysis.statistics.learnt import AT_CHANCE
+from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.words import depths_text, points, rate_text
 
 # Below this two printed qualities are the same number.
 SAME_QUALITY = 1e-6

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.analysis.measured import MeasuredRun
-from elsa_tune.analysis.resampling import RESAMPLES, resample, score
-from elsa_tune.analysis.uncertainty import DepthRuns, ExampleDraws, Uncertainty
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
+from elsa_tune.analysis.statistics.uncertainty import DepthRuns, ExampleDraws, Uncertainty
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.specs.result_row import Predictions, ResultRow
 
 # A quality recomputed from predictions may differ from the recorded one by rounding.
 SAME_SCORE = 1e-5

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 
 # Two tables may print the same chance with four decimals or in full.

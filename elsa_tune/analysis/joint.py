@@ -24,13 +24,13 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.certainty import step_of
 from elsa_tune.analysis.certified import Certification, Step, certify, plausible
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.joint_sentences import answer_sentence, certainty_text, refusal_sentence
-from elsa_tune.analysis.learnt import Learnt
 from elsa_tune.analysis.operating_point import saved, verdict_on
+from elsa_tune.analysis.statistics.learnt import Learnt
 from elsa_tune.analysis.target import failing_above, passing, smallest
-from elsa_tune.analysis.words import depths_text, listed, percent
+from elsa_tune.analysis.wording.joint import answer_sentence, certainty_text, refusal_sentence
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.words import depths_text, listed, percent
 
 _Value = TypeVar("_Value")
 

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.learnt import AT_CHANCE
-from elsa_tune.analysis.words import points, rate_text
+from elsa_tune.analysis.statistics.learnt import AT_CHANCE
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.words import points, rate_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, Saves, WithinGiven
 from elsa_tune.analysis.certainty import Certainty, certainty_of
-from elsa_tune.analysis.certainty_sentences import certainty_sentence, next_step
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.learnt import Evidence, Learnt, learnt
-from elsa_tune.analysis.sentences import Decision, answer_sentence, answer_warnings
+from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
 from elsa_tune.analysis.target import (
     DEFAULT_TARGET,
     check_target,
@@ -19,6 +17,8 @@ from elsa_tune.analysis.target import (
     reaches,
     smallest,
 )
+from elsa_tune.analysis.wording.answer import Decision, answer_sentence, answer_warnings
+from elsa_tune.analysis.wording.certainty import certainty_sentence, next_step
 
 
 def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from elsa_tune.errors import NoAnswerError, ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.tasks import YAML_SUFFIXES, resolve_task
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def evidence_for(rows: Sequence[ResultRow], query: Query) -> KeptPredictions | N
 def _from_table(query: Query, table: Path) -> list[ResultRow]:
     if table.suffix == ".jsonl":
         return _select(query, _from_journal(table), recorded=False)
-    from elsa_tune.analysis.column_mapping import ColumnMapping
-    from elsa_tune.analysis.results_csv import import_results
+    from elsa_tune.tables.column_mapping import ColumnMapping
+    from elsa_tune.tables.results_csv import import_results
 
     mapping = ColumnMapping.of(query.columns)
     imported = import_results(table, percent=query.percent, mapping=mapping)
@@ -133,7 +133,7 @@ def _from_table(query: Query, table: Path) -> list[ResultRow]:
 
 
 def _from_print(query: Query) -> list[ResultRow]:
-    from elsa_tune.analysis.published import published_rows
+    from elsa_tune.tables.published import published_rows
 
     rows = _of_train_sizes(query, _select(query, published_rows(), recorded=False))
     printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
@@ -149,7 +149,7 @@ def _from_journal(journal: Path) -> list[ResultRow]:
     if not journal.is_file():
         raise ResultsError(f"journal {journal} does not exist")
     from elsa_tune.tracking.journal import read_journal
-    from elsa_tune.tracking.results import read_journal_rows
+    from elsa_tune.tracking.rows import read_journal_rows
 
     rows = read_journal_rows(journal)
     if not rows and not read_journal(journal):
@@ -161,7 +161,7 @@ def _from_journal(journal: Path) -> list[ResultRow]:
 
 def _from_storage(query: Query, storage: Path) -> list[ResultRow]:
     from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
-    from elsa_tune.tracking.results import read_journal_rows
+    from elsa_tune.tracking.rows import read_journal_rows
 
     if query.search is not None:
         return _from_journal(find_search(storage, query.search).journal)
@@ -175,7 +175,7 @@ def _from_storage(query: Query, storage: Path) -> list[ResultRow]:
 
 
 def _from_store(query: Query) -> list[ResultRow]:
-    from elsa_tune.tracking import results
+    from elsa_tune.tracking import rows as results
     from elsa_tune.tracking.paths import StorePaths
 
     store = StorePaths(Path.cwd()).tracking_uri(query.tracking_uri)

@@ -16,8 +16,9 @@ from rich.text import Text
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.sentences import probe_sentence, saves_sentence
-from elsa_tune.analysis.words import (
+from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.words import (
     BORDER_WORDS,
     border_arrow,
     interval,
@@ -27,7 +28,6 @@ from elsa_tune.analysis.words import (
     rate_text,
     spread,
 )
-from elsa_tune.specs.freeze import FreezeDepth
 
 RAW_MARK = "▶"
 CORRECTED_MARK = "▷"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli import (
+from elsa_tune.cli.commands import (
     answer,
     cache,
     doctor,

@@ -19,17 +19,17 @@ from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answer_json import as_json
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.published import SOURCES, published_rows, published_values
 from elsa_tune.cli.answer_tables import PIPE_WIDTH, stdout_console
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.report.appendix_tables import low_resource_tables
 from elsa_tune.report.folder import write_report
-from elsa_tune.report.paper_tables import elsa_tables
-from elsa_tune.report.study_table import Kind, PaperTable
-from elsa_tune.search.reproduction import PlannedSearch
-from elsa_tune.search.studies import PROTOCOLS, Edition, Study
-from elsa_tune.search.study_results import read_search
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.studies.appendix_tables import low_resource_tables
+from elsa_tune.studies.paper_tables import elsa_tables
+from elsa_tune.studies.protocols import PROTOCOLS, Edition, Study
+from elsa_tune.studies.reproduction import PlannedSearch
+from elsa_tune.studies.results import read_search
+from elsa_tune.studies.table import Kind, PaperTable
+from elsa_tune.tables.published import SOURCES, published_rows, published_values
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.training.cache import cache_dir
 

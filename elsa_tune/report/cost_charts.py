@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.words import metric_text
 from elsa_tune.report.charts import Chart, Look, Panel, Series
 from elsa_tune.report.freeze_charts import OPERATING, model_look, point_text
 from elsa_tune.report.subjects import Subject, by_task, left_out, models_of
+from elsa_tune.words import metric_text
 
 # With more points than this their labels run into one another.
 MOST_LABELS = 9

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
-from elsa_tune.analysis.results_csv import write_results
 from elsa_tune.errors import StorageError
 from elsa_tune.report import cost_charts, figures, freeze_charts, search_charts
 from elsa_tune.report.charts import Chart
@@ -23,8 +22,9 @@ from elsa_tune.report.search_charts import Histories
 from elsa_tune.report.story import cards, headline, paragraph, rules, story
 from elsa_tune.report.subjects import Subject, subjects_of
 from elsa_tune.report.tables import answers_table, curve_table, trials_table
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
+from elsa_tune.tables.results_csv import write_results
 
 PAGE = "index.html"
 TRIALS = "trials.csv"

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from elsa_tune.analysis.answer import Answer, OperatingPoint
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.words import depths_text, metric_text, percent, points, spread, target_text
 from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
 from elsa_tune.report.palette import MODEL_DASHES, MODEL_MARKERS
 from elsa_tune.report.subjects import Subject, by_task, left_out, models_of, printed_for
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.words import depths_text, metric_text, percent, points, spread, target_text
 
 FROZEN_TITLE = "frozen layers N"
 

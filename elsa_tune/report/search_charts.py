@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.words import border_arrow, metric_text, points, rate_text
 from elsa_tune.report.charts import Chart, Heat, Look, Panel, Series
 from elsa_tune.report.freeze_charts import FROZEN_TITLE
 from elsa_tune.report.subjects import Subject, left_out
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.words import border_arrow, metric_text, points, rate_text
 
 # More learning rates than this are put together into as many steps of equal ratio.
 MOST_RATES = 10

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import SAME_QUALITY
-from elsa_tune.analysis.sentences import probe_sentence, saves_sentence
-from elsa_tune.analysis.words import (
+from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.report.subjects import Subject
+from elsa_tune.specs.trial import PROBE_FEATURES
+from elsa_tune.words import (
     depths_text,
     layers_text,
     listed,
@@ -21,8 +23,6 @@ from elsa_tune.analysis.words import (
     spread,
     target_text,
 )
-from elsa_tune.report.subjects import Subject
-from elsa_tune.specs.trial import PROBE_FEATURES
 
 PROBE_RULE = (
     "The linear probe is a logistic or ridge regression on what the frozen model gives (its "

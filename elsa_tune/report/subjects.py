@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.words import listed
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.words import listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer, Saves
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.words import percent, points, spread
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.words import percent, points, spread
 
 # A page with more would be slow; the file has them all.
 MOST_TRIALS = 2000

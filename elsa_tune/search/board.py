@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from elsa_tune.search.plan import KnownTrial, planned_trials
+from elsa_tune.search.planning.plan import KnownTrial, planned_trials
 from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec

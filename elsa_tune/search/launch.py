@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
-from elsa_tune.search.plan import Estimate, estimate
+from elsa_tune.search.planning.plan import Estimate, estimate
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -34,8 +34,9 @@ from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
 from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.lock import holder, is_held
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
     TRACKING_VARIABLE,
     SearchPaths,
@@ -43,15 +44,14 @@ from elsa_tune.tracking.paths import (
     shown_uri,
     without_credentials,
 )
-from elsa_tune.tracking.records import SearchStatus
-from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
-    from elsa_tune.search.cluster import Capacity
     from elsa_tune.search.session import Finished
+    from elsa_tune.search.tune.cluster import Capacity
 
 _PACKAGES = ("elsa-tune", "torch", "transformers", "datasets", "ray", "optuna", "mlflow")
 
@@ -148,8 +148,8 @@ def start(request: Request, say: Say) -> Finished:
         # Nothing has begun: the name stays free.
         _remove_if_empty(paths.folder)
         raise
-    from elsa_tune.search.cluster import ray_session
     from elsa_tune.search.session import run_session
+    from elsa_tune.search.tune.cluster import ray_session
 
     try:
         with ray_session(request.address) as capacity:
@@ -230,8 +230,8 @@ def resume(
         raise TrackingError(f"{error}; {_GIVE_AGAIN}") from error
     data, fingerprints = _inputs(spec)
     _check_unchanged(spec, fingerprints)
-    from elsa_tune.search.cluster import ray_session
     from elsa_tune.search.session import run_session
+    from elsa_tune.search.tune.cluster import ray_session
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)

@@ -14,17 +14,24 @@ from typing import Any
 import numpy as np
 
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.search.plan import KnownTrial
+from elsa_tune.search.planning.plan import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import (
+    Decision,
+    Record,
+    Report,
+    Scalar,
+    TrialEnded,
+    TrialStarted,
+)
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import Decision, Record, Report, Scalar, TrialEnded, TrialStarted
-from elsa_tune.tracking.results import rates_text, rows_of
+from elsa_tune.tracking.rows import rates_text, rows_of
 from elsa_tune.tracking.state import SearchState, Story, TrialState
 
 

@@ -20,22 +20,22 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
-from elsa_tune.search.early_stopping import PerDepthAsha
-from elsa_tune.search.parameters import POINT
-from elsa_tune.search.plan import (
+from elsa_tune.search.planning.plan import (
     best_rates,
     exploring_share,
     exploring_slots,
     is_cheap,
     measuring_trials,
 )
-from elsa_tune.search.probing import LITTLE_PATIENCE, PATIENCE, Probing
+from elsa_tune.search.planning.sampler import settings
 from elsa_tune.search.record import SearchRecord
-from elsa_tune.search.recorder import Recorder
-from elsa_tune.search.sampler import settings
-from elsa_tune.search.searcher import ATTEMPTS, ExploringSearcher
-from elsa_tune.search.stopping import Interruption, SearchStopper
-from elsa_tune.search.trainable import (
+from elsa_tune.search.tune.early_stopping import PerDepthAsha
+from elsa_tune.search.tune.parameters import POINT
+from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
+from elsa_tune.search.tune.ray_callback import Recorder
+from elsa_tune.search.tune.searcher import ATTEMPTS, ExploringSearcher
+from elsa_tune.search.tune.stopping import Interruption, SearchStopper
+from elsa_tune.search.tune.trainable import (
     Mailbox,
     Train,
     Work,
@@ -45,7 +45,7 @@ from elsa_tune.search.trainable import (
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
-from elsa_tune.tracking.records import Decision, SearchStatus
+from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 

@@ -16,25 +16,25 @@ from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.run import SearchRun
 from elsa_tune.search.specification import replace_specification
-from elsa_tune.search.stopping import Interruption
-from elsa_tune.search.trainable import Train
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.search.tune.stopping import Interruption
+from elsa_tune.search.tune.trainable import Train
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.names import REPORT
-from elsa_tune.tracking.paths import SearchPaths, shown_uri
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     SearchEnded,
     SearchStarted,
     SearchStatus,
 )
-from elsa_tune.tracking.results import histories_of, rows_of
-from elsa_tune.tracking.runs import is_lost
+from elsa_tune.tracking.mlflow_reader import is_lost
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.paths import SearchPaths, shown_uri
+from elsa_tune.tracking.predictions import KeptPredictions
+from elsa_tune.tracking.rows import histories_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial

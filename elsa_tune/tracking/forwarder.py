@@ -18,9 +18,9 @@ from pathlib import Path
 
 from elsa_tune.tracking.connection import first_line
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.journal_records import Record, encode
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import without_credentials
-from elsa_tune.tracking.records import Record, encode
 from elsa_tune.tracking.sender import RefusedError, Sender, StoreGoneError
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from elsa_tune.errors import StorageError
+from elsa_tune.tracking.journal_records import Record, decode, encode
 from elsa_tune.tracking.lock import FileLock, holder
 from elsa_tune.tracking.paths import lock_of
-from elsa_tune.tracking.records import Record, decode, encode
 
 R = TypeVar("R", bound=Record)
 _TICK_S = 0.001

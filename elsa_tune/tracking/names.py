@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.records import SearchStatus
+from elsa_tune.tracking.journal_records import SearchStatus
 
 # The tags by which runs are found again; values of other tags may be anything.
 SEARCH_ID_TAG: Final = "elsa_tune.search_id"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.tracking.connection import Connection
 
 RUN_SCHEME = "runs:/"

@@ -17,13 +17,13 @@ from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.connection import first_line
 from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.lock import FileLock, holder, is_held
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_reader import StoredRun, read_runs
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import DECISION_PREFIX, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names, sqlite_file
-from elsa_tune.tracking.records import SearchStatus
-from elsa_tune.tracking.results import driver_may_live
-from elsa_tune.tracking.runs import StoredRun, read_runs
+from elsa_tune.tracking.rows import driver_may_live
 from elsa_tune.tracking.state import SearchState
 
 # The decision that this page knows; every other one is only kept.

@@ -17,7 +17,16 @@ from typing import Any
 
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import first_line
-from elsa_tune.tracking.mlflow_store import MissingRunError, MlflowStore
+from elsa_tune.tracking.journal_records import (
+    Decision,
+    Record,
+    Report,
+    SearchEnded,
+    SearchStarted,
+    TrialEnded,
+    TrialStarted,
+)
+from elsa_tune.tracking.mlflow_writer import MissingRunError, MlflowStore
 from elsa_tune.tracking.names import (
     DECISION_PREFIX,
     EVALUATION,
@@ -28,15 +37,6 @@ from elsa_tune.tracking.names import (
     TAG_LENGTH,
     TRIAL_QUALITY,
     Point,
-)
-from elsa_tune.tracking.records import (
-    Decision,
-    Record,
-    Report,
-    SearchEnded,
-    SearchStarted,
-    TrialEnded,
-    TrialStarted,
 )
 
 log = logging.getLogger(__name__)

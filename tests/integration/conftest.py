@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import StorePaths
 
 # MLflow 3.17 under SQLAlchemy 2.1: MLflow's affair, hidden from users by Python's own filters.

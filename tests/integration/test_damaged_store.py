@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.cli.app import main
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_reader import _stored_run
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.results import read_rows
-from elsa_tune.tracking.runs import _stored_run
+from elsa_tune.tracking.rows import read_rows
 from tests.recorded_search import record, whole_search
 
 

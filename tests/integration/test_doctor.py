@@ -15,9 +15,9 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError
-from elsa_tune.search.cluster import Capacity
 from elsa_tune.search.launch import _resources
 from elsa_tune.search.specification import Request
+from elsa_tune.search.tune.cluster import Capacity
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.search.cluster import ray_session
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.session import run_session
+from elsa_tune.search.tune.cluster import ray_session
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.search import Asha, Extension, RateRange, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 from tests.pretended import DEEP, EVALUATIONS, pretend

@@ -12,12 +12,12 @@ from elsa_tune.report import folder
 from elsa_tune.search.launch import resume
 from elsa_tune.search.specification import load_specification, save_specification
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted
+from elsa_tune.tracking.mlflow_reader import is_lost, read_runs
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import Decision, SearchEnded, SearchStarted
-from elsa_tune.tracking.results import read_journal_rows, read_rows
-from elsa_tune.tracking.runs import is_lost, read_runs
+from elsa_tune.tracking.rows import read_journal_rows, read_rows
 from tests.recorded_search import record, whole_search
 from tests.unit.search_examples import make_spec
 

@@ -23,17 +23,17 @@ from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
     SearchEnded,
     SearchStatus,
 )
-from elsa_tune.tracking.results import read_journal_rows, read_rows
-from elsa_tune.tracking.runs import read_runs
+from elsa_tune.tracking.mlflow_reader import read_runs
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.rows import read_journal_rows, read_rows
 from tests.integration.conftest import Server
 from tests.recorded_search import (
     record,
@@ -274,7 +274,7 @@ import sys
 from pathlib import Path
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))

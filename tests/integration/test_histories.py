@@ -9,11 +9,11 @@ import sqlite3
 import pytest
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking import runs
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking import mlflow_reader as runs
+from elsa_tune.tracking.journal_records import Record
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import Record
-from elsa_tune.tracking.results import read_histories, read_journal_histories, read_rows
+from elsa_tune.tracking.rows import read_histories, read_journal_histories, read_rows
 from tests.recorded_search import (
     record,
     report,

@@ -10,9 +10,9 @@ import pandas as pd
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.column_mapping import ColumnMapping
-from elsa_tune.analysis.results_csv import import_results
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tables.column_mapping import ColumnMapping
+from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.paths import StorePaths
 
 QUALITIES = {0: 0.92, 9: 0.90, 12: 0.70}

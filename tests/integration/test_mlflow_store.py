@@ -20,9 +20,7 @@ from elsa_tune.errors import ResultsError, StorageError, TrackingError
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_store import MlflowStore, Point
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
@@ -30,8 +28,10 @@ from elsa_tune.tracking.records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.results import read_journal_rows, read_rows
-from elsa_tune.tracking.runs import _from_client, read_runs
+from elsa_tune.tracking.mlflow_reader import _from_client, read_runs
+from elsa_tune.tracking.mlflow_writer import MlflowStore, Point
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.rows import read_journal_rows, read_rows
 from elsa_tune.tracking.searches import delete_search, list_searches
 from tests.recorded_search import (
     record,
@@ -225,7 +225,7 @@ def test_200_trials_are_read_in_a_moment_without_importing_mlflow(
     assert len(client.search_runs([parent.experiment_id])) == 201
     program = (
         "import sys, time\n"
-        "from elsa_tune.tracking.results import read_rows\n"
+        "from elsa_tune.tracking.rows import read_rows\n"
         "start = time.process_time()\n"
         f"rows = read_rows({places.default_tracking_uri!r})\n"
         "print(len(rows), time.process_time() - start, 'mlflow' in sys.modules)\n"

@@ -15,7 +15,7 @@ from elsa_tune.cli.app import app
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tracking import results
+from elsa_tune.tracking import rows as results
 from elsa_tune.training.metrics import score
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind

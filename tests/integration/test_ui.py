@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.integration.conftest import free_port, wait_for_http
 from tests.recorded_search import record, whole_search

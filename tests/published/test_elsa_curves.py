@@ -8,9 +8,9 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.published import published_rows
-from elsa_tune.analysis.results_csv import read_results
 from elsa_tune.errors import ResultsError
+from elsa_tune.tables.published import published_rows
+from elsa_tune.tables.results_csv import read_results
 
 # Fine-tuned layers k, raw and corrected for chance.
 EXPECTED = {

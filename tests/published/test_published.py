@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.analysis.published import (
+from elsa_tune.errors import UnknownNameError
+from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tables.published import (
     PRINTED_STEP,
     PublishedValue,
     parameter_table,
     published_rows,
     published_values,
 )
-from elsa_tune.analysis.results_csv import read_results
-from elsa_tune.errors import UnknownNameError
-from elsa_tune.specs.glue import GLUE_TASKS
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.tables.results_csv import read_results
 
 LAYERS = {"bert_base": 12, "roberta_base": 12, "bert_large": 24, "roberta_large": 24}
 

@@ -17,9 +17,9 @@ import pytest
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.published import PRINTED_STEP, published_rows
-from elsa_tune.analysis.words import METRIC_WORDS
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tables.published import PRINTED_STEP, published_rows
+from elsa_tune.words import METRIC_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "what-90-percent-hides.md"

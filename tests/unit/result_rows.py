@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 EMBEDDINGS_ONLY = FreezeDepth(0, True)

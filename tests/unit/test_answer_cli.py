@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.results_csv import write_results
 from elsa_tune.cli.answer_tables import print_answers
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking import results
+from elsa_tune.tables.results_csv import write_results
+from elsa_tune.tracking import rows as results
 from tests.conftest import Run
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 

@@ -15,7 +15,7 @@ from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.certified import Step, certify, plausible
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import Predictions, ResultRow
+from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.result_rows import row, seeds
 

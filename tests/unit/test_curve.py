@@ -10,10 +10,10 @@ from scipy.stats import ttest_1samp
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.learnt import Evidence, Learnt, learnt
+from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 

@@ -15,9 +15,9 @@ from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.search import launch
 from elsa_tune.search.specification import save_specification
 from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal_records import decode, encode
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import decode, encode
-from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.searches import list_searches
 from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import journal_of, probed, whole_search
@@ -122,6 +122,6 @@ def test_a_bad_journal_hides_no_other_and_is_not_resumed(
 def test_a_strange_answer_is_listed(
     answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elsa_tune.cli.searches import _answer_text
+    from elsa_tune.cli.commands.searches import _answer_text
 
     assert _answer_text(answer)

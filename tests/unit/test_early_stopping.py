@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune.schedulers import TrialScheduler
 
-from elsa_tune.search.early_stopping import PerDepthAsha
+from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.specs.search import Asha
 
 STOP, CONTINUE = TrialScheduler.STOP, TrialScheduler.CONTINUE

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from elsa_tune.search.extension import Surroundings, outward
-from elsa_tune.search.plan import (
+from elsa_tune.search.planning.extension import Surroundings, outward
+from elsa_tune.search.planning.plan import (
     KnownTrial,
     best_rates,
     estimate,
@@ -18,8 +18,8 @@ from elsa_tune.search.plan import (
     relative_cost,
     tried,
 )
-from elsa_tune.search.sampler import Tried, propose
-from elsa_tune.search.searcher import ExploringSearcher
+from elsa_tune.search.planning.sampler import Tried, propose
+from elsa_tune.search.tune.searcher import ExploringSearcher
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec

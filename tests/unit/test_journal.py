@@ -18,9 +18,7 @@ import pytest
 from elsa_tune.errors import StorageError
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.lock import is_held
-from elsa_tune.tracking.paths import lock_of
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
@@ -30,6 +28,8 @@ from elsa_tune.tracking.records import (
     decode,
     encode,
 )
+from elsa_tune.tracking.lock import is_held
+from elsa_tune.tracking.paths import lock_of
 from tests.recorded_search import report, search_started, trial_started, whole_search
 
 EVERY_KIND = [
@@ -142,7 +142,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.records import Decision
+from elsa_tune.tracking.journal_records import Decision
 journal = Journal(Path(sys.argv[1]))
 number = 0
 while True:

@@ -20,11 +20,11 @@ from elsa_tune.analysis.answer_json import (
     curves_csv,
 )
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.results_csv import COLUMNS
 from elsa_tune.analysis.target import check_target, reaches
 from elsa_tune.errors import UnknownNameError, UsageError
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
+from elsa_tune.tables.results_csv import COLUMNS
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 

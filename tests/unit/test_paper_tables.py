@@ -10,13 +10,13 @@ import pytest
 
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.published import published_values
-from elsa_tune.report.appendix_tables import low_resource_tables
-from elsa_tune.report.paper_tables import OURS, SPREAD, elsa_tables
-from elsa_tune.report.study_table import PAPER, PaperTable, scaled
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.studies.appendix_tables import low_resource_tables
+from elsa_tune.studies.paper_tables import OURS, SPREAD, elsa_tables
+from elsa_tune.studies.table import PAPER, PaperTable, scaled
+from elsa_tune.tables.published import published_values
 from tests.unit.result_rows import EMBEDDINGS_ONLY, row, seeds
 
 

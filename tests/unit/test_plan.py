@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
 from elsa_tune.search.launch import plan
-from elsa_tune.search.plan import (
+from elsa_tune.search.planning.plan import (
     KnownTrial,
     best_rates,
     estimate,
@@ -23,7 +23,7 @@ from elsa_tune.search.plan import (
     measuring_trials,
     tried,
 )
-from elsa_tune.search.sampler import Slot
+from elsa_tune.search.planning.sampler import Slot
 from elsa_tune.search.specification import Request, trials_note
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model

@@ -13,12 +13,12 @@ from rich.console import Console
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, freeze_curve_object
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.results_csv import read_results, write_results
 from elsa_tune.cli.answer_tables import print_answers, print_curves
 from elsa_tune.report.folder import make_page, write_report
 from elsa_tune.report.page import page_html
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
+from elsa_tune.tables.results_csv import read_results, write_results
 from tests.unit.result_rows import falling_curve, row, seeds
 
 LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no training."

@@ -9,7 +9,7 @@ import pytest
 
 from elsa_tune.analysis.answer_json import answer_object, as_json
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row, seeds
 

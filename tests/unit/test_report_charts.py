@@ -13,7 +13,7 @@ from elsa_tune.report.charts import Chart, Look, Panel, Series
 from elsa_tune.report.folder import all_charts
 from elsa_tune.report.palette import DASHES, MARKERS
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.report_examples import searched, subjects
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds

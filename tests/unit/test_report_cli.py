@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.analysis.results_csv import write_results
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.records import Record
+from elsa_tune.tables.results_csv import write_results
+from elsa_tune.tracking.journal_records import Record
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_of,
@@ -149,7 +149,7 @@ def test_a_journal_also_tells_what_early_stopping_saw(drawn: Run, tmp_path: Path
 def test_a_password_does_not_get_into_the_page(
     drawn: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elsa_tune.tracking import results
+    from elsa_tune.tracking import rows as results
 
     monkeypatch.setattr(results, "read_rows", lambda *_: falling_curve(search="first"))
     monkeypatch.setattr(results, "read_histories", lambda *_: {})

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.results_csv import read_results
 from elsa_tune.errors import StorageError
 from elsa_tune.report.folder import check_folder, write_report
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tables.results_csv import read_results
 from tests.unit.report_examples import NASTY, answers_of, searched
 from tests.unit.result_rows import falling_curve, seeds
 

@@ -18,7 +18,7 @@ from elsa_tune.report.interactive import chart_object
 from elsa_tune.report.page import POLICY, page_html
 from elsa_tune.report.story import cards, rules, story
 from elsa_tune.report.tables import MOST_TRIALS, curve_table, trials_table
-from elsa_tune.specs.result import ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from tests.unit.report_examples import NASTY, answers_of, searched, subjects
 from tests.unit.result_rows import falling_curve, row, seeds
 

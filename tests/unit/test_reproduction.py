@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app
-from elsa_tune.cli.reproduce import _conclude
+from elsa_tune.cli.commands.reproduce import _conclude
 from elsa_tune.errors import (
     ElsaTuneError,
     InterruptedSearchError,
@@ -24,9 +24,17 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
-from elsa_tune.search import reproduction
-from elsa_tune.search.forecast import SEARCH_SECONDS, TRIAL_SECONDS, Pace, Tokens, seconds_of
-from elsa_tune.search.reproduction import (
+from elsa_tune.search.specification import save_specification, specify
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.studies import reproduction
+from elsa_tune.studies.forecast import SEARCH_SECONDS, TRIAL_SECONDS, Pace, Tokens, seconds_of
+from elsa_tune.studies.protocols import PROTOCOLS, Edition, Scale, Study, Trained, departures
+from elsa_tune.studies.reproduction import (
     Part,
     Place,
     PlannedSearch,
@@ -36,18 +44,9 @@ from elsa_tune.search.reproduction import (
     request_of,
     standing,
 )
-from elsa_tune.search.specification import save_specification, specify
-from elsa_tune.search.studies import PROTOCOLS, Edition, Scale, Study, Trained, departures
-from elsa_tune.search.study_results import SearchResults, read_search
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.space import load_space
-from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.studies.results import SearchResults, read_search
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Record,
     SearchEnded,
     SearchStarted,
@@ -55,6 +54,7 @@ from elsa_tune.tracking.records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.paths import SearchPaths
 from tests.recorded_search import probed
 
 DEPTHS = tuple(FreezeDepth.of(n) for n in (0, 3, 4, 5, 6))

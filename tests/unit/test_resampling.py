@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsa_tune.analysis import resampling
-from elsa_tune.analysis.resampling import resample, score
+from elsa_tune.analysis.statistics import resampling
+from elsa_tune.analysis.statistics.resampling import resample, score
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.result import Predictions
+from elsa_tune.specs.result_row import Predictions
 from elsa_tune.specs.task import Metric
 from elsa_tune.training.metrics import chance as trainers_chance
 from elsa_tune.training.metrics import score as trainers_score

@@ -11,11 +11,11 @@ import pytest
 
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.csv_lines import plain_cell
-from elsa_tune.analysis.results_csv import read_results, write_results
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tables.csv_lines import plain_cell
+from elsa_tune.tables.results_csv import read_results, write_results
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row
 
 HEADER = "model,task,layers,frozen_layers,quality,seed"

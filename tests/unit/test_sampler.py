@@ -10,7 +10,7 @@ from collections.abc import Callable
 import optuna
 import pytest
 
-from elsa_tune.search.sampler import Tried, first_points, propose, settings
+from elsa_tune.search.planning.sampler import Tried, first_points, propose, settings
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
 from tests.unit.search_examples import make_spec

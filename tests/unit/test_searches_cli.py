@@ -14,8 +14,8 @@ from elsa_tune.cli.app import main
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import searches
 from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import Decision, SearchEnded, SearchStatus
 from tests.recorded_search import (
     journal_of,
     probed,

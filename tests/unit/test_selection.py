@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from elsa_tune.search.board import Board, depth_lines
-from elsa_tune.search.plan import KnownTrial
+from elsa_tune.search.planning.plan import KnownTrial
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import (
@@ -27,7 +27,7 @@ from elsa_tune.specs.trial import (
 )
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.mlflow_store import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train

@@ -15,8 +15,8 @@ from elsa_tune.report import folder
 from elsa_tune.search import session
 from elsa_tune.search.specification import load_specification, save_specification
 from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.records import SearchStatus
 from elsa_tune.tracking.state import SearchState
 from tests.unit.search_examples import make_spec
 

@@ -16,8 +16,7 @@ from elsa_tune.search.record import SearchRecord, known_trial
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking import state as state_module
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.records import (
+from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
     Report,
@@ -25,7 +24,8 @@ from elsa_tune.tracking.records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.results import rows_of
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, Story
 from tests.recorded_search import (
     probed,

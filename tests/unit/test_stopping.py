@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import ray
 
-from elsa_tune.search.cluster import ray_session
-from elsa_tune.search.stopping import Interruption
+from elsa_tune.search.tune.cluster import ray_session
+from elsa_tune.search.tune.stopping import Interruption
 from tests.conftest import Run
 
 

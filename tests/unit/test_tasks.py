@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from elsa_tune.cli.tasks import tasks
+from elsa_tune.cli.commands.tasks import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.glue import GLUE_TASKS, LAYOUTS
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, STDLIB

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.column_mapping import ColumnMapping
-from elsa_tune.analysis.results_csv import Imported, import_results
-from elsa_tune.analysis.tool_exports import Tool, candidates, metric_of, recognise
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tables.column_mapping import ColumnMapping
+from elsa_tune.tables.results_csv import Imported, import_results
+from elsa_tune.tables.tool_exports import Tool, candidates, metric_of, recognise
 
 EXPORTS = Path(__file__).parent / "exports"
 MLFLOW_HEADER = (

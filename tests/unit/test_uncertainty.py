@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsa_tune.analysis.resampling import RESAMPLES, Resampled
-from elsa_tune.analysis.uncertainty import (
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled
+from elsa_tune.analysis.statistics.uncertainty import (
     DepthRuns,
     ExampleDraws,
     Uncertainty,

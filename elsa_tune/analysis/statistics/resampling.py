@@ -1,0 +1,275 @@
+"""Quality on resampled evaluation examples: the example half of an answer's uncertainty.
+
+It must not know seeds' spread, targets or files. Poisson bootstrap (Hanley and MacGibbon 2006,
+"Creating non-parametric bootstrap samples using Poisson frequencies"; Chamandy et al. 2012): each
+example counts Poisson(1) times, the same in every run, so that depths are compared on the same
+examples. Letters in shape comments: R resamples, E examples, M runs, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.errors import ResultsError
+from elsa_tune.specs.result_row import Predictions
+
+RESAMPLES = 10_000
+
+# Resamples at a time: [500, 5463] weights are 11 MB, and products of them run at full speed.
+_CHUNK = 500
+
+# Rank correlation finds ranks by interpolation in so many bins of a run's predictions: a resample's
+# correlation is then right to a fifth of the bootstrap's standard error, and that standard error to
+# 2 % (tests), where exact ranks of every resample would take minutes.
+_BINS = 16
+_TOGETHER = 16  # runs in one product
+
+Floats = NDArray[np.float64]
+Weights = NDArray[np.float32]
+_Scores = Callable[[Weights], Floats]  # weights [R, E] to qualities [R, M]
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """Qualities on resampled examples.
+
+    runs: [R, M], each run's quality; chance: [R], the best constant answer's; examples: E.
+    """
+
+    runs: Floats
+    chance: Floats
+    examples: int
+
+
+def resample(
+    runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES, seed: int = 0
+) -> Resampled:
+    """Score all runs on the same resampled examples.
+
+    runs: one or more, with the same labels. metric: a name as in `specs.task.Metric`. Raises
+    ResultsError where the runs were judged by different examples, or for an unknown metric.
+    """
+    labels = runs[0].labels
+    for run in runs:
+        if run.labels.shape != labels.shape or not np.array_equal(run.labels, labels):
+            raise ResultsError("the runs were judged by different evaluation examples")
+    predictions = np.stack([run.predictions for run in runs], axis=1)  # [E, M]
+    scores = _scores(metric, predictions, labels, runs[0].classes)
+    chance = _chance(metric, labels, runs[0].classes)
+    found = Resampled(np.empty((resamples, len(runs))), np.empty(resamples), len(labels))
+    for start, weights in _poisson_weights(resamples, len(labels), seed):
+        part = slice(start, start + len(weights))
+        found.runs[part] = scores(weights)
+        found.chance[part] = chance(weights)
+    return found
+
+
+def score(run: Predictions, metric: str) -> float:
+    """A run's quality on its own examples, each counted once."""
+    scores = _scores(metric, run.predictions[:, None], run.labels, run.classes)
+    return float(scores(np.ones((1, len(run.labels)), dtype=np.float32))[0, 0])
+
+
+def _poisson_weights(resamples: int, examples: int, seed: int) -> Iterator[tuple[int, Weights]]:
+    """Chunks of weights [<= _CHUNK, E] with the number of the first; never all zero."""
+    generator = np.random.default_rng(seed)
+    # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
+    density = [math.exp(-1) / math.factorial(count) for count in range(9)]
+    counts = np.searchsorted(np.cumsum(density) * 2**16, np.arange(2**16) + 0.5)
+    table = counts.astype(np.float32)
+    for start in range(0, resamples, _CHUNK):
+        rows = min(_CHUNK, resamples - start)
+        bits = np.frombuffer(generator.bytes(2 * rows * examples), dtype=np.uint16)
+        weights = table[bits].reshape(rows, examples)
+        empty = weights.sum(axis=1) == 0
+        weights[empty, 0] = 1
+        yield start, weights
+
+
+def _scores(
+    metric: str, predictions: NDArray[np.generic], labels: NDArray[np.generic], classes: int
+) -> _Scores:
+    """How runs [E, M] are scored under weights."""
+    if metric in ("spearman", "pearson"):
+        x, y = predictions.astype(np.float64), labels.astype(np.float64)
+        return _spearman(x, y) if metric == "spearman" else _pearson(x, y)
+    if metric == "accuracy":
+        right = (predictions == labels[:, None]).astype(np.float32)  # [E, M]
+        return lambda weights: _shares(weights, right)
+    if metric in ("f1", "f1_macro", "matthews"):
+        return _of_classes(metric, predictions, labels, classes)
+    raise ResultsError(f"no resampling is known for the metric '{metric}'")
+
+
+def _chance(
+    metric: str, labels: NDArray[np.generic], classes: int
+) -> Callable[[Weights], Floats | float]:
+    """The best constant answer's quality [R] under weights."""
+    if metric not in ("accuracy", "f1", "f1_macro"):
+        return lambda weights: 0.0
+    own = (labels[:, None] == np.arange(classes)).astype(np.float32)  # [E, C]
+
+    def best(weights: Weights) -> Floats:
+        actual = _sums(weights, own)  # [R, C]
+        total = actual.sum(axis=1, keepdims=True)
+        if metric == "accuracy":
+            return np.asarray((actual / total).max(axis=1))
+        f1 = 2 * actual / (actual + total)  # of a class that is the answer to everything
+        if metric == "f1":
+            return np.asarray(f1[:, 1])
+        # The mean is over the classes that occur, as a label or as the answer.
+        occurring = (actual > 0).sum(axis=1, keepdims=True) + (actual == 0)
+        return np.asarray((f1 / occurring).max(axis=1))
+
+    return best
+
+
+# ---- classes -------------------------------------------------------------------------------------
+
+
+def _of_classes(
+    metric: str, predictions: NDArray[np.generic], labels: NDArray[np.generic], classes: int
+) -> _Scores:
+    """F1 and Matthews from weighted counts, class by class: memory does not grow with C."""
+    runs = predictions.shape[1]
+
+    def scores(weights: Weights) -> Floats:
+        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        shape = (len(weights), runs)
+        f1, involved, hits, products, squares = (np.zeros(shape) for _ in range(5))
+        own_squares = np.zeros_like(total)
+        for c in [1] if metric == "f1" else range(classes):
+            own = (labels == c).astype(np.float32)[:, None]
+            given = (predictions == c).astype(np.float32)  # [E, M]
+            actual, predicted = _sums(weights, own), _sums(weights, given)
+            hit = _sums(weights, given * own)
+            f1 += 2 * hit / np.maximum(actual + predicted, 1)
+            involved += actual + predicted > 0
+            hits += hit
+            products += actual * predicted
+            squares += predicted**2
+            own_squares += actual**2
+        if metric == "matthews":
+            # Gorodkin 2004, R_K; 0 where a side is constant.
+            spread = (total**2 - own_squares) * (total**2 - squares)
+            return _ratio(hits * total - products, spread)
+        return f1 if metric == "f1" else f1 / involved
+
+    return scores
+
+
+def _shares(weights: Weights, right: Weights) -> Floats:
+    return np.asarray(_sums(weights, right) / weights.sum(axis=1, dtype=np.float64)[:, None])
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def _pearson(x: Floats, y: Floats) -> _Scores:
+    # Standardised first: single precision is then enough for the weighted sums.
+    columns, label = _standardised(x), _standardised(y[:, None])
+    products, squares = columns * label, columns**2
+
+    def scores(weights: Weights) -> Floats:
+        total = weights.sum(axis=1, dtype=np.float64)[:, None]
+        sx, sy = (_sums(weights, part) / total for part in (columns, label))
+        sxy, sxx, syy = (_sums(weights, part) / total for part in (products, squares, label**2))
+        return _ratio(sxy - sx * sy, (sxx - sx**2) * (syy - sy**2))
+
+    return scores
+
+
+def _standardised(x: Floats) -> Weights:
+    centred = x - x.mean(axis=0)
+    # A constant's rounding noise must not be blown up into a prediction.
+    is_constant = np.ptp(x, axis=0) == 0
+    scale = np.where(is_constant, 1.0, np.maximum(centred.std(axis=0), 1e-300))
+    return np.where(is_constant, 0.0, centred / scale).astype(np.float32)
+
+
+def _sums(weights: Weights, part: Weights) -> Floats:
+    return (weights @ part).astype(np.float64)
+
+
+def _ratio(above: Floats, squared_below: Floats) -> Floats:
+    good = squared_below > 1e-12
+    return np.where(good, above / np.sqrt(np.where(good, squared_below, 1.0)), 0.0).clip(-1, 1)
+
+
+def _spearman(x: Floats, y: Floats) -> _Scores:
+    """Pearson's correlation of mid-ranks; labels' ranks exact, predictions' interpolated.
+
+    A prediction's rank, scaled to 0..1, lies between the resampled shares below its bin's ends, at
+    its place among the bin's original examples.
+    """
+    order = np.argsort(y, kind="stable")
+    x, y = x[order], y[order]
+    starts = np.flatnonzero(np.diff(y, prepend=-np.inf) > 0)  # groups of equal labels
+    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(y)))
+    bins = [_bins(column) for column in x.T]
+    # Side by side: one large matrix product instead of many narrow ones.
+    blocks = []
+    for start in range(0, len(bins), _TOGETHER):
+        part = slice(start, start + _TOGETHER)
+        member = np.concatenate([one.member for one in bins[part]], axis=1)
+        between = np.concatenate([one.between for one in bins[part]], axis=1)
+        blocks.append((part, member, between))
+    tied = np.stack([one.tied for one in bins])  # [M, bins]
+
+    def scores(weights: Weights) -> Floats:
+        weights = weights[:, order]
+        rows = len(weights)
+        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        of_group = np.add.reduceat(weights, starts, axis=1).astype(np.float64) / total
+        middle = of_group.cumsum(axis=1) - of_group / 2 - 0.5  # mid-ranks about their mean
+        ranked = weights * middle.astype(np.float32)[:, group]  # [R, E]
+        spread = (1 - (of_group**3).sum(axis=1, keepdims=True)) / 12
+        found = np.empty((rows, len(bins)))
+        for part, member, between in blocks:
+            share = (_sums(weights, member) / total).reshape(rows, -1, _BINS)  # [R, M, bins]
+            below = np.concatenate([np.zeros((*share.shape[:2], 1)), share.cumsum(axis=2)], axis=2)
+            beside = (_sums(ranked, between) / total).reshape(below.shape)
+            ties = (share**3 * tied[part]).sum(axis=2)
+            found[:, part] = _ratio((below * beside).sum(axis=2), (1 - ties) / 12 * spread)
+        return found
+
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """One run's predictions in bins of neighbouring values.
+
+    member: [E, bins], 1 where the example is in the bin. between: [E, bins + 1], how near it is to
+    the bin's lower and upper end, two numbers that add up to 1. tied: [bins], what ties make of a
+    bin's cubed share.
+    """
+
+    member: Weights
+    between: Weights
+    tied: Floats
+
+
+def _bins(x: Floats) -> _Bins:
+    examples = len(x)
+    _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - counts / 2  # mid-rank of each distinct value
+    # Equal values share a bin.
+    of_value = np.minimum((middle / examples * _BINS).astype(int), _BINS - 1)
+    size = np.bincount(of_value, counts, minlength=_BINS)
+    before = np.cumsum(size) - size
+    place = ((middle - before[of_value]) / size[of_value])[where]  # [E], 0..1
+    bin_of = of_value[where]
+    rows = np.arange(examples)
+    member = np.zeros((examples, _BINS), dtype=np.float32)
+    member[rows, bin_of] = 1
+    between = np.zeros((examples, _BINS + 1), dtype=np.float32)
+    between[rows, bin_of] = 1 - place
+    between[rows, bin_of + 1] = place
+    tied = np.bincount(of_value, counts.astype(float) ** 3, minlength=_BINS)
+    return _Bins(member, between, tied / np.maximum(size, 1) ** 3)

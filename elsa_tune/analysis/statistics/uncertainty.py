@@ -1,0 +1,370 @@
+"""How far each depth's quality can be trusted: seeds by Student's t, examples by resampling.
+
+The estimand is the quality that a fresh seed can expect on fresh examples at the depth's learning
+rate, collapsed seeds included. Resampling three to five seeds makes intervals far too narrow (a
+percentile bootstrap over three is falsely positive 17 % of the time at a nominal 5 %), so the mean
+over S seeds moves by Student's t with S - 1 degrees of freedom, and the examples, common to all
+depths, by a bootstrap. The sum of two such terms is the Behrens-Fisher problem, which drawing them
+independently solves conservatively (Fisher 1935; Barnard 1984).
+
+It must not know which depth is good enough. Letters in shape comments: R draws, S seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled
+from elsa_tune.specs.freeze import FreezeDepth
+
+Floats = NDArray[np.float64]
+
+# With two seeds one unlucky pair decides everything: t with one degree of freedom has no mean.
+FEWEST_SEEDS = 3
+CONFIDENCE = 0.95
+
+# Qualities with fewer decimals than this were rounded when they were written down.
+_DECIMALS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthRuns:
+    """The measuring runs of one depth.
+
+    qualities: [S], fractions. seeds: [S], None where one is not known. failed: [S], whether a run
+    diverged or ended no better than chance.
+    """
+
+    depth: FreezeDepth
+    qualities: tuple[float, ...]
+    seeds: tuple[int | None, ...]
+    failed: tuple[bool, ...]
+
+    @property
+    def count(self) -> int:
+        """S."""
+        return len(self.qualities)
+
+    @property
+    def mean(self) -> float:
+        """Mean quality."""
+        return math.fsum(self.qualities) / self.count
+
+    @property
+    def variance_of_mean(self) -> float:
+        """Between seeds; 0 with a single one, of which nothing is known."""
+        if self.count < 2:
+            return 0.0
+        return float(np.var(self.qualities, ddof=1)) / self.count
+
+    @property
+    def working(self) -> Floats:
+        """The qualities of the runs that did not fail."""
+        return np.asarray(
+            [q for q, bad in zip(self.qualities, self.failed, strict=True) if not bad]
+        )
+
+    def is_paired_with(self, other: DepthRuns) -> bool:
+        """Whether both have the same seeds, so that they may be compared seed by seed."""
+        return None not in self.seeds and sorted(self.seeds, key=str) == sorted(
+            other.seeds, key=str
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleDraws:
+    """How each depth's quality, and chance, move with the examples: differences from their values.
+
+    depths: [R] each; chance: [R]. are_counted: from the number of examples alone.
+    """
+
+    depths: Mapping[FreezeDepth, Floats]
+    chance: Floats
+    are_counted: bool = False
+
+    @classmethod
+    def of(
+        cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]
+    ) -> ExampleDraws:
+        """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
+        and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
+        some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
+        is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
+        """
+        depths = {}
+        for stream, (depth, numbers) in enumerate(columns.items()):
+            errors = _generator(stream).exponential(size=len(resampled.chance))
+            moves = []
+            for number in numbers:
+                draws = resampled.chance if number is None else resampled.runs[:, number]
+                is_flawless = bool((draws == 1).all())
+                moves.append(-errors / resampled.examples if is_flawless else _centred(draws))
+            depths[depth] = _kept(np.mean(moves, axis=0))
+        return cls(depths=depths, chance=_kept(_centred(resampled.chance)))
+
+    @classmethod
+    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
+        """From accuracies on so many examples, of which it is not known who got which right.
+
+        Each depth moves on its own by the Beta distribution of its error rate (from a uniform
+        prior). Depths that are right on the same examples move together, so that this makes their
+        contrasts too wide rather than too narrow. Chance, which is known, does not move.
+        """
+        depths = {}
+        for stream, (depth, accuracy) in enumerate(accuracies.items()):
+            right = accuracy * examples
+            draws = _generator(stream).beta(right + 1, examples - right + 1, RESAMPLES)
+            depths[depth] = draws - accuracy
+        return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """value with its two-sided 95 % interval, and the lower one-sided 95 % bound.
+
+    high: where several tasks are asked about together, at 2.5 % divided by their number.
+    allowance: how much of the way to the lower ends is an allowance for collapses.
+    """
+
+    value: float
+    low: float
+    high: float
+    lower: float
+    allowance: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertainty:
+    """What is known of the spread of one freeze curve.
+
+    examples: None where nothing is known of them. chance: None where not known.
+    """
+
+    runs: Mapping[FreezeDepth, DepthRuns]
+    chance: float | None = None
+    examples: ExampleDraws | None = None
+
+    @property
+    def basis(self) -> str:
+        """What the intervals rest on, in words."""
+        if self.examples is None:
+            return "the spread between seeds alone"
+        if self.examples.are_counted:
+            return "seeds and the number of evaluation examples"
+        return "seeds and evaluation examples"
+
+    @property
+    def has_predictions(self) -> bool:
+        """Whether it is known which examples each run got right."""
+        return self.examples is not None and not self.examples.are_counted
+
+    def quality(self, depth: FreezeDepth) -> Interval | None:
+        """The depth's quality; None with fewer than two seeds, or where all scored exactly the same
+        and nothing is known of the examples: no spread is not certainty.
+        """
+        runs = self.runs.get(depth)
+        if runs is None or runs.count < 2:
+            return None
+        moved = 0.0 if self.examples is None else self.examples.depths[depth]
+        variance = runs.variance_of_mean + self._rounding / runs.count
+        if self.examples is None and variance == 0:
+            return None
+        return _interval(runs.mean, moved, [(variance, runs.count)])
+
+    def example_variance(self, depth: FreezeDepth) -> float | None:
+        """Of the depth's quality above chance, by its examples alone; None where not known."""
+        if self.examples is None or depth not in self.examples.depths:
+            return None
+        return float((self.examples.depths[depth] - self.examples.chance).var())
+
+    def contrast(
+        self,
+        depth: FreezeDepth,
+        full: FreezeDepth,
+        target: float,
+        *,
+        corrected: bool,
+        as_if_seeds: int | None = None,
+        tasks: int = 1,
+    ) -> Interval | None:
+        """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth.
+
+        b: 0, or chance where corrected (then None without chance). Seeds are compared one by one
+        where both depths have the same. The lower ends allow for collapses that the few seeds of
+        this depth did not show but those of other depths did. as_if_seeds: the interval to expect
+        with so many seeds that spread like those at hand. tasks: how many `high` is asked of
+        together; it is then above all of their values but in 2.5 % (Bonferroni).
+        """
+        here, there = self.runs.get(depth), self.runs.get(full)
+        if here is None or there is None or min(here.count, there.count) < 2:
+            return None
+        if corrected and self.chance is None:
+            return None
+        base = self.chance if corrected and self.chance is not None else 0.0
+        value = (here.mean - base) - target * (there.mean - base)
+        moved: Floats | float = 0.0
+        if self.examples is not None:
+            moved = self.examples.depths[depth] - target * self.examples.depths[full]
+            if corrected:
+                moved = moved - (1 - target) * self.examples.chance
+        unseen_here, unseen_there = self._unseen(here), self._unseen(there)
+        if here.is_paired_with(there):
+            of_seed = dict(zip(there.seeds, there.qualities, strict=True))
+            differences = [
+                quality - target * of_seed[seed]
+                for quality, seed in zip(here.qualities, here.seeds, strict=True)
+            ]
+            variance = float(np.var(differences, ddof=1)) / here.count
+            variance += self._rounding / here.count
+            variance += target**2 * self._rounding / there.count
+            variance += unseen_here.variance + target**2 * unseen_there.variance
+            seeds = [(variance, here.count)]
+        else:
+            seeds = [
+                (
+                    here.variance_of_mean + self._rounding / here.count + unseen_here.variance,
+                    here.count,
+                ),
+                (
+                    target**2
+                    * (
+                        there.variance_of_mean
+                        + self._rounding / there.count
+                        + unseen_there.variance
+                    ),
+                    there.count,
+                ),
+            ]
+        if as_if_seeds is not None:
+            seeds = [(variance * count / as_if_seeds, as_if_seeds) for variance, count in seeds]
+        found = _interval(value, moved, seeds, tasks)
+        shift = max(0.0, -unseen_here.shift) + target * max(0.0, unseen_there.shift)
+        return dataclasses.replace(
+            found, low=found.low - shift, lower=found.lower - shift, allowance=shift
+        )
+
+    def failures(self) -> tuple[int, int]:
+        """Failed runs, and all runs, of the depths that learn: those whose working runs gain at
+        least half of what the best depth's do.
+
+        A depth that hardly learns fails for another reason than bad luck.
+        """
+        if self.chance is None:
+            return 0, 0
+        gains = {
+            depth: float(runs.working.mean()) - self.chance
+            for depth, runs in self.runs.items()
+            if len(runs.working)
+        }
+        best = max(gains.values(), default=0.0)
+        learning = [self.runs[depth] for depth, gain in gains.items() if gain >= best / 2]
+        return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
+
+    @functools.cached_property
+    def _rounding(self) -> float:
+        """Variance of a quality's rounding when it was written down: .801 may be .8005 to .8015."""
+        if self.has_predictions:
+            return 0.0
+        known = [quality for runs in self.runs.values() for quality in runs.qualities]
+        for decimals in range(2, _DECIMALS):
+            if all(round(quality, decimals) == quality for quality in known):
+                return float(10.0 ** (-2 * decimals)) / 12
+        return 0.0
+
+    def _unseen(self, runs: DepthRuns) -> _Unseen:
+        """What collapses would do to a depth if they were as frequent there as over all depths that
+        learn.
+
+        A fifth of seeds collapsing is invisible in three seeds half the time, but not in those of
+        all depths together.
+        """
+        working = runs.working
+        failed, count = self.failures()
+        if self.chance is None or not failed or not len(working):
+            return _Unseen(0.0, 0.0)
+        rate = (failed + 1) / (count + 2)  # Laplace's rule of succession
+        fall = float(working.mean()) - self.chance
+        inner = float(np.var(working, ddof=1)) if len(working) > 1 else 0.0
+        variance = ((1 - rate) * inner + rate * (1 - rate) * fall**2) / runs.count
+        return _Unseen(
+            shift=float(working.mean()) - rate * fall - runs.mean,
+            variance=max(0.0, variance - runs.variance_of_mean),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """shift: of the mean; variance: of the mean, beyond what the runs show."""
+
+    shift: float
+    variance: float
+
+
+def excluded_failure_rate(seeds: int) -> float:
+    """The largest share of failing seeds that so many seeds without a failure leave possible at
+    95 %.
+
+    The exact binomial bound 1 - .05^(1/S): 3 seeds leave 63 %, 5 leave 45 %, 10 leave 26 %.
+    """
+    return float(1 - 0.05 ** (1 / seeds))
+
+
+def interval_of_mean(mean: float, std: float, count: int) -> Interval:
+    """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
+    return _interval(mean, 0.0, [(std**2 / count, count)])
+
+
+def _interval(
+    value: float, moved: Floats | float, seeds: Sequence[tuple[float, int]], tasks: int = 1
+) -> Interval:
+    """moved: [R], by the examples. seeds: variance of a mean over so many seeds, one or more.
+    tasks: as `Uncertainty.contrast`.
+    """
+    tail = (1 - CONFIDENCE) / 2
+    tails = np.asarray([tail, 1 - tail / tasks, 2 * tail])
+    if isinstance(moved, float) and len(seeds) == 1:
+        [(variance, count)] = seeds
+        return _of_ends(value, value + math.sqrt(variance) * _quantiles(count - 1, tails))
+    draws = np.full(RESAMPLES, value) + moved
+    for stream, (variance, count) in enumerate(seeds):
+        draws = draws + math.sqrt(variance) * _student(count - 1, stream)
+    return _of_ends(value, np.quantile(draws, tails))
+
+
+def _of_ends(value: float, ends: Floats) -> Interval:
+    low, high, lower = map(float, ends)
+    return Interval(value=value, low=low, high=high, lower=lower)
+
+
+@functools.cache
+def _student(freedom: int, stream: int) -> Floats:
+    """[R] draws of Student's t, one from each of R equally probable strata, in a random order."""
+    shares = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
+    return np.asarray(np.random.default_rng(stream + 1).permutation(_quantiles(freedom, shares)))
+
+
+def _quantiles(freedom: int, shares: Floats) -> Floats:
+    from scipy.special import stdtrit  # scipy.stats takes half a second to import
+
+    return np.asarray(stdtrit(freedom, shares))
+
+
+def _generator(stream: int) -> np.random.Generator:
+    """One of the streams for examples, apart from those for seeds."""
+    return np.random.default_rng([1, stream])
+
+
+def _centred(draws: Floats) -> Floats:
+    return np.asarray(draws - draws.mean())
+
+
+def _kept(moves: Floats) -> Floats:
+    """In single precision, as they are kept: the same answer the first time and every time."""
+    return np.asarray(moves.astype(np.float32), dtype=np.float64)

@@ -1,0 +1,374 @@
+"""What a reader must be told about an answer: the answer in words, and the warnings beside it.
+
+It must not decide anything: the decision comes in, sentences go out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from elsa_tune.analysis.answer import OperatingPoint, Reason, WithinGiven
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve, LinearProbe
+from elsa_tune.analysis.statistics.learnt import AT_CHANCE, Learnt
+from elsa_tune.analysis.target import reaches
+from elsa_tune.specs.border import Border
+from elsa_tune.specs.freeze import FreezeDepth, default_depths
+from elsa_tune.words import (
+    depths_text,
+    layers_text,
+    listed,
+    metric_text,
+    percent,
+    points,
+    rate_text,
+    spread,
+    target_text,
+)
+
+# A rise smaller than this does not show in a table with one decimal.
+VISIBLE_RISE = 5e-4
+
+# Lee, Tang, Lin 2019: the learning rates that they tried, on the full model.
+PAPER_RATES = (1e-5, 5e-5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided from one curve, before it is put into words.
+
+    verdict: None without a full model. raw, corrected: the operating points, None where there is
+    none. failing_above: depths with more fine-tuned layers than `raw` that miss the target.
+    within_given: the operating point by the given learning rates alone, where it may be another.
+    """
+
+    target: float
+    verdict: Learnt | None
+    reason: Reason | None = None
+    raw: CurvePoint | None = None
+    corrected: CurvePoint | None = None
+    failing_above: tuple[CurvePoint, ...] = ()
+    within_given: WithinGiven | None = None
+
+
+def answer_sentence(curve: FreezeCurve, decision: Decision) -> str:
+    """The operating point and its learning rate, raw and corrected, or why there is none; and what
+    it would be by the given rates alone, where that is another.
+    """
+    if decision.raw is None or curve.full is None:
+        return _refusal_sentence(curve, decision)
+    raw, full = decision.raw, curve.full
+    metric = metric_text(curve.metric)
+    kept = f"{percent(raw.retention)} of the full model's {metric}"
+    numbers = f"{points(raw.quality)} of {points(full.quality)}"
+    at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
+    if raw.depth.is_full_model:
+        first = (
+            f"All {layers_text(curve.layers)} must be fine-tuned: no measured depth with frozen "
+            f"layers keeps {target_text(decision.target)} of the full model's {metric} "
+            f"({points(full.quality)}{at})."
+        )
+    elif raw.fine_tuned_layers == 0:
+        none = f"0 of {layers_text(curve.layers)} need fine-tuning"
+        first = f"{none}: the head alone{at} keeps {kept} ({numbers})."
+    else:
+        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
+        number = f"{raw.fine_tuned_layers} of {layers_text(curve.layers)}"
+        first = f"{number}{at} {verb} {kept} ({numbers})."
+    return " ".join(
+        [first, _corrected_sentence(curve, decision), *_within_sentence(curve, decision)]
+    )
+
+
+def _within_sentence(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    within = decision.within_given
+    if within is None or decision.raw is None or within.depth == decision.raw.depth:
+        return
+    low, high = within.given_rates
+    paper = " (the paper's range)" if within.given_rates == PAPER_RATES else ""
+    yield (
+        f"Within {rate_text(low)}..{rate_text(high)}{paper} it would be "
+        f"{within.fine_tuned_layers} of {layers_text(curve.layers)}, by single exploring runs."
+    )
+
+
+def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
+    """Every warning that follows from the decision and the curve, the gravest first."""
+    return tuple(
+        [
+            *_warnings_on_chance(curve, decision),
+            *_warnings_on_learning(curve, decision),
+            *_warnings_on_probe(curve, decision),
+            *_warnings_on_shape(curve, decision),
+            *_warnings_on_rates(curve),
+            *_warnings_on_design(curve),
+        ]
+    )
+
+
+def saves_sentence(point: OperatingPoint) -> str:
+    """What it saves against the full model; "" where nothing is known or nothing is frozen."""
+    shares = {
+        "trained parameters": point.saves.trainable_parameters,
+        "training time": point.saves.train_seconds,
+        "peak memory": point.saves.peak_memory_mb,
+    }
+    told = [
+        f"{percent(share)} of the {what}" for what, share in shares.items() if share is not None
+    ]
+    if not told or point.depth.is_full_model:
+        return ""
+    return f"Saves {listed(told)}."
+
+
+def probe_sentence(probe: LinearProbe) -> str:
+    """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
+    told = [f"{percent(share)} {what}" for what, share in kept.items() if share is not None]
+    share = f" ({', '.join(told)})" if told else ""
+    return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
+
+
+def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
+    match decision.reason:
+        case Reason.NO_MEASUREMENTS:
+            explored = sum(point.explored for point in curve.points)
+            return (
+                "No answer: no measuring trial has completed, and exploring trials "
+                f"({explored} done) are no measurement."
+            )
+        case Reason.NO_FULL_MODEL:
+            measured = depths_text(
+                point.depth for point in curve.points if point.quality is not None
+            )
+            return (
+                "No answer: the full model (0 frozen layers) was not measured, so there is "
+                f"nothing to compare with; measured: {measured}."
+            )
+        case Reason.NO_FROZEN_DEPTH:
+            return "No answer: only the full model was measured, no depth with frozen layers."
+        case _:
+            return _did_not_learn(curve)
+
+
+def _did_not_learn(curve: FreezeCurve) -> str:
+    full = curve.full
+    assert full is not None and full.quality is not None
+    scored = f"its {metric_text(curve.metric)} of {spread(full.quality, full.std)}"
+    runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
+    if curve.chance is None:
+        return f"The full model did not learn: {scored} {runs} is not above 0."
+    against = f"the {points(curve.chance)} of a constant answer"
+    sure = "" if full.quality <= curve.chance + AT_CHANCE else " with 95 % confidence"
+    return f"The full model did not learn: {scored} {runs} is not above {against}{sure}."
+
+
+def _corrected_sentence(curve: FreezeCurve, decision: Decision) -> str:
+    raw, corrected = decision.raw, decision.corrected
+    if curve.chance is None:
+        return "Chance is not known, so there is no corrected answer."
+    assert raw is not None and corrected is not None
+    for_chance = f"Corrected for chance ({points(curve.chance)})"
+    if corrected.depth == raw.depth:
+        if raw.depth.is_full_model:
+            return f"{for_chance} the answer is the same."
+        return f"{for_chance} that is {percent(raw.corrected_retention)}: the same answer."
+    needed = f"{corrected.fine_tuned_layers} of {layers_text(curve.layers)}"
+    are = "is" if corrected.fine_tuned_layers == 1 else "are"
+    if corrected.depth.is_full_model:
+        return (
+            f"{for_chance} that is only {percent(raw.corrected_retention)}, and all "
+            f"{layers_text(curve.layers)} must be fine-tuned."
+        )
+    return (
+        f"{for_chance} that is {percent(raw.corrected_retention)}, and {needed} {are} needed "
+        f"({percent(corrected.corrected_retention)})."
+    )
+
+
+def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    raw, corrected, full = decision.raw, decision.corrected, curve.full
+    if curve.chance is None:
+        yield (
+            "chance is not known for this task: what a constant answer keeps cannot be told, and "
+            "nothing is corrected for it"
+        )
+        return
+    if raw is None or corrected is None or full is None or full.quality is None:
+        return
+    goal = decision.target * full.quality
+    if goal <= curve.chance:
+        yield (
+            f"the target is reached by a constant answer: {target_text(decision.target)} of "
+            f"{points(full.quality)} is {points(goal)}, and a constant answer has "
+            f"{points(curve.chance)}"
+        )
+    if raw.depth != corrected.depth:
+        yield (
+            f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
+            f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
+            "of what the full model gains over a constant answer, which alone keeps "
+            f"{percent(curve.chance / full.quality)}; corrected, k = "
+            f"{corrected.fine_tuned_layers}, not {raw.fine_tuned_layers}"
+        )
+
+
+def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    full = curve.full
+    if full is None or decision.verdict is not Learnt.UNTESTED:
+        return
+    skipped = "that the full model learnt was not tested"
+    if curve.chance is None:
+        yield f"{skipped}: chance is not known"
+    elif full.seeds == 1:
+        yield f"{skipped}: it has one run, and nothing is known of the spread between seeds"
+    else:
+        yield f"{skipped}: nothing is known of the spread of its {full.seeds} runs"
+
+
+def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    probe, full = curve.probe, curve.full
+    if probe is None:
+        return
+    # Of every depth: whatever trains can answer at least as well as what needs no training.
+    below = [point for point in curve.measured if _is_surely_below(point, probe)]
+    if below:
+        were = "was this depth" if len(below) == 1 else "were these depths"
+        yield (
+            f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
+            f"{depths_text(point.depth for point in below)} "
+            f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
+            "learning rates or more epochs may help"
+        )
+    if decision.raw is None or full is None or full.quality is None:
+        return
+    if not reaches(probe.quality, full.quality, decision.target):
+        return
+    base, corrected = curve.chance, ""
+    if base is not None:
+        also = reaches(probe.quality, full.quality, decision.target, base)
+        share = percent(probe.corrected_retention)
+        corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
+    yield (
+        "the linear probe alone reaches the target: without any training of the encoder it keeps "
+        f"{percent(probe.retention)} of the full model's {metric_text(curve.metric)}{corrected}"
+    )
+
+
+def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
+    """Beyond what seeds and examples explain.
+
+    The depth's 95 % interval has both. That the probe's own quality moves with the examples is no
+    reason for a wider one: both are judged by the same, and mostly move together. Without an
+    interval (one run) it takes two standard errors of a share of so many examples.
+    """
+    if point.quality is None:
+        return False
+    if point.ci_high is not None:
+        return point.ci_high < probe.quality
+    if not probe.evaluation_examples:
+        return False
+    share = min(max(probe.quality, 0.0), 1.0)
+    error = math.sqrt(share * (1 - share) / probe.evaluation_examples)
+    return point.quality + 2 * error < probe.quality
+
+
+def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+    full, best, measured = curve.full, curve.best, curve.measured
+    if decision.raw is not None and decision.failing_above:
+        missing = depths_text(point.depth for point in decision.failing_above)
+        yield (
+            f"not every larger k reaches the target: {missing} "
+            f"({', '.join(percent(point.retention) for point in decision.failing_above)}) miss it "
+            f"though N = {decision.raw.depth.frozen_layers} ({percent(decision.raw.retention)}) "
+            "does not"
+        )
+    if full is None or full.quality is None or best is None or best.quality is None:
+        return
+    if best.quality > full.quality + SAME_QUALITY:
+        yield (
+            f"the best model is not the full one: {depths_text([best.depth])} has "
+            f"{points(best.quality)}, the full model {points(full.quality)}"
+        )
+    rises = [
+        (after.quality - before.quality, before, after)
+        for before, after in itertools.pairwise(measured)
+        if before.quality is not None and after.quality is not None
+    ]
+    rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
+    if rise > VISIBLE_RISE:
+        yield (
+            f"the curve is not monotone: quality rises from {points(before.quality)} "
+            f"({depths_text([before.depth])}) to {points(after.quality)} "
+            f"({depths_text([after.depth])})"
+        )
+    embeddings = next((p for p in curve.points if p.depth.is_embeddings_only), None)
+    above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
+    if embeddings is not None and above > SAME_QUALITY:
+        yield (
+            f"freezing the embeddings alone gives {points(embeddings.quality)}, more than any "
+            "other depth; it is never the reference"
+        )
+
+
+def _warnings_on_rates(curve: FreezeCurve) -> Iterator[str]:
+    """A curve is only as fair as its rates."""
+    for where, extreme, others in (
+        (Border.HIGH, "largest", "higher"),
+        (Border.LOW, "smallest", "lower"),
+    ):
+        found = [point for point in curve.points if point.tried.at_border is where]
+        if found:
+            yield (
+                f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
+                f"that was tried: {others} ones may be better; `--set extend=true`, with enough "
+                "trials and time, goes on to them"
+            )
+    measured = [point for point in curve.measured if point.learning_rate is not None]
+    rates = {point.learning_rate for point in measured}
+    frozen = [point for point in measured if not point.depth.is_full_model]
+    if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
+        yield (
+            f"one learning rate for all depths ({rate_text(rates.pop())}): few fine-tuned layers "
+            "often want a higher one, so that the curve may show the rate as much as the depth"
+        )
+
+
+def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
+    measured = {point.depth for point in curve.measured}
+    missing = [depth for depth in default_depths(curve.layers) if depth not in measured]
+    if measured and missing:
+        yield f"not measured: {depths_text(missing)}; only measured depths can be the answer"
+    counted = [point for point in curve.points if point.quality is not None]
+    if len({point.seeds for point in counted}) > 1:
+        seeds = {point.depth: point.seeds for point in counted}
+        yield f"depths differ in measuring seeds: {_tally(seeds)}"
+    if curve.uncertainty is not None and curve.full is not None:
+        runs = curve.uncertainty.runs
+        full = runs.get(curve.full.depth)
+        apart = [] if full is None else [d for d in runs if not runs[d].is_paired_with(full)]
+        known = [depth for depth in apart if None not in runs[depth].seeds]
+        if known:
+            yield (
+                f"seeds differ between depths: {depths_text(known)} and the full model were "
+                "compared as independent runs, not seed by seed"
+            )
+    tries = {point.depth: point.tried.tries_within_given for point in curve.points}
+    if len(set(tries.values())) > 1:
+        yield f"depths differ in exploring tries: {_tally(tries)}"
+    rates = {point.learning_rate for point in counted}
+    if None in rates and len(rates) > 1:
+        unnamed = depths_text(point.depth for point in counted if point.learning_rate is None)
+        named = ", ".join(rate_text(rate) for rate in sorted(r for r in rates if r is not None))
+        yield f"the learning rate of {unnamed} is not named, that of other depths is ({named})"
+
+
+def _tally(counts: Mapping[FreezeDepth, int]) -> str:
+    by_count: dict[int, list[FreezeDepth]] = {}
+    for depth, count in counts.items():
+        by_count.setdefault(count, []).append(depth)
+    return "; ".join(
+        f"{count} at {depths_text(several)}" for count, several in sorted(by_count.items())
+    )

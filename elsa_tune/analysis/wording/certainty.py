@@ -1,0 +1,138 @@
+"""How sure an answer is, in words; and the command that would settle it.
+
+It must not decide anything: the certainty comes in, sentences go out.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from elsa_tune.analysis.answer import Reason
+from elsa_tune.analysis.certainty import Certainty
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS, excluded_failure_rate
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.words import depths_text, layers_text, listed, percent, target_text
+
+# What is suggested where too few seeds leave nothing to forecast from.
+USUAL_SEEDS = 5
+
+
+def certainty_sentence(
+    curve: FreezeCurve, target: float, operating_point: CurvePoint, certainty: Certainty
+) -> str:
+    """What is certified, what cannot be ruled out, and what so many seeds leave open."""
+    return " ".join(_sentences(curve, target, operating_point, certainty))
+
+
+def _sentences(
+    curve: FreezeCurve, target: float, operating_point: CurvePoint, certainty: Certainty
+) -> Iterator[str]:
+    if certainty.reason is not None:
+        yield f"Nothing is certified: {_why_not(curve, certainty.reason)}."
+    elif certainty.certified is None:
+        yield "Nothing is certified: it is not sure that the full model itself learnt."
+    else:
+        yield _certified_text(curve, target, certainty)
+        if curve.uncertainty is not None and not curve.uncertainty.has_predictions:
+            yield f"Predictions are not used: this rests on {curve.uncertainty.basis}."
+    if certainty.plausible is not None:
+        yield plausible_text(certainty.plausible, measured=len(curve.measured))
+    if certainty.seeds_to_settle is not None:
+        yield (
+            f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
+            f"{layers_text(operating_point.fine_tuned_layers)}, if they spread like these."
+        )
+    if certainty.examples_forbid:
+        assert curve.uncertainty is not None
+        scores_alone = "" if curve.uncertainty.has_predictions else "and without predictions "
+        yield (
+            f"With so few evaluation examples {scores_alone}no number of seeds would certify "
+            f"{layers_text(operating_point.fine_tuned_layers)}."
+        )
+    if certainty.certified is not None and not certainty.certified.depth.is_full_model:
+        yield from _failures_text(curve, certainty.certified.depth)
+
+
+def _why_not(curve: FreezeCurve, reason: Reason) -> str:
+    if reason is Reason.RATES_NOT_FRESH:
+        return (
+            "depths were measured at several learning rates, and the best was taken on the same "
+            "runs"
+        )
+    if reason is Reason.CHANCE_UNKNOWN:
+        return "chance is not known, so whether the full model learnt cannot be tested"
+    if any(point.rates and not point.qualities for point in curve.measured):
+        return "the rows are means, and single runs are needed"
+    least = min(point.seeds for point in curve.measured)
+    are = "is" if least == 1 else "are"
+    return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there {are} {least}"
+
+
+def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> str:
+    certified, corrected = certainty.certified, certainty.corrected_certified
+    assert certified is not None
+    at = percent(certified.confidence).replace(".0 %", " %")
+    if certified.depth.is_full_model:
+        return (
+            f"No depth with frozen layers is certain (at {at}) to keep {target_text(target)} at "
+            "the rates found."
+        )
+    number = f"{certified.fine_tuned_layers} of {layers_text(curve.layers)}"
+    text = f"Certified at {at}, at the rates found: {number}, and every larger measured number"
+    if corrected is None:
+        return f"{text}."
+    if corrected.depth == certified.depth:
+        return f"{text}, also corrected for chance."
+    if corrected.depth.is_full_model:
+        return f"{text}; corrected for chance none."
+    return (
+        f"{text}; corrected for chance {corrected.fine_tuned_layers} of "
+        f"{layers_text(curve.layers)}."
+    )
+
+
+def _failures_text(curve: FreezeCurve, certified: FreezeDepth) -> Iterator[str]:
+    """What the seeds' failures, or their absence, leave open."""
+    assert curve.uncertainty is not None
+    failed, count = curve.uncertainty.failures()
+    if failed:
+        yield (
+            f"{failed} of {count} runs failed at the depths that learn; each depth was judged as "
+            "if its seeds failed as often."
+        )
+        return
+    seeds = curve.uncertainty.runs[certified].count
+    yield (
+        "That holds if seeds fail no more often than they did here: "
+        f"{seeds} seeds without a failure cannot exclude that up to "
+        f"{100 * excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
+        f"{depths_text([certified])}."
+    )
+
+
+def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
+    """The plausible numbers of fine-tuned layers, of so many measured ones."""
+    if len(numbers) == 1:
+        return (
+            f"Among the measured depths, at the rates found, only k = {numbers[0]} can be the true "
+            "answer (at 95 %)."
+        )
+    if len(numbers) == measured:
+        return "No measured depth can be ruled out as the true answer."
+    return f"The true answer at the rates found may be k = {listed(map(str, numbers), last='or')}."
+
+
+def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certainty) -> str | None:
+    """The command that would settle an open answer, or None."""
+    # Only a single recorded search can go on; a second one would begin with the same seeds.
+    recorded = {run.row.search for point in curve.points for run in point.runs if run.row.trial}
+    if operating_point.depth.is_full_model or len(recorded) != 1:
+        return None
+    seeds = certainty.seeds_to_settle
+    if certainty.reason is Reason.TOO_FEW_SEEDS:
+        seeds = USUAL_SEEDS
+    if seeds is None:
+        return None
+    return f"elsa-tune resume {shlex.quote(str(recorded.pop()))} --seeds {seeds}"

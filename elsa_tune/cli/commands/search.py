@@ -1,0 +1,252 @@
+"""`elsa-tune search` and `elsa-tune resume`: from options to a checked request, and from its end to
+the answer.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
+from elsa_tune.errors import (
+    InterruptedSearchError,
+    NoAnswerError,
+    RunError,
+    StorageError,
+    UsageError,
+)
+from elsa_tune.search.saying import say
+
+if TYPE_CHECKING:
+    from elsa_tune.cli.inputs import Inputs
+    from elsa_tune.search.planning.plan import Estimate
+    from elsa_tune.search.session import Finished
+    from elsa_tune.search.specification import Request
+
+
+def search(
+    model: Annotated[
+        str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
+    ],
+    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")],
+    space: Annotated[
+        str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
+    ] = "joint",
+    name: Annotated[
+        str | None, typer.Option(help="The search's name; by default model, task and time.")
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Exploring trials in all, at most; first equally many per depth."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
+    train_size: Annotated[
+        int | None, typer.Option(help="Train on a stratified, nested subset of so many examples.")
+    ] = None,
+    max_time: Annotated[
+        str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
+    ] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Local GLUE folder in the official layout.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
+    tracking_uri: TrackingUri = None,
+    storage_path: StoragePath = None,
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster: `auto` or HOST:PORT.")
+    ] = None,
+    gpus_per_trial: Annotated[
+        float | None, typer.Option(help="GPUs per trial; fractions share one. Default: 1 if any.")
+    ] = None,
+    cpus_per_trial: Annotated[
+        float | None, typer.Option(help="CPUs, and so threads, per trial.")
+    ] = None,
+    settings: Settings = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
+    ] = False,
+) -> None:
+    """Search: explore learning rates at every depth, measure the best ones, name the operating
+    point.
+    """
+    from elsa_tune.cli.inputs import read_duration, read_inputs
+    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+
+    if task == "all":
+        raise UsageError("--task all: a search takes one task; start one search for each")
+    overrides = list(settings or [])
+    if train_size is not None:
+        overrides.append(f"train_size={train_size}")
+    seconds = None if max_time is None else read_duration(max_time)
+    places = StorePaths(Path.cwd())
+    storage = Path(storage_path).absolute() if storage_path else places.storage
+    uri = places.tracking_uri(tracking_uri)
+    if name is not None:
+        SearchPaths(storage, name)  # raises for a name that is no name
+    inputs = read_inputs(
+        model, task, space=space, overrides=overrides, data_dir=data_dir, metric=metric
+    )
+
+    from elsa_tune.search.launch import start
+    from elsa_tune.search.specification import Request, trials_note
+
+    request = Request(
+        name=name or _default_name(inputs),
+        model=inputs.model,
+        layers=inputs.facts.layers,
+        task=inputs.task,
+        recipe=inputs.recipe,
+        space=inputs.space,
+        space_name=space,
+        storage=storage,
+        tracking_uri=uri,
+        trials=trials,
+        seeds=seeds,
+        max_time=seconds,
+        address=address,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+    )
+    if dry_run:
+        if note := trials_note(request):
+            say(note)
+        _print_plan(request)
+        return
+    say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
+    _conclude(start(request, say))
+
+
+def resume(
+    name: Annotated[
+        str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
+    ],
+    seeds: Annotated[
+        int | None, typer.Option(help="Measuring trials per depth, as many as before or more.")
+    ] = None,
+    max_time: Annotated[
+        str | None, typer.Option(help="Time for this session, e.g. 2h; default: as at the start.")
+    ] = None,
+    storage_path: StoragePath = None,
+    tracking_uri: TrackingUri = None,
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster; default: as at the start.")
+    ] = None,
+) -> None:
+    """Go on with a search after Ctrl-C, a crash or a kill, or with more seeds; what is finished is
+    kept.
+    """
+    from elsa_tune.cli.inputs import read_duration
+    from elsa_tune.tracking.paths import StorePaths, find_search
+
+    seconds = None if max_time is None else read_duration(max_time)
+    places = StorePaths(Path.cwd())
+    storage = Path(storage_path).absolute() if storage_path else places.storage
+    uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
+    paths = find_search(storage, name)
+    if not paths.specification.exists():
+        raise StorageError(
+            f"search '{name}' has no specification ({paths.specification}); it cannot be resumed"
+        )
+
+    from elsa_tune.search.launch import resume as go_on
+
+    finished = go_on(paths, say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
+    _conclude(finished)
+
+
+def _default_name(inputs: Inputs) -> str:
+    """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
+    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime("%Y%m%d-%H%M%S"))
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-._")
+
+
+def _print_plan(request: Request) -> None:
+    from elsa_tune.search.launch import plan, sizes
+    from elsa_tune.specs.trial import PrefixCache
+    from elsa_tune.training.course import few_steps
+    from elsa_tune.training.forward.prefix_store import budget_bytes
+
+    train, evaluation = sizes(request.task, request.recipe)
+    cost = plan(request, train, evaluation)
+    if note := few_steps(request.recipe, cost.steps_per_trial):
+        say(note)
+    depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
+    disk = f"about {cost.disk_mb:.0f} MB"
+    if request.recipe.prefix_cache is not PrefixCache.NONE:
+        gigabytes = budget_bytes() / 1e9
+        disk += (
+            f", and frozen layers' output in the cache, at most {gigabytes:g} GB on each machine"
+        )
+    held_out = []
+    if request.recipe.holdout is not None:
+        what = "of the training examples choose learning rate and evaluation"
+        held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
+    steps = f"{cost.steps:,}"
+    if cost.further_trials:
+        steps += f", or {cost.most_steps:,} with all of the further trials,"
+    lines = (
+        ("model", f"{request.model.name} ({request.layers} layers)"),
+        ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
+        *held_out,
+        ("depths", f"{depths} frozen layers"),
+        ("exploring", _exploring(cost)),
+        ("measuring", f"{cost.measuring_trials} trials"),
+        ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
+        ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
+        ("disk", disk),
+        ("would be at", str(request.storage / request.name)),
+    )
+    for label, value in lines:
+        typer.echo(f"{label:<12} {value}")
+
+
+def _exploring(cost: Estimate) -> str:
+    trials = f"{cost.exploring_trials} trials"
+    if not cost.further_trials:
+        return trials
+    most = cost.exploring_trials + cost.further_trials
+    return f"{trials}, up to {most} where a depth's best rate lies at the border of those given"
+
+
+def _conclude(finished: Finished) -> None:
+    """Print the answer (stdout), where the record is and what to type next (stderr); exit
+    status.
+    """
+    from elsa_tune.cli.answer_tables import print_answers
+    from elsa_tune.tracking.journal_records import SearchStatus
+    from elsa_tune.tracking.paths import StorePaths, shown_uri
+
+    name, places = finished.spec.name, StorePaths(Path.cwd())
+    storage, uri = finished.paths.storage.absolute(), finished.tracking_uri
+    resume_it = f"elsa-tune resume {name}"
+    if storage != places.storage:
+        resume_it += f" --storage-path {storage}"
+    ask = f"elsa-tune operating-point --search {name} --format json"
+    if uri != shown_uri(places.tracking_uri()):
+        ask += f" --tracking-uri {uri}"
+    if finished.message:
+        say(f"search '{name}': {finished.message}")
+    if finished.answers:
+        print_answers(finished.answers)
+    if finished.unsent:
+        say(
+            f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
+            f"journal, and `{resume_it}` sends them"
+        )
+    say(f"journal: {finished.paths.journal}")
+    say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
+    if finished.status is SearchStatus.INTERRUPTED:
+        raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
+    if finished.status is SearchStatus.FAILED:
+        raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
+    if finished.status is SearchStatus.TIME_UP:
+        say(f"next: `{resume_it}` carries out the rest of the plan")
+    elif finished.answers:
+        say(f"next: `{ask}`")
+    if not any(answer.operating_point for answer in finished.answers):
+        reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
+        raise NoAnswerError(" ".join(reasons))

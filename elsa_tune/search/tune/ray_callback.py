@@ -1,0 +1,234 @@
+"""Ray's callback on the driver: turns what Ray Tune tells of its trials into records.
+
+It must not decide anything, and never raises: an exception in a Tune callback kills the trial.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import ray
+from ray import cloudpickle
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from elsa_tune.errors import DivergedError
+from elsa_tune.search.record import SearchRecord, params_of
+from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
+from elsa_tune.search.tune.trainable import NODE, trial_of
+from elsa_tune.specs.trial import (
+    HOLDOUT_QUALITY,
+    QUALITY,
+    Selection,
+    TrialSpec,
+    TrialStatus,
+    trial_quality,
+)
+from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
+
+# Once-per-trial figures: those of the last report.
+_ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
+# Reported every time; a metric of the epoch.
+_PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
+_MAILBOX_SECONDS = 30.0
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def _never_raises(method: F) -> F:
+    @functools.wraps(method)
+    def guarded(self: Recorder, *args: Any, **kwargs: Any) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # a broken record must not cost the trial
+            self.problem(f"a record could not be made ({type(error).__name__}: {error})")
+
+    return guarded  # type: ignore[return-value]
+
+
+class Recorder(Callback):
+    """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
+    say.
+
+    labels: [E] of the evaluation split, kept beside the predictions. on_change: called after each
+    record with the trial's key, for whoever shows progress.
+    """
+
+    def __init__(
+        self,
+        record: SearchRecord,
+        scheduler: PerDepthAsha | None,
+        mailbox: Any,
+        labels: np.ndarray,
+        on_change: Callable[[str], None],
+        problem: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self._record = record
+        self._scheduler = scheduler
+        self._mailbox = mailbox
+        self._labels = labels
+        self._on_change = on_change
+        self.problem = problem
+        self._attempts = {known.trial.key: known.attempt for known in record.known_trials()}
+        self._running: dict[str, list[dict[str, Any]]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Ray pickles its callbacks beside its own state, which we never restore from.
+        return {}
+
+    @_never_raises
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """A trial was given its resources and begins, at its first step."""
+        self._begin(self._spec(trial))
+
+    def _begin(self, spec: TrialSpec) -> None:
+        attempt = self._attempts.get(spec.key, 0) + 1
+        self._attempts[spec.key] = attempt
+        self._running[spec.key] = []
+        self._record.write(
+            TrialStarted(
+                trial=spec.key,
+                attempt=attempt,
+                params=params_of(self._record.spec, spec),
+                tags=dict(self._record.spec.versions),
+            )
+        )
+        self._on_change(spec.key)
+
+    @_never_raises
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """One evaluation was reported."""
+        spec = self._spec(trial)
+        reports = self._running[spec.key]
+        if reports and result[EVALUATION] <= reports[-1][EVALUATION]:
+            return
+        reports.append(result)
+        for note in result["notes"]:
+            self._record.warn_once(note, f"note: {note}")
+        metrics = {name: float(result[name]) for name in _PER_EVALUATION}
+        if result[HOLDOUT_QUALITY] is not None:
+            metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
+        self._record.write(
+            Report(
+                trial=spec.key,
+                attempt=self._attempts[spec.key],
+                evaluation=result[EVALUATION],
+                step=result["step"],
+                metrics={**result["metrics"], **metrics},
+                notes=list(result["notes"]),
+                tags={
+                    NODE: result[NODE],
+                    "precision": result["precision"],
+                    "micro_batch_size": str(result["micro_batch_size"]),
+                    "batches": result["batches"],
+                    "prefix": result["prefix"],
+                },
+            )
+        )
+        self._on_change(spec.key)
+
+    @_never_raises
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """The trial ended without an error: completed, stopped by ASHA, or stopped with the
+        search.
+        """
+        spec = self._spec(trial)
+        reports = self._running.get(spec.key)
+        if reports is None:
+            return
+        if reports and reports[-1][EVALUATION] >= reports[-1]["evaluations"]:
+            status = TrialStatus.COMPLETED
+        elif self._scheduler is not None and trial.trial_id in self._scheduler.stopped:
+            status = TrialStatus.STOPPED_EARLY
+        else:
+            status = TrialStatus.INTERRUPTED
+        self._end(spec, status)
+
+    @_never_raises
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        """The trial ended with an error: it diverged, or the machine or the code failed."""
+        error = _error_of(trial)
+        diverged = isinstance(error, DivergedError)
+        status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
+        self._end(self._spec(trial), status, message=_last_line(error))
+
+    def end_the_rest(self) -> None:
+        """Trials that Ray let go without a word were interrupted."""
+        for key in list(self._running):
+            self._write_end(key, TrialStatus.INTERRUPTED, "", self._running.pop(key))
+
+    def _spec(self, trial: Trial) -> TrialSpec:
+        return trial_of(self._record.spec, trial.config)
+
+    def _end(self, spec: TrialSpec, status: TrialStatus, message: str = "") -> None:
+        if spec.key not in self._running:
+            self._begin(spec)  # it failed before Ray could start it
+        reports = self._running.pop(spec.key, [])
+        self._write_end(spec.key, status, message, reports)
+
+    def _write_end(
+        self, key: str, status: TrialStatus, message: str, reports: list[dict[str, Any]]
+    ) -> None:
+        metrics: dict[str, float] = {}
+        if reports:
+            metrics = {name: float(reports[-1][name]) for name in _ONCE}
+            selection = self._record.spec.recipe.selection
+            by_holdout = selection is Selection.HOLDOUT
+            metrics[QUALITY] = trial_quality(
+                selection,
+                [report[QUALITY] for report in reports],
+                [report[HOLDOUT_QUALITY] for report in reports] if by_holdout else (),
+            )
+        artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
+        self._record.write(
+            TrialEnded(
+                trial=key,
+                attempt=self._attempts[key],
+                status=status,
+                metrics=metrics,
+                message=message,
+                artifact=artifact,
+            )
+        )
+        self._on_change(key)
+
+    def _predictions(self, key: str) -> str | None:
+        try:
+            predictions = ray.get(self._mailbox.take.remote(key), timeout=_MAILBOX_SECONDS)
+        except Exception as error:  # the trial counts without them; only later intervals need them
+            self.problem(f"the predictions of {key} did not arrive ({type(error).__name__})")
+            return None
+        if predictions is None:
+            return None
+        return self._record.keep_predictions(key, predictions, self._labels)
+
+
+def _error_of(trial: Trial) -> BaseException:
+    """What ended the trial.
+
+    `Trial.get_pickled_error` looks where Ray has not copied the file to yet.
+    """
+    if trial.pickled_error_file is None:
+        return RuntimeError("it ended without saying why")
+    with open(trial.pickled_error_file, "rb") as file:
+        error: BaseException = cloudpickle.load(file)
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
+
+
+def _last_line(error: BaseException) -> str:
+    """An error in one line; a remote traceback ends with what matters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1][:500] if lines else 'no message'}"

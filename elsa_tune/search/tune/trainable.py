@@ -1,0 +1,129 @@
+"""What Ray runs in a worker: the trial's generator, each of its results reported.
+
+It must not decide or record anything: workers report, the driver writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import ray
+import torch
+from ray import tune
+
+from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, POINT, SEED
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.memory import settle
+
+NODE = "node"
+
+
+class Train(Protocol):
+    """The signature of `training.loop.train`."""
+
+    def __call__(
+        self, trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
+    ) -> Iterator[EpochResult]:
+        """Yield one result an evaluation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What every trial of a search shares; it travels once per node, through Ray's object store.
+
+    mailbox: handle of the driver's `Mailbox` actor. train: the generator that trains one trial; a
+    test may put another in its place.
+    """
+
+    spec: SearchSpec
+    data: TaskData
+    mailbox: Any
+    train: Train
+
+
+@ray.remote(num_cpus=0)
+class Mailbox:
+    """Keeps the predictions of finished trials until the driver fetches them; lives beside the
+    driver.
+
+    They do not travel through `tune.report`: Ray keeps every report in its own state files.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, np.ndarray] = {}
+
+    def put(self, key: str, predictions: np.ndarray) -> None:
+        """Keep the predictions [E] of a trial."""
+        self._held[key] = predictions
+
+    def take(self, key: str) -> np.ndarray | None:
+        """Hand them over and forget them."""
+        return self._held.pop(key, None)
+
+
+def trial_of(spec: SearchSpec, config: dict[str, Any]) -> TrialSpec:
+    """The trial that a Ray config stands for."""
+    config = config.get(POINT, config)
+    return spec.trial(
+        Phase(config[PHASE]),
+        FreezeDepth.of(str(config[FROZEN_LAYERS])),
+        config[LEARNING_RATE],
+        config[SEED],
+    )
+
+
+def config_of(trial: TrialSpec) -> dict[str, Any]:
+    """The Ray config that stands for a trial: the inverse of `trial_of`."""
+    return {
+        PHASE: trial.phase.value,
+        FROZEN_LAYERS: trial.depth.label,
+        LEARNING_RATE: trial.learning_rate,
+        SEED: trial.seed,
+    }
+
+
+def run_trial(config: dict[str, Any], work: Work) -> None:
+    """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
+    _settle_once()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(max(1, int(work.spec.resources.cpus)))
+    trial = trial_of(work.spec, config)
+    node = ray.get_runtime_context().get_node_id()[:8]
+    device = "cuda" if work.spec.resources.gpus > 0 else "cpu"
+    depths = cached_depths(work.spec)
+    for result in work.train(trial, work.data, device=device, depths=depths):
+        if result.predictions is not None:
+            dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
+            values = np.asarray(result.predictions, dtype=dtype)
+            # Waited for: after the last report Ray may end this process at once.
+            with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
+                ray.get(work.mailbox.put.remote(trial.key, values))
+        tune.report({**report_of(result), NODE: node})
+
+
+def cached_depths(spec: SearchSpec) -> list[int]:
+    """N of the depths whose frozen layers' output some trial will want: one pass keeps them all."""
+    return [depth.frozen_layers for depth in spec.depths if depth.frozen_layers > 0]
+
+
+@functools.cache
+def _settle_once() -> None:
+    settle()
+
+
+def report_of(result: EpochResult) -> dict[str, Any]:
+    """An EpochResult as Ray carries it: everything but the predictions."""
+    fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    del fields["predictions"]
+    fields["notes"] = list(result.notes)
+    return fields

@@ -1,0 +1,183 @@
+"""The numbers printed in the two studies that are reproduced, as values and as results rows.
+
+It must not interpret them: what they answer, `answers` decides as for any other rows.
+
+Sources: `elsa` is Lee, Tang, Lin 2019, "What Would Elsa Do? Freezing Layers During Transformer
+Fine-Tuning", arXiv 1911.03090, Tables 1-5. `low-resource` is the appendix of a blog study that
+froze RoBERTa-base on 50 to 1,000 examples (SST-2, and CoLA scored by accuracy, without its 500).
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+from elsa_tune.errors import UnknownNameError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import Phase, TrialStatus
+
+Study = Literal["elsa", "low-resource"]
+
+SOURCES: dict[Study, str] = {
+    "elsa": "Lee, Tang, Lin 2019 (arXiv 1911.03090)",
+    "low-resource": "the low-resource blog study, appendix",
+}
+
+# Which epoch's quality a study prints; the paper does not say.
+_SELECTIONS: dict[Study, str | None] = {"elsa": None, "low-resource": "best_epoch"}
+
+# Table 4 prints BERT-base again (STS-B as 88.9, not 88.8); a curve must have it once.
+_CURVE_TABLES = {"bert_base": 3, "roberta_base": 4, "bert_large": 5, "roberta_large": 5}
+
+# Both studies print three decimals of a fraction: the true mean lies within half a step.
+PRINTED_STEP = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedValue:
+    """One printed number.
+
+    table: of the paper, None for the blog. quality, std (ddof 1), median, minimum, maximum:
+    fractions, None where not printed. runs: how many the mean stands for, None for a best one.
+    train_size: examples, None for the whole training set. kind: what the number is, in words.
+    """
+
+    study: Study
+    table: int | None
+    model: str
+    task: str
+    layers: int
+    depth: FreezeDepth
+    metric: str
+    quality: float
+    std: float | None
+    median: float | None
+    minimum: float | None
+    maximum: float | None
+    runs: int | None
+    train_size: int | None
+    kind: str
+
+    @property
+    def source(self) -> str:
+        """Where it is printed, e.g. `Lee, Tang, Lin 2019 (arXiv 1911.03090), Table 3`."""
+        place = "" if self.table is None else f", Table {self.table}"
+        return f"{SOURCES[self.study]}{place}"
+
+    @property
+    def is_on_a_curve(self) -> bool:
+        """It is a mean that a freeze curve takes, and the one place it is taken from."""
+        if self.runs is None or self.task not in GLUE_TASKS:
+            return False  # Table 2 prints best runs; mnli_mismatched goes beside MNLI's metric
+        return self.study != "elsa" or self.table == _CURVE_TABLES[self.model]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedParameters:
+    """A line of Table 1: parameters in millions, rounded as printed. layer: of each layer."""
+
+    model: str
+    embedding: float
+    layer: float
+    output: float
+    total: float
+
+
+@functools.cache
+def published_values() -> tuple[PublishedValue, ...]:
+    """Every printed quality, in the order of the tables: the paper's first."""
+    return tuple(_value(cells) for cells in _cells("published_values.csv"))
+
+
+@functools.cache
+def parameter_table() -> tuple[PublishedParameters, ...]:
+    """Table 1 of the paper."""
+    return tuple(
+        PublishedParameters(
+            model=cells["model"],
+            embedding=float(cells["embedding_millions"]),
+            layer=float(cells["layer_millions"]),
+            output=float(cells["output_millions"]),
+            total=float(cells["total_millions"]),
+        )
+        for cells in _cells("published_parameters.csv")
+    )
+
+
+def published_rows(model: str | None = None, tasks: Sequence[str] | None = None) -> list[ResultRow]:
+    """The printed means as results rows, for all models and tasks or those named.
+
+    The paper's are its Tables 3-5 (BERT-base from Table 3); its Table 2, best runs, and
+    mnli_mismatched are left out. Chance is that of GLUE's dev splits. The blog's have a train_size.
+    Raises UnknownNameError for a model, or a task of that model, that is not printed.
+    """
+    values = [value for value in published_values() if value.is_on_a_curve]
+    models = {value.model for value in values}
+    if model is not None and model not in models:
+        raise UnknownNameError.among("published model", model, models)
+    values = [value for value in values if model in (None, value.model)]
+    known = {value.task for value in values}
+    for task in tasks or ():
+        if task not in known:
+            raise UnknownNameError.among("published task", task, known)
+    return [_row(value) for value in values if tasks is None or value.task in tasks]
+
+
+def _row(value: PublishedValue) -> ResultRow:
+    assert value.runs is not None
+    return ResultRow(
+        model=value.model,
+        task=value.task,
+        layers=value.layers,
+        depth=value.depth,
+        quality=value.quality,
+        status=TrialStatus.COMPLETED,
+        phase=Phase.MEASURE,
+        metric=value.metric,
+        selection=_SELECTIONS[value.study],
+        chance=GLUE_TASKS[value.task].published_chance[value.metric],
+        runs=value.runs,
+        std=value.std,
+        train_size=value.train_size,
+        comparison=SOURCES[value.study],
+    )
+
+
+def _value(cells: dict[str, str]) -> PublishedValue:
+    study: Study = "elsa" if cells["study"] == "elsa" else "low-resource"
+    return PublishedValue(
+        study=study,
+        table=_whole(cells["table"]),
+        model=cells["model"],
+        task=cells["task"],
+        layers=int(cells["layers"]),
+        depth=FreezeDepth.of(cells["frozen_layers"]),
+        metric=cells["metric"],
+        quality=float(cells["quality"]),
+        std=_number(cells["std"]),
+        median=_number(cells["median"]),
+        minimum=_number(cells["minimum"]),
+        maximum=_number(cells["maximum"]),
+        runs=_whole(cells["runs"]),
+        train_size=_whole(cells["train_size"]),
+        kind=cells["kind"],
+    )
+
+
+def _cells(name: str) -> Iterator[dict[str, str]]:
+    text = (resources.files("elsa_tune.tables") / "data" / name).read_text(encoding="utf-8")
+    yield from csv.DictReader(text.splitlines())
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text else None

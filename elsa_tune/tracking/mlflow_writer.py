@@ -1,0 +1,362 @@
+"""The MLflow store, written: an experiment per task, a run per search, a child run per trial.
+
+It must not know the journal's order or its own caller's retries: every method may be called again
+with the same record and leaves the store as one call would. Runs are told by tags, never by what
+this process remembers, so that no trial has two. Errors come as MLflow raises them.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.connection import Connection, all_pages
+from elsa_tune.tracking.journal_records import (
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+    param_text,
+)
+from elsa_tune.tracking.names import (
+    ATTEMPT_STARTED_TAG,
+    ATTEMPT_TAG,
+    CHANGED_PARAM_PREFIX,
+    EXPERIMENT_PREFIX,
+    PARENT_TAG,
+    PREDICTIONS_FOLDER,
+    REPORT,
+    RUN_STATUS,
+    SEARCH_ID_TAG,
+    SEARCH_RUN_STATUS,
+    SEARCH_TAG,
+    STATUS_TAG,
+    TAG_LENGTH,
+    TRIAL_TAG,
+    Point,
+)
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+# MLflow's limits per request and per value (mlflow/utils/validation.py).
+_METRICS_A_BATCH = 1000
+_PAIRS_A_BATCH = 100
+_PARAM_LENGTH = 6000
+_BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run in the store: its params as they stand there, and which of them a tag replaces."""
+
+    run_id: str
+    params: dict[str, str]
+    changed: set[str] = field(default_factory=set)
+
+
+class MlflowStore:
+    """Writes to one MLflow store; not thread-safe, used by one thread at a time.
+
+    uri: absolute, as `StorePaths.tracking_uri` gives it. artifact_root: a folder for files where no
+    server decides on it, else None.
+    """
+
+    def __init__(self, uri: str, artifact_root: Path | None = None) -> None:
+        self.uri = uri
+        self.artifact_root = artifact_root
+        self._connection = Connection(uri)
+        self._experiments: dict[str, str] = {}
+        self._runs: dict[tuple[str, str], _Run] = {}
+        self._loaded: set[str] = set()
+        # Runs whose creation was asked for without an answer: they may exist by now.
+        self._doubtful: set[tuple[str, str]] = set()
+
+    def check(self, timeout_s: float = 5.0) -> None:
+        """As `Connection.check`: TrackingError unless the store answers in time."""
+        self._connection.check(timeout_s)
+
+    def initialise(self) -> None:
+        """As `Connection.initialise`: make the store ready, or TrackingError."""
+        self._connection.initialise()
+
+    # ---- searches and trials ---------------------------------------------------------------------
+
+    def begin_search(self, record: SearchStarted, tags: dict[str, str]) -> None:
+        """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
+        self._load(record)
+        own = (
+            record.tags
+            | tags
+            | {
+                STATUS_TAG: SearchStatus.RUNNING.value,
+                ATTEMPT_TAG: str(record.attempt),
+            }
+        )
+        params = {"model": record.model, "task": record.task, "search": record.name} | record.params
+        self._begin(record, "", record.milliseconds, params, own)
+
+    def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
+        """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
+        self._load(search)
+        tags = record.tags | {
+            STATUS_TAG: TrialStatus.RUNNING.value,
+            ATTEMPT_TAG: str(record.attempt),
+            ATTEMPT_STARTED_TAG: str(record.milliseconds),
+        }
+        params = {name: param_text(value) for name, value in record.params.items()}
+        self._begin(search, record.trial, record.milliseconds, params, tags)
+
+    def log(
+        self, search: SearchStarted, trial: str, points: Sequence[Point], tags: dict[str, str]
+    ) -> None:
+        """Add points and tags to a trial's run ("": the parent's). What is there stays once.
+
+        Points that are not finite are left out.
+        """
+        from mlflow.entities import Metric, RunTag
+
+        run_id = self._known(search, trial).run_id
+        metrics = [
+            Metric(_key(point.metric), point.value, point.milliseconds, point.step)
+            for point in points
+            if math.isfinite(point.value)
+        ]
+        pairs = [RunTag(_key(name), _cut(value, TAG_LENGTH)) for name, value in tags.items()]
+        # The tags go with the first metrics: 900 and 100 make the 1000 that one request may hold.
+        room = _METRICS_A_BATCH - _PAIRS_A_BATCH
+        while metrics or pairs:
+            self._open().log_batch(run_id, metrics=metrics[:room], tags=pairs[:_PAIRS_A_BATCH])
+            metrics, pairs = metrics[room:], pairs[_PAIRS_A_BATCH:]
+
+    def end_trial(
+        self,
+        search: SearchStarted,
+        record: TrialEnded,
+        points: Sequence[Point] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Let the trial's run read as ended, with its status, message and last points and tags."""
+        every = {**(tags or {}), **record.tags, STATUS_TAG: record.status.value}
+        if record.message:
+            every["message"] = record.message
+        self.log(search, record.trial, points, every)
+        self._terminate(search, record.trial, RUN_STATUS[record.status], record.milliseconds)
+
+    def add_artifact(self, search: SearchStarted, trial: str, file: Path) -> None:
+        """Keep a file with the trial's run; once more replaces it."""
+        run_id = self._known(search, trial).run_id
+        self._open().log_artifact(run_id, str(file), PREDICTIONS_FOLDER)
+
+    def add_report(self, search: SearchStarted, folder: Path) -> None:
+        """Keep a folder's files with the search's run; once more replaces them."""
+        self._open().log_artifacts(self._known(search, "").run_id, str(folder), REPORT)
+
+    def end_search(self, search: SearchStarted, record: SearchEnded) -> None:
+        """Let the parent run read as ended, and remove runs that a lost answer made twice."""
+        status = SearchStatus(record.status)
+        tags = {STATUS_TAG: status.value}
+        if record.message:
+            tags["message"] = record.message
+        self.log(search, "", [], tags)
+        self._terminate(search, "", SEARCH_RUN_STATUS[status], record.milliseconds)
+        self._loaded.discard(search.search_id)
+        self._load(search)
+
+    def has_search(self, search: SearchStarted) -> bool:
+        """Whether the parent run is there, by the search's id."""
+        self._load(search)
+        return (search.search_id, "") in self._runs
+
+    def delete_search(self, search_id: str) -> int:
+        """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
+        client = self._open()
+        experiments = [
+            experiment.experiment_id
+            for experiment in all_pages(client.search_experiments)
+            if experiment.name.startswith(EXPERIMENT_PREFIX)
+        ]
+        found = list(self._find(experiments, search_id)) if experiments else []
+        # The parent goes last: while it stands, a deletion that was cut short can be repeated.
+        for run in sorted(found, key=lambda run: TRIAL_TAG not in run.data.tags):
+            client.delete_run(run.info.run_id)
+        self.forget()
+        return len(found)
+
+    def forget(self) -> None:
+        """Drop everything remembered, so that runs are looked up in the store again."""
+        self._experiments.clear()
+        self._runs.clear()
+        self._loaded.clear()
+
+    # ---- runs ------------------------------------------------------------------------------------
+
+    def _begin(
+        self,
+        search: SearchStarted,
+        trial: str,
+        milliseconds: int,
+        params: dict[str, str],
+        tags: dict[str, str],
+    ) -> None:
+        from mlflow.entities import Param
+
+        run, is_new = self._find_or_create(search, trial, milliseconds, tags)
+        params = {_key(name): _cut(value, _PARAM_LENGTH) for name, value in params.items()}
+        missing = [Param(name, value) for name, value in params.items() if name not in run.params]
+        for start in range(0, len(missing), _PAIRS_A_BATCH):
+            self._open().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
+        for param in missing:
+            run.params[param.key] = param.value
+        if is_new:
+            return
+        if trial:  # the parent may be another one since somebody deleted the first
+            tags = tags | {PARENT_TAG: self._known(search, "").run_id}
+        run.changed |= {name for name, value in params.items() if run.params[name] != value}
+        tags = tags | {
+            f"{CHANGED_PARAM_PREFIX}{name}": value
+            for name, value in params.items()
+            if name in run.changed
+        }
+        self.log(search, trial, [], tags)
+        self._open().update_run(run.run_id, status="RUNNING")
+
+    def _find_or_create(
+        self, search: SearchStarted, trial: str, milliseconds: int, tags: dict[str, str]
+    ) -> tuple[_Run, bool]:
+        key = (search.search_id, trial)
+        if key not in self._runs and key in self._doubtful:
+            self._loaded.discard(search.search_id)
+            self._load(search)
+            self._doubtful.discard(key)
+        if key in self._runs:
+            return self._runs[key], False
+        identity = {
+            SEARCH_ID_TAG: search.search_id,
+            SEARCH_TAG: search.name,
+            "mlflow.source.name": "elsa-tune",
+            "mlflow.user": _user(),
+        }
+        if trial:
+            identity |= {TRIAL_TAG: trial, PARENT_TAG: self._known(search, "").run_id}
+        every = {_key(name): _cut(value, TAG_LENGTH) for name, value in (tags | identity).items()}
+        self._doubtful.add(key)
+        run = self._open().create_run(
+            self._experiment(search.task),
+            start_time=milliseconds,
+            tags=every,
+            run_name=trial or search.name,
+        )
+        self._doubtful.discard(key)
+        self._runs[key] = _Run(run.info.run_id, {})
+        return self._runs[key], True
+
+    def _known(self, search: SearchStarted, trial: str) -> _Run:
+        self._load(search)
+        try:
+            return self._runs[search.search_id, trial]
+        except KeyError:
+            raise MissingRunError(
+                f"search '{search.name}' has no run for {trial or 'itself'} in this store"
+            ) from None
+
+    def _terminate(self, search: SearchStarted, trial: str, status: str, milliseconds: int) -> None:
+        run_id = self._known(search, trial).run_id
+        self._open().set_terminated(run_id, status=status, end_time=milliseconds)
+
+    def _load(self, search: SearchStarted) -> None:
+        """Once per search: learn its runs. Of two runs for one trial the fuller one stays."""
+        if search.search_id in self._loaded:
+            return
+        found: dict[tuple[str, str], list[Any]] = {}
+        for run in self._find([self._experiment(search.task)], search.search_id):
+            key = (search.search_id, run.data.tags.get(TRIAL_TAG, ""))
+            found.setdefault(key, []).append(run)
+        for key, runs in found.items():
+            keep = max(runs, key=_fullness)
+            for run in runs:
+                if run is not keep:
+                    self._open().delete_run(run.info.run_id)
+            changed = {
+                name.removeprefix(CHANGED_PARAM_PREFIX)
+                for name in keep.data.tags
+                if name.startswith(CHANGED_PARAM_PREFIX)
+            }
+            self._runs[key] = _Run(keep.info.run_id, dict(keep.data.params), changed)
+        self._loaded.add(search.search_id)
+
+    def _find(self, experiments: list[str], search_id: str) -> Iterator[Any]:
+        client = self._open()
+        question = f"tags.`{SEARCH_ID_TAG}` = '{search_id}'"
+
+        def page(page_token: str | None) -> Any:
+            return client.search_runs(
+                experiments, question, max_results=1000, page_token=page_token
+            )
+
+        return all_pages(page)
+
+    # ---- experiments and the connection ----------------------------------------------------------
+
+    def _experiment(self, task: str) -> str:
+        """The experiment's id; created, or restored when somebody deleted it."""
+        from mlflow.exceptions import MlflowException
+
+        if task in self._experiments:
+            return self._experiments[task]
+        client, name = self._open(), f"{EXPERIMENT_PREFIX}{task}"
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            location = None
+            if self.artifact_root is not None:
+                location = (self.artifact_root / _folder_name(task)).absolute().as_uri()
+            try:
+                client.create_experiment(name, artifact_location=location)
+            except MlflowException as error:
+                # Another search was faster.
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+            found = client.get_experiment_by_name(name)
+            assert found is not None
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+        self._experiments[task] = found.experiment_id
+        return self._experiments[task]
+
+    def _open(self) -> MlflowClient:
+        return self._connection.client()
+
+
+class MissingRunError(Exception):
+    """A run that should be in the store is not: somebody removed it, or the store was replaced."""
+
+
+def _fullness(run: Any) -> tuple[int, str]:
+    return len(run.data.params) + len(run.data.metrics), run.info.run_id
+
+
+def _key(name: str) -> str:
+    """A name as MLflow takes it."""
+    return _BAD_IN_KEYS.sub("_", name)[:250]
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _folder_name(task: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in task)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
