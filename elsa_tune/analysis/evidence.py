@@ -6,6 +6,7 @@ It must not know where predictions are kept, nor what is decided from them.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 SAME_SCORE = 1e-5
 
 # Part of the key of kept draws: raise it when `resampling` computes something else.
-_VERSION = 2
+_VERSION = 3
 
 _Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -63,7 +64,6 @@ def curve_uncertainty(
         depth: DepthRuns(
             depth=depth,
             qualities=tuple(run.quality for run in several),
-            seeds=tuple(run.row.seed for run in several),
             failed=tuple(run.is_failed(chance) for run in several),
         )
         for depth, several in measured.items()
@@ -85,10 +85,13 @@ def _example_draws(
     depths = sorted(measured)
     key = _key(measured, metric, evidence)
     kept = evidence.load(key)
-    if kept is not None and set(kept) == {depth.label for depth in depths} | {"chance"}:
+    if kept is not None and set(kept) == {depth.label for depth in depths} | {"chance", "flips"}:
+        # Not a number for a depth with one run.
+        flips = dict(zip(depths, kept["flips"].tolist(), strict=True))
         return ExampleDraws(
             depths={depth: kept[depth.label].astype(np.float64) for depth in depths},
             chance=kept["chance"].astype(np.float64),
+            flips={depth: one for depth, one in flips.items() if not math.isnan(one)},
         )
     columns: dict[FreezeDepth, list[int | None]] = {}
     found: list[Predictions] = []
@@ -119,7 +122,9 @@ def _example_draws(
         warnings.append(_unused(str(error)))
         return None
     arrays = {depth.label: draws.depths[depth].astype(np.float32) for depth in depths}
-    evidence.save(key, {**arrays, "chance": draws.chance.astype(np.float32)})
+    arrays["chance"] = draws.chance.astype(np.float32)
+    arrays["flips"] = np.asarray([draws.flips.get(d, math.nan) for d in depths], dtype=np.float32)
+    evidence.save(key, arrays)
     return draws
 
 

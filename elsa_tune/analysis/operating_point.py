@@ -9,6 +9,7 @@ from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, Saves, Wit
 from elsa_tune.analysis.certainty import Certainty, certainty_of
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
+from elsa_tune.analysis.statistics.uncertainty import Spread
 from elsa_tune.analysis.target import (
     DEFAULT_TARGET,
     check_target,
@@ -110,17 +111,19 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
     full = curve.full
     if full is None or full.quality is None:
         return None
+    known, spread = curve.uncertainty, None
+    if known is not None and full.depth in known.runs and full.seeds > 1:
+        spread = known.spread(full.depth)
+    elif full.std is not None and full.seeds > 1:
+        spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
     return learnt(
         Evidence(
             quality=full.quality,
-            std=full.std,
-            seeds=full.seeds,
+            spread=spread,
             chance=curve.chance,
             examples=curve.examples,
             is_accuracy=curve.metric == "accuracy",
-            example_variance=None
-            if curve.uncertainty is None
-            else curve.uncertainty.example_variance(full.depth),
+            example_variance=None if known is None else known.example_variance(full.depth),
         )
     )
 

@@ -165,7 +165,7 @@ def test_intervals_stay_within_the_metrics_range() -> None:
     answer = answered(study([0.95, 0.99], [0.10, 0.80]))
     assert [point.ci_high for point in answer.points] == [1.0, 1.0]
     assert answer.points[1].ci_low == 0.0
-    matthews = answered(study([0.9, 0.8], [0.1, 0.8], metric="matthews", chance=0.0))
+    matthews = answered(study([0.9, 0.4], [0.1, 0.8], metric="matthews", chance=0.0))
     assert matthews.points[1].ci_low == -1.0
 
 
@@ -197,14 +197,6 @@ def test_a_table_that_tells_how_many_examples_is_not_surer_than_they_allow() -> 
     assert answer.certified is not None and "seeds alone" in answer.certified.procedure
 
 
-def test_different_seeds_are_answered_with_a_warning() -> None:
-    rows = seeds(0, [0.90, 0.91, 0.90])
-    rows += [row(3, quality, seed=seed) for seed, quality in ((7, 0.88), (8, 0.89), (9, 0.88))]
-    answer = answered(rows)
-    assert any(w.startswith("seeds differ between depths: N = 3") for w in answer.warnings)
-    assert answer.certified is not None
-
-
 def test_the_joint_answer_is_certified_where_every_task_is() -> None:
     sure = study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88])
     unsure = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], task="cola")
@@ -231,9 +223,9 @@ def test_one_task_rules_a_number_out_for_all_of_them() -> None:
 
 
 def test_no_task_may_be_ruled_out_more_easily_for_being_one_of_many() -> None:
-    curve = answered(study([0.90, 0.91, 0.92], [0.78, 0.80, 0.81]))
+    curve = answered(study([0.90, 0.91, 0.92], [0.78, 0.795, 0.80]))
     assert curve.plausible == (6,)
-    both = study([0.90, 0.91, 0.92], [0.78, 0.80, 0.81])
+    both = study([0.90, 0.91, 0.92], [0.78, 0.795, 0.80])
     both += study([0.90, 0.91, 0.92], [0.88, 0.89, 0.90], task="cola")
     *_, joint = answer_rows(both)
     assert joint.plausible == (3, 6)

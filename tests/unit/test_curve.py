@@ -11,6 +11,7 @@ from scipy.stats import ttest_1samp
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
+from elsa_tune.analysis.statistics.uncertainty import Spread
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -214,7 +215,11 @@ def test_chance_with_four_decimals_agrees_with_chance_in_full() -> None:
 
 def evidence(quality: float, std: float | None, count: int, **more: float | bool) -> Evidence:
     values = {"chance": 0.5, **more}
-    return Evidence(quality=quality, std=std, seeds=count, **values)  # type: ignore[arg-type]
+    return Evidence(quality=quality, spread=spread(std, count), **values)  # type: ignore[arg-type]
+
+
+def spread(std: float | None, count: int) -> Spread | None:
+    return None if std is None else Spread(variance=std**2 / count, freedom=count - 1)
 
 
 def test_learnt_agrees_with_the_one_sided_t_test() -> None:
@@ -236,9 +241,9 @@ def test_learnt_agrees_with_the_one_sided_t_test() -> None:
         (evidence(0.8, None, 1), Learnt.UNTESTED),
         (evidence(0.8, None, 5), Learnt.UNTESTED),
         (evidence(0.49, None, 1), Learnt.NO),
-        (Evidence(quality=0.8, std=0.01, seeds=5, chance=None), Learnt.UNTESTED),
-        (Evidence(quality=0.0, std=0.01, seeds=5, chance=None), Learnt.NO),
-        (Evidence(quality=-0.2, std=None, seeds=1, chance=None), Learnt.NO),
+        (Evidence(quality=0.8, spread=spread(0.01, 5), chance=None), Learnt.UNTESTED),
+        (Evidence(quality=0.0, spread=spread(0.01, 5), chance=None), Learnt.NO),
+        (Evidence(quality=-0.2, spread=None, chance=None), Learnt.NO),
     ],
 )
 def test_learnt_where_little_is_known(case: Evidence, expected: Learnt) -> None:

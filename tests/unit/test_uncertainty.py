@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled, resample
 from elsa_tune.analysis.statistics.uncertainty import (
     DepthRuns,
     ExampleDraws,
@@ -17,6 +17,7 @@ from elsa_tune.analysis.statistics.uncertainty import (
     interval_of_mean,
 )
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.result_row import Predictions
 
 DEEP = FreezeDepth.of(4)
 
@@ -24,13 +25,11 @@ DEEP = FreezeDepth.of(4)
 def runs(
     depth: FreezeDepth,
     qualities: list[float],
-    seeds: list[int] | None = None,
     failed: list[bool] | None = None,
 ) -> DepthRuns:
     return DepthRuns(
         depth=depth,
         qualities=tuple(qualities),
-        seeds=tuple(seeds or range(1, len(qualities) + 1)),
         failed=tuple(failed or [False] * len(qualities)),
     )
 
@@ -54,8 +53,8 @@ def test_rounded_scores_may_be_anything_that_rounds_to_them() -> None:
     assert found is not None
     half = stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(12) / math.sqrt(3)
     assert (found.low, found.high) == pytest.approx((0.80 - half, 0.80 + half))
-    # How finely they were written shows in all depths together.
-    finer = known(runs(FULL_MODEL, [0.80, 0.80, 0.80]), runs(DEEP, [0.7304, 0.73, 0.73]))
+    # How finely they were written shows in all depths together, also one that hardly learns.
+    finer = known(runs(FULL_MODEL, [0.80, 0.80, 0.80]), runs(DEEP, [0.3304, 0.33, 0.33]))
     narrow = finer.quality(FULL_MODEL)
     assert narrow is not None and narrow.high - narrow.low == pytest.approx(2 * half / 100)
 
@@ -72,18 +71,67 @@ def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
     assert (found.low, found.high) == pytest.approx((low, high))
 
 
-def test_seeds_are_compared_one_by_one_where_they_are_the_same() -> None:
-    """What a seed does to both depths alike must not count as doubt."""
-    full = [x + 1 / 3e5 for x in (0.80, 0.90, 0.85, 0.95, 0.75)]
-    deep = [0.9 * quality + 0.01 for quality in full]
-    paired = known(runs(FULL_MODEL, full), runs(DEEP, deep))
-    contrast = paired.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
-    assert contrast is not None
-    assert contrast.value == pytest.approx(0.01)
-    assert contrast.high - contrast.low < 1e-6
-    apart = known(runs(FULL_MODEL, full), runs(DEEP, deep, seeds=[6, 7, 8, 9, 10]))
-    unpaired = apart.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
-    assert unpaired is not None and unpaired.low < 0 < unpaired.high
+def test_the_spread_of_other_depths_counts_as_a_prior() -> None:
+    """Smyth's moderated variance (limma's squeezeVar) with two prior degrees of freedom, fewer
+    where the others have few themselves."""
+    full, middle, deep = [0.801, 0.821, 0.814], [0.7511, 0.7622, 0.7703, 0.7584], [0.70001, 0.74]
+    several = known(runs(FULL_MODEL, full), runs(FreezeDepth.of(2), middle), runs(DEEP, deep))
+    squares = np.var(full, ddof=1) * 2 + np.var(middle, ddof=1) * 3
+    prior = 2 * 5 / (2 + 5)
+    expected = (prior * squares / 5 + 1 * np.var(deep, ddof=1)) / (prior + 1) / 2
+    found = several.spread(DEEP)
+    assert found.freedom == pytest.approx(prior + 1)
+    assert found.variance == pytest.approx(expected, rel=1e-4)
+    assert known(runs(DEEP, deep)).spread(DEEP).freedom == 1
+
+
+def test_a_depth_with_a_failed_seed_stands_alone() -> None:
+    steady = runs(FULL_MODEL, [0.80, 0.81, 0.82])
+    broken = runs(DEEP, [0.5, 0.78123, 0.79], failed=[True, False, False])
+    found = known(steady, broken, chance=0.5).spread(DEEP)
+    assert found.freedom == 2
+    assert found.variance == pytest.approx(np.var([0.5, 0.78123, 0.79], ddof=1) / 3, rel=1e-3)
+    # And lends the others only its working seeds.
+    assert known(steady, broken, chance=0.5).spread(FULL_MODEL).freedom == pytest.approx(2 + 2 / 3)
+
+
+def test_two_seeds_will_do_where_other_depths_tell_of_the_spread() -> None:
+    two = runs(FULL_MODEL, [0.80123, 0.81]), runs(DEEP, [0.79, 0.8])
+    assert known(*two).contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is None
+    third = runs(FreezeDepth.of(2), [0.8, 0.81])
+    assert known(*two, third).contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is not None
+
+
+def _answers(agreeing: float) -> tuple[Resampled, np.ndarray]:
+    """Six runs of accuracy .8 or so, of which a share of the examples is answered alike."""
+    rng = np.random.default_rng(3)
+    common = rng.random(500) < 0.8
+    own = rng.random((500, 6)) < 0.8
+    right = np.where(rng.random((500, 1)) < agreeing, common[:, None], own)
+    labels = np.ones(500, dtype=np.int8)
+    answers = [
+        Predictions(predictions=column.astype(np.int8), labels=labels, classes=2)
+        for column in right.T
+    ]
+    return resample(answers, "accuracy"), right
+
+
+@pytest.mark.parametrize("agreeing", [0.0, 0.7, 1.0])
+def test_what_runs_answer_differently_counts_once(agreeing: float) -> None:
+    """In accuracy a flip's variance is known: that of the example's answers, by E."""
+    resampled, right = _answers(agreeing)
+    draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1, 2], DEEP: [3, 4, 5]})
+    flips = right[:, 3:].var(axis=1, ddof=1).mean() / 500
+    assert draws.flips[DEEP] == pytest.approx(flips, rel=0.05, abs=1e-9)
+    both = known(
+        *(runs(depth, [0.8001, 0.8, 0.7999]) for depth in (FULL_MODEL, DEEP)), examples=draws
+    )
+    # Seeds that hardly differ in all still differ on single examples.
+    assert both.spread(DEEP).variance >= draws.flips[DEEP] / 3
+    left = both.example_variance(DEEP)
+    assert left is not None
+    whole = float((draws.depths[DEEP] - draws.chance).var())
+    assert left == pytest.approx(max(whole - draws.flips[DEEP] / 3, whole / 4), rel=1e-6)
 
 
 def test_corrected_contrasts_stand_above_chance() -> None:

@@ -9,7 +9,7 @@ import enum
 import math
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
+from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, Spread
 
 # A seed within this of chance has not left it: chance is often printed with four decimals.
 AT_CHANCE = 5e-5
@@ -25,17 +25,15 @@ class Learnt(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known of the full model: mean quality in [-1, 1] over `seeds` runs, std with ddof 1.
+    """What is known of the full model: its mean quality in [-1, 1].
 
-    std: None where not known. chance: None where not known. examples: evaluation examples E, None
-    where not known. is_accuracy: the quality is a share of right answers, so that E alone tells
-    how far it can be trusted. example_variance: of quality above chance, by resampling the examples
-    in whatever metric; None where that was not done.
+    spread: of that mean over seeds. examples: evaluation examples E. is_accuracy: the quality is a
+    share of right answers, so that E alone tells how far it can be trusted. example_variance: of
+    quality above chance, by resampling the examples in whatever metric. None where not known.
     """
 
     quality: float
-    std: float | None
-    seeds: int
+    spread: Spread | None
     chance: float | None
     examples: int | None = None
     is_accuracy: bool = False
@@ -45,11 +43,11 @@ class Evidence:
 def learnt(evidence: Evidence) -> Learnt:
     """Test whether the quality a fresh seed can expect lies above chance, one-sided at 95 %.
 
-    The variance of the mean over seeds is std^2 / S. That of the evaluation examples is added, as
-    resampled, or, where only E is known and quality is accuracy, the binomial q (1 - q) / E (all
-    seeds are judged by the same examples, so that more seeds do not reduce it); degrees of freedom
-    by Welch-Satterthwaite. With one run the spread is not known: a quality that the examples alone
-    cannot tell from chance has not learnt, any other is untested.
+    To the variance over seeds that of the evaluation examples is added, as resampled, or, where
+    only E is known and quality is accuracy, the binomial q (1 - q) / E (all seeds are judged by the
+    same examples, so that more seeds do not reduce it); degrees of freedom by Welch-Satterthwaite.
+    With one run the spread is not known: a quality that the examples alone cannot tell from chance
+    has not learnt, any other is untested.
     """
     quality = evidence.quality
     # The best constant answer scores at least 0 on every metric we know.
@@ -61,13 +59,13 @@ def learnt(evidence: Evidence) -> Learnt:
     of_examples = evidence.example_variance or 0.0
     if evidence.example_variance is None and evidence.is_accuracy and evidence.examples:
         of_examples = max(quality * (1 - quality), 0.0) / evidence.examples
-    if evidence.std is None or evidence.seeds < 2:
+    if evidence.spread is None:
         beyond = margin > _quantile(math.inf) * math.sqrt(of_examples)
         return Learnt.UNTESTED if beyond else Learnt.NO
-    of_seeds = evidence.std**2 / evidence.seeds
+    of_seeds = evidence.spread.variance
     freedom = math.inf
     if of_seeds > 0:
-        freedom = (of_seeds + of_examples) ** 2 * (evidence.seeds - 1) / of_seeds**2
+        freedom = (of_seeds + of_examples) ** 2 * evidence.spread.freedom / of_seeds**2
     needed = _quantile(freedom) * math.sqrt(of_seeds + of_examples)
     return Learnt.YES if margin > needed else Learnt.NO
 

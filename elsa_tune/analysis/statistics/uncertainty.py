@@ -3,9 +3,10 @@
 The estimand is the quality that a fresh seed can expect on fresh examples at the depth's learning
 rate, collapsed seeds included. Resampling three to five seeds makes intervals far too narrow (a
 percentile bootstrap over three is falsely positive 17 % of the time at a nominal 5 %), so the mean
-over S seeds moves by Student's t with S - 1 degrees of freedom, and the examples, common to all
-depths, by a bootstrap. The sum of two such terms is the Behrens-Fisher problem, which drawing them
-independently solves conservatively (Fisher 1935; Barnard 1984).
+over S seeds moves by Student's t, and the examples, common to all depths, by a bootstrap. The sum
+of two such terms is the Behrens-Fisher problem, which drawing them independently solves
+conservatively (Fisher 1935; Barnard 1984). Few seeds say little of their own spread, so that of the
+other depths counts as a prior (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, 3).
 
 It must not know which depth is good enough. Letters in shape comments: R draws, S seeds.
 """
@@ -26,9 +27,18 @@ from elsa_tune.specs.freeze import FreezeDepth
 
 Floats = NDArray[np.float64]
 
-# With two seeds one unlucky pair decides everything: t with one degree of freedom has no mean.
-FEWEST_SEEDS = 3
+# What a contrast takes: so many seeds at either depth, and so many degrees of freedom of the spread
+# between seeds over all depths that learn. (With two seeds alone one unlucky pair would decide.)
+FEWEST_SEEDS = 2
+FEWEST_FREEDOM = 3
 CONFIDENCE = 0.95
+
+# The most that the spread of other depths counts for, in degrees of freedom: as if the true spreads
+# of depths differed by a factor of e^.6 (one standard deviation of their logarithm).
+PRIOR_FREEDOM = 2
+
+# Taking out of the examples' variance what the seeds' spread holds already leaves at least so much.
+_LEAST_SHARE = 0.25
 
 # Qualities with fewer decimals than this were rounded when they were written down.
 _DECIMALS = 6
@@ -38,13 +48,11 @@ _DECIMALS = 6
 class DepthRuns:
     """The measuring runs of one depth.
 
-    qualities: [S], fractions. seeds: [S], None where one is not known. failed: [S], whether a run
-    diverged or ended no better than chance.
+    qualities: [S], fractions. failed: [S], whether a run diverged or ended no better than chance.
     """
 
     depth: FreezeDepth
     qualities: tuple[float, ...]
-    seeds: tuple[int | None, ...]
     failed: tuple[bool, ...]
 
     @property
@@ -71,23 +79,21 @@ class DepthRuns:
             [q for q, bad in zip(self.qualities, self.failed, strict=True) if not bad]
         )
 
-    def is_paired_with(self, other: DepthRuns) -> bool:
-        """Whether both have the same seeds, so that they may be compared seed by seed."""
-        return None not in self.seeds and sorted(self.seeds, key=str) == sorted(
-            other.seeds, key=str
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleDraws:
     """How each depth's quality, and chance, move with the examples: differences from their values.
 
-    depths: [R] each; chance: [R]. are_counted: from the number of examples alone.
+    depths: [R] each; chance: [R]. are_counted: from the number of examples alone. flips: of a depth
+    with two runs or more, the variance of one run's quality that comes from what its runs answer
+    differently on single examples. It is part of the spread between seeds and of `depths`, whose
+    variance holds a share 1 / S of it.
     """
 
     depths: Mapping[FreezeDepth, Floats]
     chance: Floats
     are_counted: bool = False
+    flips: Mapping[FreezeDepth, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -98,7 +104,7 @@ class ExampleDraws:
         some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
         is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
         """
-        depths = {}
+        depths, flips = {}, {}
         for stream, (depth, numbers) in enumerate(columns.items()):
             errors = _generator(stream).exponential(size=len(resampled.chance))
             moves = []
@@ -107,7 +113,11 @@ class ExampleDraws:
                 is_flawless = bool((draws == 1).all())
                 moves.append(-errors / resampled.examples if is_flawless else _centred(draws))
             depths[depth] = _kept(np.mean(moves, axis=0))
-        return cls(depths=depths, chance=_kept(_centred(resampled.chance)))
+            if len(moves) > 1:
+                # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
+                apart = float(np.var(moves, axis=1).mean() - depths[depth].var())
+                flips[depth] = max(0.0, apart * len(moves) / (len(moves) - 1))
+        return cls(depths=depths, chance=_kept(_centred(resampled.chance)), flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
@@ -173,16 +183,39 @@ class Uncertainty:
         if runs is None or runs.count < 2:
             return None
         moved = 0.0 if self.examples is None else self.examples.depths[depth]
-        variance = runs.variance_of_mean + self._rounding / runs.count
-        if self.examples is None and variance == 0:
+        spread = self.spread(depth)
+        if self.examples is None and spread.variance == 0:
             return None
-        return _interval(runs.mean, moved, [(variance, runs.count)])
+        return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread])
 
     def example_variance(self, depth: FreezeDepth) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
         if self.examples is None or depth not in self.examples.depths:
             return None
-        return float((self.examples.depths[depth] - self.examples.chance).var())
+        moved = self.examples.depths[depth] - self.examples.chance
+        return float(np.var(self._once(moved, {depth: 1.0})))
+
+    def spread(self, depth: FreezeDepth, as_if_seeds: int | None = None) -> Spread:
+        """How far the mean of a depth's seeds can be trusted.
+
+        Its own variance, with that of the other depths that learn as a prior; never less than what
+        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: with so
+        many seeds that spread like those at hand.
+        """
+        runs = self.runs[depth]
+        count = as_if_seeds or runs.count
+        own = 0.0 if runs.count < 2 else float(np.var(runs.qualities, ddof=1))
+        others = [one.working for one in self._learning if one is not runs]
+        known = sum(max(0, len(one) - 1) for one in others)
+        prior = 0.0 if any(runs.failed) else PRIOR_FREEDOM * known / (PRIOR_FREEDOM + known)
+        squares = sum(float(np.var(one)) * len(one) for one in others if len(one))
+        freedom = prior + count - 1
+        variance = 0.0
+        if freedom > 0:
+            of_others = squares / known if known else 0.0
+            variance = (prior * of_others + (count - 1) * own) / freedom
+        variance = max(variance, self._flips(depth)) + self._rounding
+        return Spread(variance=variance / count, freedom=freedom)
 
     def contrast(
         self,
@@ -194,16 +227,20 @@ class Uncertainty:
         as_if_seeds: int | None = None,
         tasks: int = 1,
     ) -> Interval | None:
-        """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth.
+        """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth, or too
+        few in all (FEWEST_FREEDOM).
 
-        b: 0, or chance where corrected (then None without chance). Seeds are compared one by one
-        where both depths have the same. The lower ends allow for collapses that the few seeds of
-        this depth did not show but those of other depths did. as_if_seeds: the interval to expect
-        with so many seeds that spread like those at hand. tasks: how many `high` is asked of
-        together; it is then above all of their values but in 2.5 % (Bonferroni).
+        b: 0, or chance where corrected (then None without chance). The lower ends allow for
+        collapses that the few seeds of this depth did not show but those of other depths did.
+        Depths are taken as independent, though they may have the same seeds: where these move them
+        alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
+        to expect with so many seeds that spread like those at hand. tasks: how many `high` is asked
+        of together; it is then above all of their values but in 2.5 % (Bonferroni).
         """
         here, there = self.runs.get(depth), self.runs.get(full)
-        if here is None or there is None or min(here.count, there.count) < 2:
+        if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
+            return None
+        if sum(one.count - 1 for one in {here, there, *self._learning}) < FEWEST_FREEDOM:
             return None
         if corrected and self.chance is None:
             return None
@@ -215,36 +252,11 @@ class Uncertainty:
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         unseen_here, unseen_there = self._unseen(here), self._unseen(there)
-        if here.is_paired_with(there):
-            of_seed = dict(zip(there.seeds, there.qualities, strict=True))
-            differences = [
-                quality - target * of_seed[seed]
-                for quality, seed in zip(here.qualities, here.seeds, strict=True)
-            ]
-            variance = float(np.var(differences, ddof=1)) / here.count
-            variance += self._rounding / here.count
-            variance += target**2 * self._rounding / there.count
-            variance += unseen_here.variance + target**2 * unseen_there.variance
-            seeds = [(variance, here.count)]
-        else:
-            seeds = [
-                (
-                    here.variance_of_mean + self._rounding / here.count + unseen_here.variance,
-                    here.count,
-                ),
-                (
-                    target**2
-                    * (
-                        there.variance_of_mean
-                        + self._rounding / there.count
-                        + unseen_there.variance
-                    ),
-                    there.count,
-                ),
-            ]
-        if as_if_seeds is not None:
-            seeds = [(variance * count / as_if_seeds, as_if_seeds) for variance, count in seeds]
-        found = _interval(value, moved, seeds, tasks)
+        seeds = [
+            self.spread(depth, as_if_seeds).scaled(1.0, unseen_here.variance),
+            self.spread(full, as_if_seeds).scaled(target**2, unseen_there.variance),
+        ]
+        found = _interval(value, self._once(moved, {depth: 1.0, full: target}), seeds, tasks)
         shift = max(0.0, -unseen_here.shift) + target * max(0.0, unseen_there.shift)
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
@@ -258,14 +270,37 @@ class Uncertainty:
         """
         if self.chance is None:
             return 0, 0
+        learning = self._learning
+        return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
+
+    @functools.cached_property
+    def _learning(self) -> tuple[DepthRuns, ...]:
+        """The depths whose working runs gain at least half of what the best depth's do."""
         gains = {
-            depth: float(runs.working.mean()) - self.chance
+            depth: float(runs.working.mean()) - (self.chance or 0.0)
             for depth, runs in self.runs.items()
             if len(runs.working)
         }
         best = max(gains.values(), default=0.0)
-        learning = [self.runs[depth] for depth, gain in gains.items() if gain >= best / 2]
-        return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
+        return tuple(self.runs[depth] for depth, gain in gains.items() if gain >= best / 2)
+
+    def _flips(self, depth: FreezeDepth) -> float:
+        """ExampleDraws.flips; 0 where a seed failed, which differs from others for that reason."""
+        if self.examples is None or any(self.runs[depth].failed):
+            return 0.0
+        return self.examples.flips.get(depth, 0.0)
+
+    def _once(self, moved: Floats | float, weights: Mapping[FreezeDepth, float]) -> Floats | float:
+        """The examples' moves of a weighted sum of depths without what single examples' flips add,
+        which the spread between seeds has already.
+        """
+        variance = float(np.var(moved))
+        if not variance:
+            return moved
+        twice = sum(
+            w**2 * self._flips(depth) / self.runs[depth].count for depth, w in weights.items()
+        )
+        return moved * math.sqrt(max(1 - twice / variance, _LEAST_SHARE))
 
     @functools.cached_property
     def _rounding(self) -> float:
@@ -295,8 +330,20 @@ class Uncertainty:
         variance = ((1 - rate) * inner + rate * (1 - rate) * fall**2) / runs.count
         return _Unseen(
             shift=float(working.mean()) - rate * fall - runs.mean,
-            variance=max(0.0, variance - runs.variance_of_mean),
+            variance=max(0.0, variance - self.spread(runs.depth).variance),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """variance: of a mean over seeds. freedom: its degrees of freedom."""
+
+    variance: float
+    freedom: float
+
+    def scaled(self, factor: float, further: float) -> Spread:
+        """factor (variance + further)."""
+        return Spread(variance=factor * (self.variance + further), freedom=self.freedom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,23 +365,21 @@ def excluded_failure_rate(seeds: int) -> float:
 
 def interval_of_mean(mean: float, std: float, count: int) -> Interval:
     """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
-    return _interval(mean, 0.0, [(std**2 / count, count)])
+    return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)])
 
 
 def _interval(
-    value: float, moved: Floats | float, seeds: Sequence[tuple[float, int]], tasks: int = 1
+    value: float, moved: Floats | float, seeds: Sequence[Spread], tasks: int = 1
 ) -> Interval:
-    """moved: [R], by the examples. seeds: variance of a mean over so many seeds, one or more.
-    tasks: as `Uncertainty.contrast`.
-    """
+    """moved: [R], by the examples. seeds: of one mean or more. tasks: as `Uncertainty.contrast`."""
     tail = (1 - CONFIDENCE) / 2
     tails = np.asarray([tail, 1 - tail / tasks, 2 * tail])
     if isinstance(moved, float) and len(seeds) == 1:
-        [(variance, count)] = seeds
-        return _of_ends(value, value + math.sqrt(variance) * _quantiles(count - 1, tails))
+        [one] = seeds
+        return _of_ends(value, value + math.sqrt(one.variance) * _quantiles(one.freedom, tails))
     draws = np.full(RESAMPLES, value) + moved
-    for stream, (variance, count) in enumerate(seeds):
-        draws = draws + math.sqrt(variance) * _student(count - 1, stream)
+    for stream, one in enumerate(seeds):
+        draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
     return _of_ends(value, np.quantile(draws, tails))
 
 
@@ -344,13 +389,13 @@ def _of_ends(value: float, ends: Floats) -> Interval:
 
 
 @functools.cache
-def _student(freedom: int, stream: int) -> Floats:
+def _student(freedom: float, stream: int) -> Floats:
     """[R] draws of Student's t, one from each of R equally probable strata, in a random order."""
     shares = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
     return np.asarray(np.random.default_rng(stream + 1).permutation(_quantiles(freedom, shares)))
 
 
-def _quantiles(freedom: int, shares: Floats) -> Floats:
+def _quantiles(freedom: float, shares: Floats) -> Floats:
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     return np.asarray(stdtrit(freedom, shares))

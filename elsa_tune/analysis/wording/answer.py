@@ -345,16 +345,6 @@ def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
     if len({point.seeds for point in counted}) > 1:
         seeds = {point.depth: point.seeds for point in counted}
         yield f"depths differ in measuring seeds: {_tally(seeds)}"
-    if curve.uncertainty is not None and curve.full is not None:
-        runs = curve.uncertainty.runs
-        full = runs.get(curve.full.depth)
-        apart = [] if full is None else [d for d in runs if not runs[d].is_paired_with(full)]
-        known = [depth for depth in apart if None not in runs[depth].seeds]
-        if known:
-            yield (
-                f"seeds differ between depths: {depths_text(known)} and the full model were "
-                "compared as independent runs, not seed by seed"
-            )
     tries = {point.depth: point.tried.tries_within_given for point in curve.points}
     if len(set(tries.values())) > 1:
         yield f"depths differ in exploring tries: {_tally(tries)}"
