@@ -17,10 +17,14 @@ many they are, as in our own tables; `scores`, nothing, as in other tables.
 The families: smooth (quality falls ever faster), flat (nothing is lost but at the end), uneven
 (rises and falls by turns), near_chance (the full model gains 3 to 10 points), boundary and
 boundary_corrected (the least favourable: one depth misses the target by nothing, raw or corrected,
-and shallower ones keep nearly all), collapsing (each study's seeds fail at a rate of .1 to .3, at
-every depth that trains a layer), collapsing_alone (a fifth of the seeds of one depth fail, and no
+and shallower ones keep nearly all), noisy_full and noisy_depth (boundary, with seeds of the full
+model, or of the deciding depth, that spread 2.5 times as much as others), plateau (boundary at
+every deeper depth, too), collapsing (each study's seeds fail at a rate of .1 to .3, at every depth
+that trains a layer), collapsing_alone (a fifth of the seeds of one depth fail, and no
 others: nothing in few seeds can show it, which is why claims are made on condition that seeds fail
 no more often than they did).
+
+`--metrics f1 matthews`: the same studies, judged by another metric of their answers.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from unittest import mock
 import machine
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from elsa_tune.analysis.answers import answer_rows
@@ -47,7 +52,7 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 
 FAMILIES = (
     *("smooth", "flat", "uneven", "near_chance", "boundary", "boundary_corrected"),
-    *("collapsing", "collapsing_alone"),
+    *("collapsing", "collapsing_alone", "noisy_full", "noisy_depth", "plateau"),
 )
 SEEDS = (3, 5, 10)
 EXAMPLES = (71, 277, 1000, 5463)
@@ -61,6 +66,7 @@ RATES = 5
 # .008 and two runs agree on 93 % of the examples, as MiniLM's on SST-2 do.
 DIFFICULTY, OF_DEPTH, OF_SEED = 1.6, 0.35, 0.06
 OWN = 1.0  # what a run's noise adds, per example
+NOISY = 2.5  # times the spread between seeds
 
 _weights = resampling._poisson_weights
 
@@ -69,21 +75,44 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Truth:
-    """qualities: [depths, rates], expected quality of a seed that does not collapse. collapse:
+    """accuracies: [depths, rates], expected accuracy of a seed that does not collapse. collapse:
     [depths], share of seeds that do. prevalence: of the commoner class, what a collapsed seed has.
+    of_seed: [depths], spread between seeds on the probit scale.
     """
 
-    qualities: Floats
+    metric: str
+    accuracies: Floats
     collapse: Floats
     prevalence: float
+    of_seed: Floats
 
     def expected(self, depth: int, rate: int) -> float:
         """Expected quality of a fresh seed, collapses included."""
         share = self.collapse[depth]
-        return float((1 - share) * self.qualities[depth, rate] + share * self.prevalence)
+        constant = self.prevalence if self.metric == "accuracy" else 0.0
+        good = quality_of(self.metric, self.accuracies[depth, rate], self.prevalence)
+        return float((1 - share) * good + share * constant)
+
+    @property
+    def chance(self) -> float:
+        """The best constant answer's quality."""
+        rarer = 1 - self.prevalence
+        return {"accuracy": self.prevalence, "f1": 2 * rarer / (1 + rarer)}.get(self.metric, 0.0)
 
 
-def draw_truth(family: str, rng: np.random.Generator) -> Truth:
+def quality_of(metric: str, accuracy: float, prevalence: float) -> float:
+    """Of answers that are right as often in either class; the rarer class is the positive one."""
+    rarer = 1 - prevalence
+    hits, wrong = rarer * accuracy, 1 - accuracy
+    if metric == "accuracy":
+        return accuracy
+    if metric == "f1":
+        return 2 * hits / (2 * hits + wrong)
+    given = hits + prevalence * wrong  # share of positive answers
+    return (hits - given * rarer) / np.sqrt(given * (1 - given) * rarer * prevalence)
+
+
+def draw_truth(family: str, rng: np.random.Generator, metric: str) -> Truth:
     """One study's truth."""
     frozen = np.asarray(DEPTHS) / LAYERS
     prevalence = rng.uniform(0.5, 0.6)
@@ -99,24 +128,31 @@ def draw_truth(family: str, rng: np.random.Generator) -> Truth:
         kept = kept + rng.uniform(-0.08, 0.08, len(DEPTHS)) * (frozen > 0)
     best = np.minimum(prevalence + gain * np.maximum(kept, 0), 0.985)
     at = None
-    if family.startswith("boundary"):
+    of_seed = np.full(len(DEPTHS), OF_SEED)
+    if family.startswith(("boundary", "noisy", "plateau")):
         at = int(rng.integers(1, len(DEPTHS)))
-        base = prevalence if family == "boundary_corrected" else 0.0
         best = prevalence + gain * np.where(np.arange(len(DEPTHS)) < at, 0.98, 0.5)
         best[0] = prevalence + gain
-        best[at] = base + TARGET * (best[0] - base) - 1e-6
+        whole = Truth(metric, best[:, None], np.zeros(len(DEPTHS)), prevalence, of_seed)
+        base = whole.chance if family == "boundary_corrected" else 0.0
+        least = base + TARGET * (whole.expected(0, 0) - base) - 1e-6
+        missed = brentq(lambda a: quality_of(metric, a, prevalence) - least, 0.5, 0.9999)
+        best[at : len(DEPTHS) if family == "plateau" else at + 1] = missed
+        if family.startswith("noisy"):
+            of_seed[0 if family == "noisy_full" else at] *= NOISY
     # Rates: each depth has its own best of five; others lose up to a tenth of its gain.
     loss = rng.uniform(0.0, 0.1, (len(DEPTHS), RATES))
     loss[np.arange(len(DEPTHS)), rng.integers(0, RATES, len(DEPTHS))] = 0
     if at is not None:
-        loss[[0, at]] = 0  # at any rate the truth lies on the boundary
-    qualities = best[:, None] - loss * (best[:, None] - prevalence)
+        # At any rate the truth lies on the boundary.
+        loss[[0, *range(at, len(DEPTHS) if family == "plateau" else at + 1)]] = 0
+    accuracies = best[:, None] - loss * (best[:, None] - prevalence)
     collapse = np.zeros(len(DEPTHS))
     if family == "collapsing":
         collapse[:-1] = rng.choice([0.1, 0.2, 0.3])
     if family == "collapsing_alone":
         collapse[rng.integers(1, len(DEPTHS) - 1)] = 0.2
-    return Truth(qualities, collapse, prevalence)
+    return Truth(metric, accuracies, collapse, prevalence, of_seed)
 
 
 def run_study(
@@ -133,30 +169,39 @@ def run_study(
     def one(depth: int, rate: int) -> NDArray[np.int8]:
         if rng.random() < truth.collapse[depth]:
             return np.zeros(examples, dtype=np.int8)
-        total = np.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
-        level = ndtri(truth.qualities[depth, rate]) * total + rng.normal(0, OF_SEED)
+        of_seed = truth.of_seed[depth]
+        total = np.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + of_seed**2)
+        level = ndtri(truth.accuracies[depth, rate]) * total + rng.normal(0, of_seed)
         right = level + difficulty + of_depth[depth] + rng.normal(0, np.sqrt(OWN), examples) > 0
         return np.where(right, labels, 1 - labels).astype(np.int8)
 
-    chance = float(max(labels.mean(), 1 - labels.mean()))
+    rarer = float(labels.mean())
+    chance = {"accuracy": max(rarer, 1 - rarer), "f1": 2 * rarer / (1 + rarer)}.get(
+        truth.metric, 0.0
+    )
+
+    def judged(answered: NDArray[np.int8]) -> tuple[Predictions, float]:
+        answers = Predictions(predictions=answered, labels=labels, classes=2)
+        return answers, resampling.score(answers, truth.metric)
+
     for number, frozen in enumerate(DEPTHS):
-        tried = [float((one(number, rate) == labels).mean()) for rate in range(RATES)]
+        tried = [judged(one(number, rate))[1] for rate in range(RATES)]
         rate = int(np.argmax(tried))
         expected[frozen] = truth.expected(number, rate)
         for seed in range(1, seeds + 1):
-            predictions = one(number, rate)
+            predictions, quality = judged(one(number, rate))
             name = f"{frozen}-{seed}"
-            answers[name] = Predictions(predictions=predictions, labels=labels, classes=2)
+            answers[name] = predictions
             rows.append(
                 ResultRow(
                     model="synthetic",
                     task="synthetic",
                     layers=LAYERS,
                     depth=FreezeDepth.of(frozen),
-                    quality=float((predictions == labels).mean()),
+                    quality=quality,
                     status=TrialStatus.COMPLETED,
                     phase=Phase.MEASURE,
-                    metric="accuracy",
+                    metric=truth.metric,
                     chance=chance,
                     seed=seed,
                     trial=name,
@@ -166,7 +211,7 @@ def run_study(
             )
     evidence = _Kept(answers) if known == "predictions" else None
     [answer] = answer_rows(rows, TARGET, evidence=evidence)
-    return verdict(answer, expected, truth.prevalence)
+    return verdict(answer, expected, truth.chance)
 
 
 @dataclass(frozen=True)
@@ -219,12 +264,13 @@ def _frozen(point: Any) -> int:
     return int(point.depth.frozen_layers)
 
 
-def cell(job: tuple[str, str, int, int, int]) -> dict[str, Any]:
+def cell(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
     """All studies of one family, number of seeds and of examples."""
-    known, family, seeds, examples, studies = job
+    known, metric, family, seeds, examples, studies = job
     rng = np.random.default_rng([FAMILIES.index(family), seeds, examples])
     found = [
-        run_study(draw_truth(family, rng), seeds, examples, rng, known) for _ in range(studies)
+        run_study(draw_truth(family, rng, metric), seeds, examples, rng, known)
+        for _ in range(studies)
     ]
 
     def share(name: str) -> float | None:
@@ -235,6 +281,7 @@ def cell(job: tuple[str, str, int, int, int]) -> dict[str, Any]:
     both = ("point_false", "certified_false", "claims", "near")
     return {
         "known": known,
+        "metric": metric,
         "family": family,
         "seeds": seeds,
         "examples": examples,
@@ -267,6 +314,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--known", nargs="+", default=["predictions"])
+    parser.add_argument("--metrics", nargs="+", default=["accuracy"])
     parser.add_argument("--families", nargs="+", default=list(FAMILIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--examples", nargs="+", type=int, default=list(EXAMPLES))
@@ -275,7 +323,7 @@ def main() -> None:
     jobs = [
         (*one, options.studies)
         for one in itertools.product(
-            options.known, options.families, options.seeds, options.examples
+            options.known, options.metrics, options.families, options.seeds, options.examples
         )
     ]
     results = []

@@ -36,7 +36,7 @@ def printed_unit(text: str) -> float:
 
 @pytest.fixture(scope="module")
 def table() -> dict[str, dict[str, str]]:
-    path = resources.files("elsa_tune.analysis") / "data" / "published_parameters.csv"
+    path = resources.files("elsa_tune.tables") / "data" / "published_parameters.csv"
     lines = path.read_text(encoding="utf-8").splitlines()
     return {row["model"]: row for row in csv.DictReader(lines)}
 

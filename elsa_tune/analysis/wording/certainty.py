@@ -11,7 +11,11 @@ from collections.abc import Iterator
 from elsa_tune.analysis.answer import Reason
 from elsa_tune.analysis.certainty import Certainty
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS, excluded_failure_rate
+from elsa_tune.analysis.statistics.uncertainty import (
+    FEWEST_FREEDOM,
+    FEWEST_SEEDS,
+    excluded_failure_rate,
+)
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import depths_text, layers_text, listed, percent, target_text
 
@@ -66,8 +70,12 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
     least = min(point.seeds for point in curve.measured)
-    are = "is" if least == 1 else "are"
-    return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there {are} {least}"
+    if least < FEWEST_SEEDS:
+        return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there is {least}"
+    return (
+        f"that takes {FEWEST_FREEDOM} runs more than depths, to know how seeds spread, and there "
+        f"are {least} seeds at each depth"
+    )
 
 
 def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> str:
