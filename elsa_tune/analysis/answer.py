@@ -1,6 +1,6 @@
 """The answer as a value: what `operating_point` and `joint` decide and every printer shows.
 
-It must hold no logic; docs/answer.md documents each field as JSON.
+It must hold no logic; docs/reference/answer.md documents each field as JSON.
 """
 
 from __future__ import annotations

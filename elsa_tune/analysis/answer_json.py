@@ -1,4 +1,4 @@
-"""Answers and curves as plain values for JSON and CSV: the schema of docs/answer.md.
+"""Answers and curves as plain values for JSON and CSV: the schema of docs/reference/answer.md.
 
 It must not decide or print anything. Numbers are finite or None, so that the JSON is always valid.
 """
@@ -54,7 +54,7 @@ ANSWER_COLUMNS = (
 
 
 def answer_object(answer: Answer) -> dict[str, Any]:
-    """One answer as the JSON object of docs/answer.md; `decided_by` only in joint answers."""
+    """One answer as the JSON object of docs/reference/answer.md; `decided_by` only in joint answers."""
     found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": answer.model,

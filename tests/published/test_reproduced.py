@@ -1,4 +1,4 @@
-"""What docs/reproduce.md says of the studies that were run, against their recorded trials."""
+"""What docs/guides/reproducing-the-paper.md says of the studies, against their recorded trials."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_the_table_is_what_the_trials_say(name: str, layers: str) -> None:
         if point.retention is not None and not point.depth.is_full_model
     ]
     line = f"| {name} | {found.train_size:,} | {full} | {' | '.join(kept)} | {layers} |"
-    assert line in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert line in (ROOT / "docs" / "guides" / "reproducing-the-paper.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,9 @@ def test_the_low_resource_table_is_what_the_trials_say(size: int, layers: str) -
         and not point.depth.is_full_model
     ]
     line = f"| {size} | {full} | {' | '.join(kept)} | {layers} |"
-    assert line in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert line in (ROOT / "docs" / "guides" / "reproducing-the-paper.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_answers_are_those_that_the_page_tells() -> None:

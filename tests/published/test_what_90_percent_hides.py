@@ -1,4 +1,4 @@
-"""Every table of docs/what-90-percent-hides.md is what the code computes from the packaged numbers.
+"""Every table of docs/concepts/what-90-percent-hides.md is computed from the shipped numbers.
 
 Run as a program it writes the tables into the page anew.
 """
@@ -22,7 +22,7 @@ from elsa_tune.tables.published import PRINTED_STEP, published_rows
 from elsa_tune.words import METRIC_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "what-90-percent-hides.md"
+PAGE = ROOT / "docs" / "concepts" / "what-90-percent-hides.md"
 FAIR_RATES = ROOT / "bench" / "results" / "fair_rates.json"
 TARGET = 0.9
 HALF_STEP = PRINTED_STEP / 2

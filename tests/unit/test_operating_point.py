@@ -324,6 +324,6 @@ def test_csv_has_one_line_an_answer_and_one_a_depth() -> None:
 
 
 def test_every_code_and_field_is_documented(root: Path) -> None:
-    page = (root / "docs" / "answer.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "reference" / "answer.md").read_text(encoding="utf-8")
     names = {reason.value for reason in Reason} | ANSWER_KEYS | POINT_KEYS | CURVE_KEYS | {*COLUMNS}
     assert sorted(name for name in names if f"`{name}`" not in page) == []

@@ -1,0 +1,152 @@
+"""What the documentation takes from the code is what the code says now.
+
+Run as a program it writes them anew: `.venv/bin/python tests/repo/test_reference.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import typer.main
+from pydantic import BaseModel
+
+from elsa_tune.cli.app import app
+from elsa_tune.specs.space import Space
+from elsa_tune.specs.task_file import TaskFile
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"(<!-- computed: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def command_line() -> str:
+    """Every command with its arguments and options, from the command line itself."""
+    group = typer.main.get_command(app)
+    return "\n".join(_commands(group, "elsa-tune"))
+
+
+def _commands(command: Any, name: str) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    if command.help and name != "elsa-tune":
+        yield f"## {name}\n\n{_plain(command.help)}\n"
+    rows = [_row(one) for one in command.params if one.name != "help"]
+    if rows and not children:
+        yield "\n".join(["| | |", "|---|---|", *rows, ""])
+    for child, inner in children.items():
+        yield from _commands(inner, f"{name} {child}")
+
+
+def _row(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        shown = (parameter.metavar or parameter.name).strip("[]").upper()
+    else:
+        shown = ", ".join([*parameter.opts, *parameter.secondary_opts])
+        if not parameter.is_flag:
+            shown += f" {(parameter.metavar or parameter.name).upper()}"
+    default = "" if parameter.required else _default(parameter.default)
+    return f"| `{shown}` | {_plain(parameter.help or '')}{default} |".replace("<", "\\<")
+
+
+def _default(value: Any) -> str:
+    shown = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return f" Default: `{value}`." if shown else ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def fields(model: type[BaseModel]) -> str:
+    """A settings model as a table: field, what it takes, default."""
+    schema = model.model_json_schema()
+    rows = ["| field | takes | default |", "|---|---|---|"]
+    for name, field in schema["properties"].items():
+        takes = _takes(field, schema.get("$defs", {}))
+        default = "needed" if name in schema.get("required", ()) else _value(field.get("default"))
+        rows.append(f"| `{name}` | {takes} | {default} |")
+    return "\n".join(rows) + "\n"
+
+
+def _takes(field: dict[str, Any], definitions: dict[str, Any]) -> str:
+    if "$ref" in field:
+        field = {**definitions[field["$ref"].rsplit("/", 1)[1]], "default": None}
+    if "anyOf" in field:
+        several = [_takes(one, definitions) for one in field["anyOf"]]
+        return ", ".join(one for one in dict.fromkeys(several) if one != "nothing")
+    if "enum" in field or "const" in field:
+        return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
+    if field.get("type") == "object":
+        return "{" + ", ".join(field.get("properties", {})) + "}"
+    if field.get("type") == "array":
+        return f"a list of {_takes(field['items'], definitions)}"
+    name = {
+        "integer": "a whole number",
+        "number": "a number",
+        "string": "text",
+        "boolean": "true, false",
+        "null": "nothing",
+    }[field["type"]]
+    signs = {
+        "minimum": "from {}",
+        "exclusiveMinimum": "above {}",
+        "maximum": "to {}",
+        "exclusiveMaximum": "below {}",
+    }
+    bounds = [text.format(_number(field[key])) for key, text in signs.items() if key in field]
+    return " ".join([name, *bounds])
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _value(value: Any) -> str:
+    return "" if value is None else f"`{json.dumps(value)}`"
+
+
+def demo() -> str:
+    """The beginning of the answer to `make demo`'s recorded trials."""
+    printed = io.StringIO()
+    table = str(ROOT / "bench" / "results" / "demo.csv")
+    with redirect_stdout(printed), mock.patch.dict("os.environ", {"COLUMNS": "200"}):
+        app(["operating-point", "--from", table], standalone_mode=False)
+    lines = printed.getvalue().splitlines()
+    last = max(number for number, line in enumerate(lines) if line.startswith("▶ "))
+    return "```\n" + "\n".join(line.rstrip() for line in lines[1 : last + 1]) + "\n```\n"
+
+
+COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
+    "command line": ("docs/reference/command-line.md", command_line),
+    "space fields": ("docs/reference/spaces.md", lambda: fields(Space)),
+    "task file fields": ("docs/reference/task-files.md", lambda: fields(TaskFile)),
+    "demo": ("README.md", demo),
+}
+
+
+def written(name: str) -> tuple[Path, str]:
+    """The page, and its text with the named block made anew."""
+    place, make = COMPUTED[name]
+    text = (ROOT / place).read_text(encoding="utf-8")
+    assert name in [found[1] for found in BLOCK.findall(text)], f"{place} has no block '{name}'"
+    return ROOT / place, BLOCK.sub(
+        lambda block: f"{block[1]}{make()}{block[4]}" if block[2] == name else block[0], text
+    )
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_the_page_says_what_the_code_says(name: str) -> None:
+    page, text = written(name)
+    assert page.read_text(encoding="utf-8") == text, __doc__
+
+
+if __name__ == "__main__":
+    for one in COMPUTED:
+        path, anew = written(one)
+        path.write_text(anew, encoding="utf-8")
