@@ -54,7 +54,7 @@ ANSWER_COLUMNS = (
 
 
 def answer_object(answer: Answer) -> dict[str, Any]:
-    """One answer as the JSON object of docs/reference/answer.md; `decided_by` only in joint answers."""
+    """One answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": answer.model,

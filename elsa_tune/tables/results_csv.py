@@ -1,4 +1,4 @@
-"""A results table of any tool as rows, and rows as such a table: the columns of docs/reference/answer.md.
+"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md).
 
 It must not know what is answered from the rows. Every complaint names the file and its line.
 """
