@@ -33,7 +33,7 @@ lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 	$(BIN)/lint-imports
 
 unit: .venv/.dev ## the fast tests only
-	$(BIN)/python -m pytest tests/unit tests/repo -m "not slow"
+	$(BIN)/python -m pytest tests/unit tests/repo
 
 bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
 	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Assessment, Objective
 
 IndexArray = NDArray[np.int64]
+Result = TypeVar("Result")
 
 # MiniLM's full model on 1,000 examples loses 2 (SST-2) and 4 points (STS-B) with 126 steps against
 # 252, and 22 and 45 with 63; 504 add 1 to 252 (SST-2, one seed each).
@@ -257,6 +258,18 @@ def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
     no pass of its own over them, and on a GPU no waiting for the norm.
     """
     optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]  # GradScaler's
+
+
+def within_memory(attempt: Callable[[], Result]) -> Result | None:
+    """What the attempt gives; None where memory ran out in it. Then everything that only it held is
+    free: its error, whose traceback holds its variables, is gone too.
+    """
+    try:
+        return attempt()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return None
 
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -27,13 +28,13 @@ from elsa_tune.training.course import (
     decays,
     epoch_result,
     evaluation_steps,
-    is_out_of_memory,
     own_randomness,
     prepare_runner,
     reproducible,
     resolve_precision,
     schedule_for,
     shuffled_batches,
+    within_memory,
 )
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
@@ -154,9 +155,12 @@ class _Run:
         device).
         """
         loss_sum = self._gradients(batch)
-        norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
-        clip_in_step(self.optimizer, norm, self.trial.recipe.max_grad_norm)
-        self.optimizer.step()
+        # No activation is left here: smaller micro-batches would make no room for AdamW's state.
+        if within_memory(self._descend) is None:
+            raise RunError(
+                f"{self.trial.key}: out of memory in the optimiser's step; freeze more layers, or "
+                "use a machine with more memory"
+            )
         self.schedule.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss_sum
@@ -165,24 +169,28 @@ class _Run:
         """Accumulate the gradient of the batch's mean loss, in as many micro-batches as memory asks
         for.
         """
-        while True:
-            try:
-                total = torch.zeros((), device=self.device)
-                for part in self.runner.parts("train", batch, self.micro_batch):
-                    logits, rows = self.runner.logits("train", part)
-                    loss = self.objective.loss(logits, self.objective.labels("train", rows))
-                    # A sum over the part by the size of the whole: parts add up to the batch's
-                    # mean.
-                    (loss / len(batch)).backward()
-                    total += loss.detach()
-                return total
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-            # Outside the handler: the exception's traceback would keep the activations alive.
+        while (total := within_memory(partial(self._accumulate, batch))) is None:
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)
             release()
+        return total
+
+    def _accumulate(self, batch: IndexArray) -> Tensor:
+        total = torch.zeros((), device=self.device)
+        for part in self.runner.parts("train", batch, self.micro_batch):
+            logits, rows = self.runner.logits("train", part)
+            loss = self.objective.loss(logits, self.objective.labels("train", rows))
+            # A sum over the part by the size of the whole: parts add up to the batch's mean.
+            (loss / len(batch)).backward()
+            total += loss.detach()
+        return total
+
+    def _descend(self) -> Tensor:
+        """Clip and step; returns the gradient's norm (a scalar on the device)."""
+        norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
+        clip_in_step(self.optimizer, norm, self.trial.recipe.max_grad_norm)
+        self.optimizer.step()
+        return norm
 
     def _halve(self, size: int, what: str) -> int:
         if size == 1:
@@ -229,7 +237,7 @@ class _Run:
         start = 0
         while start < len(rows):
             part = by_length[start : start + self.eval_batch]
-            out = self._tried(split, part)
+            out = within_memory(partial(self.runner.logits, split, part))
             if out is None:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
                 release()
@@ -237,12 +245,3 @@ class _Run:
             logits[torch.from_numpy(out[1]).to(self.device)] = out[0]
             start += len(part)
         return logits
-
-    def _tried(self, split: str, part: IndexArray) -> tuple[Tensor, IndexArray] | None:
-        """The rows' logits, None where memory ran out."""
-        try:
-            return self.runner.logits(split, part)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        return None

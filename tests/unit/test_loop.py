@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,50 @@ def test_no_memory_for_one_example_is_said_plainly(
 ) -> None:
     memory_for(0, monkeypatch)
     with pytest.raises(RunError, match="out of memory with one example at a time"):
+        run(make_trial(model))
+
+
+class OutOfMemoryBackwards(torch.autograd.Function):
+    """Gives back what it gets, holds the activations, and has no memory for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, activations: torch.Tensor) -> torch.Tensor:
+        ctx.activations = activations
+        return logits.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory (made up)")
+
+
+def test_a_backward_pass_without_memory_holds_none_while_half_a_batch_is_tried(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = runner.Packed.logits
+    held: list[weakref.ref[torch.Tensor]] = []
+
+    def limited(self: Any, split: str, indices: Any) -> Any:
+        assert not any(activations() is not None for activations in held)
+        out, rows = logits(self, split, indices)
+        if split == "train" and len(indices) > 5:
+            activations = torch.zeros(1)
+            held.append(weakref.ref(activations))
+            out = OutOfMemoryBackwards.apply(out, activations)
+        return out, rows
+
+    monkeypatch.setattr(runner.Packed, "logits", limited)
+    assert run(make_trial(model))[-1].micro_batch_size == 4
+    assert len(held) == 2  # 16 and 8
+
+
+def test_no_memory_for_the_optimiser_is_said_plainly(
+    model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_memory(*args: Any, **kwargs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory (made up)")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", without_memory)
+    with pytest.raises(RunError, match="out of memory in the optimiser's step"):
         run(make_trial(model))
 
 

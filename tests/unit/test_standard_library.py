@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from elsa_tune.training.data.standard_library import (
     collect,
     first_sentence,
     name_words,
+    pair,
     read_standard_library,
 )
 
@@ -47,6 +50,12 @@ def texts() -> TaskTexts:
     return read_standard_library()
 
 
+@pytest.fixture
+def library(parsed: Path) -> list[Documented]:
+    (cached,) = (parsed / "standard_library").iterdir()
+    return [Documented(*row) for row in json.loads(cached.read_bytes())]
+
+
 def evaluation_of(texts: TaskTexts) -> Split:
     assert texts.evaluation is not None
     return texts.evaluation
@@ -63,10 +72,11 @@ def test_no_sentence_is_in_both_splits(texts: TaskTexts) -> None:
     assert not train & dev
 
 
-def test_own_pairs_are_true_and_other_pairs_are_not(texts: TaskTexts, parsed: Path) -> None:
+def test_own_pairs_are_true_and_other_pairs_are_not(
+    texts: TaskTexts, library: list[Documented]
+) -> None:
     """Label 1 exactly where some definition of that name says so."""
-    (cached,) = (parsed / "standard_library").iterdir()
-    true = {(name, sentence) for _, name, sentence in json.loads(cached.read_bytes())}
+    true = {(item.name, item.sentence) for item in library}
     for split in (texts.train, evaluation_of(texts)):
         for name, sentence, label in zip(*split.texts, split.labels, strict=True):
             assert ((name, sentence) in true) == bool(label), (name, sentence)
@@ -98,6 +108,44 @@ def test_the_same_rows_again_and_without_parsing(
         read_standard_library()
 
 
+Rows = list[tuple[str, str, int]]
+
+
+def rows(split: Split) -> Rows:
+    return list(zip(*split.texts, split.labels.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("module", "in_dev"), [("novel", False), ("added", True)])
+def test_a_library_that_differs_a_little_gives_a_task_that_differs_a_little(
+    library: list[Documented], module: str, in_dev: bool
+) -> None:
+    """One module more and one function less: at least 95 % of the rows stay, each in its split."""
+    new = [
+        Documented(f"{module}.py", f"new {number}", f"Say that this is the new number {number}.")
+        for number in range(8)
+    ]
+    before, after = pair(library), pair(new + library[:100] + library[101:])
+    evaluations = evaluation_of(before), evaluation_of(after)
+    for one, other in ((before.train, after.train), evaluations):
+        assert len(set(rows(one)) & set(rows(other))) >= 0.95 * len(one)
+    assert not {row[1] for row in rows(before.train)} & set(evaluations[1].texts[1])
+    assert not {row[1] for row in rows(evaluations[0])} & set(after.train.texts[1])
+    assert {item.name for item in new} & set((evaluations[1] if in_dev else after.train).texts[0])
+    # `train_size` takes rows by their places.
+    places = [a == b for a, b in zip(rows(before.train), rows(after.train), strict=True)]
+    assert np.mean(places) >= 0.95
+
+
+def test_a_module_that_becomes_a_package_stays_in_its_split(
+    library: list[Documented],
+) -> None:
+    packages = [
+        replace(item, file=re.sub(r"(/__init__)?\.py$", "/__init__.py", item.file))
+        for item in library
+    ]
+    assert rows(pair(packages).train) == rows(pair(library).train)
+
+
 def test_nothing_is_imported(texts: TaskTexts) -> None:
     # Imported, these two print a poem and open a browser.
     assert "this" not in sys.modules
@@ -119,7 +167,7 @@ def test_the_control_has_the_same_texts_and_labels_that_mean_nothing(
 
 def test_a_python_without_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "os.py").write_text('def one():\n    """Do one thing and say so."""\n')
-    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(
         DataError, match=r"needs 3,600 documented functions.*has 1\. Install Python"
     ):

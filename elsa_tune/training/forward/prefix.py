@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.frozen_layers import FrozenLayers
 from elsa_tune.training.forward.packed import IndexArray
 from elsa_tune.training.forward.prefix_store import (
@@ -84,9 +85,8 @@ class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
     digests: of the model, as `prefix_digests` gives them. splits: those whose rows are kept, by
-    name; fingerprint: of the data they belong to. precision: of the computation, as
-    recorded with the trial. dtype: of what is kept, `fp32` or `bf16`. batches:
-    `packed` or `padded`, how they are computed.
+    name; fingerprint: of the data they belong to. setting: of the trial that computes them.
+    batches: `packed` or `padded`, how they are computed.
     """
 
     def __init__(
@@ -95,19 +95,16 @@ class Prefix:
         splits: Mapping[str, TokenRows],
         fingerprint: str,
         hidden_size: int,
-        *,
-        precision: str,
-        dtype: str,
-        name: str,
+        setting: Setting,
         batches: str,
-        store: PrefixStore,
     ) -> None:
-        self._digests, self._store, self._batches = digests, store, batches
+        self._digests, self._store, self._batches = digests, PrefixStore(), batches
         self._fingerprint = fingerprint
-        self._how = f"{precision}-{dtype}"
+        dtype = setting.recipe.prefix_cache.value
+        self._how = f"{setting.precision}-{dtype}"
         # The fingerprint is of the task as it was read; these are the tokens themselves.
         self._rows = [f"{split} {_rows_digest(rows)}" for split, rows in splits.items()]
-        self._name = name
+        self._name = setting.name
         self.splits = splits
         self.shape = Shape(
             tokens={split: len(rows.input_ids) for split, rows in self.splits.items()},

@@ -6,8 +6,7 @@ together, C outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,7 +28,7 @@ from elsa_tune.training.forward.packed import IndexArray, pack
 from elsa_tune.training.forward.packed_model import PackedModel, Tokens, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import begin_behind, kept_layers
 from elsa_tune.training.forward.prefix import Prefix, prefix_digests
-from elsa_tune.training.forward.prefix_store import NoRoomError, PrefixStore, Reading
+from elsa_tune.training.forward.prefix_store import NoRoomError, Reading
 from elsa_tune.training.model.encoder import checkpoint_files
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
@@ -267,7 +266,7 @@ def _give_to_packed(runner: Packed, facts: _Facts, setting: Setting) -> None:
         del splits["train"]
         runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
     n = setting.depth.frozen_layers
-    opened = _opened(runner, PackedLayers(runner.model), splits, n, setting.depths, facts, setting)
+    opened = _opened(runner, PackedLayers(runner.model), splits, n, facts, setting)
     if opened and not setting.recipe.frozen_dropout:
         runner.model.drop_prefix()
         runner.frozen_prefix = []
@@ -291,7 +290,8 @@ def _give_to_padded(runner: Padded, setting: Setting) -> None:
     others = {min(other, facts.layers - 1) for other in setting.depths}
     left = list(layer_list(runner.model))[n : setting.depth.frozen_layers]
     splits = dict(runner.data.splits())
-    if _opened(runner, layers, splits, n, sorted(others), facts, setting):
+    setting = replace(setting, depths=sorted(others))
+    if _opened(runner, layers, splits, n, facts, setting):
         begin_behind(runner.model, n)
         runner.frozen_prefix = left
         runner.prefix = "cached"
@@ -302,22 +302,12 @@ def _opened(
     layers: FrozenLayers,
     splits: dict[str, TokenRows],
     n: int,
-    others: Sequence[int],
     facts: _Facts,
     setting: Setting,
 ) -> bool:
     """Whether the runner was given the hidden states behind layer n; a note says why not."""
-    prefix = Prefix(
-        facts.digests,
-        splits,
-        runner.data.fingerprint,
-        facts.hidden_size,
-        precision=setting.precision,
-        dtype=setting.recipe.prefix_cache.value,
-        name=setting.name,
-        batches=runner.how,
-        store=PrefixStore(),
-    )
+    fingerprint = runner.data.fingerprint
+    prefix = Prefix(facts.digests, splits, fingerprint, facts.hidden_size, setting, runner.how)
     try:
         reading = prefix.open(n)
         if reading is None:
@@ -328,7 +318,7 @@ def _opened(
                     f"{rates.recompute * 1e6:.1f}"
                 )
                 return False
-            reading = prefix.read_or_build(n, others, layers)
+            reading = prefix.read_or_build(n, setting.depths, layers)
     except (NoRoomError, OSError) as error:
         runner.notes.append(f"{_COMPUTED}: {error}")
         return False
