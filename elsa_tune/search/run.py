@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
 import ray
@@ -21,30 +20,27 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
 from elsa_tune.search.planning.plan import (
-    best_rates,
     exploring_share,
     exploring_slots,
     is_cheap,
     measuring_trials,
 )
-from elsa_tune.search.planning.sampler import settings
+from elsa_tune.search.planning.sampler import Slot, settings
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
-from elsa_tune.search.tune.parameters import POINT
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.tune.ray_callback import Recorder
-from elsa_tune.search.tune.searcher import ATTEMPTS, ExploringSearcher
+from elsa_tune.search.tune.searcher import PlanSearcher
 from elsa_tune.search.tune.stopping import Interruption, SearchStopper
 from elsa_tune.search.tune.trainable import (
     Mailbox,
     Train,
     Work,
-    config_of,
     run_trial,
 )
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
@@ -78,6 +74,7 @@ class SearchRun:
         self._interruption = interruption
         self._started = time.monotonic()
         self._tuners = 0
+        self._rates: dict[FreezeDepth, float] = {}
         self._ran_out = False  # some phase was cut short by its time
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -90,54 +87,28 @@ class SearchRun:
     def run(self) -> Outcome:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         self._probing.start()
-        decided = self._decided_rates()
-        if self._is_unexplored(decided):
-            self._explore(decided)
-            if self._interruption.requested:
-                return self._outcome(decided)
-            decided = self._decide_rates(decided)
-        self._measure(decided)
-        return self._outcome(decided)
-
-    def _is_unexplored(self, decided: dict[FreezeDepth, float]) -> bool:
-        """Whether some depth that is not being measured yet still lacks tries or a rate."""
-        slots = exploring_slots(self._spec, self._record.known_trials())
-        undecided = set(self._spec.depths) - decided.keys()
-        return bool(undecided) or any(slot.depth not in decided for slot in slots)
-
-    # ---- exploring ----
-
-    def _explore(self, decided: dict[FreezeDepth, float]) -> None:
-        spec = self._spec
-        if not spec.explored:
-            return
-        self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
-        share = exploring_share(spec)
-        deadline = None if spec.max_time is None else self._started + share * spec.max_time
-        known = self._record.known_trials()
-        slots = [slot for slot in exploring_slots(spec, known) if slot.depth not in decided]
-        if not slots or self._is_over(deadline):
-            return
-        beyond = ", then outward from a best rate at the border" if spec.extend else ""
-        depths = len(spec.explored)
-        self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
-        score = spec.recipe.selection.score
-        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
-        for one in known:
-            if one.trial.phase is Phase.EXPLORE and one.status.is_final:
-                scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
-        self._fit(
-            {},
-            tune.TuneConfig(
-                search_alg=ExploringSearcher(spec, self._record.known_trials, decided),
-                scheduler=scheduler,
-                num_samples=-1,  # until the searcher says that it has finished
-                reuse_actors=True,
-            ),
-            deadline,
-        )
+        self._rates = self._decided_rates()
+        spec, known = self._spec, self._record.known_trials()
+        slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
+        if spec.explored and self._is_unexplored(slots):
+            self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
+            beyond = ", then outward from a best rate at the border" if spec.extend else ""
+            depths = len(spec.explored)
+            self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
+        if spec.max_time is None:
+            self._fit((Phase.EXPLORE, Phase.MEASURE), None)
+        else:
+            # Exploring must leave time to measure, also at a rate that could have been better.
+            if slots:
+                self._fit((Phase.EXPLORE,), self._started + exploring_share(spec) * spec.max_time)
+            if not self._interruption.requested:
+                self._fit((Phase.MEASURE,), self._started + spec.max_time)
         self._refuse_if_nothing_works()
+        return self._outcome()
+
+    def _is_unexplored(self, slots: Sequence[Slot]) -> bool:
+        """Whether some depth that is not being measured yet still lacks tries or a rate."""
+        return bool(slots) or bool(set(self._spec.depths) - self._rates.keys())
 
     # ---- the learning rates ----
 
@@ -157,47 +128,22 @@ class SearchRun:
             ) from error
         return {depth: rate for depth, rate in rates.items() if depth in begun}
 
-    def _decide_rates(self, decided: dict[FreezeDepth, float]) -> dict[FreezeDepth, float]:
-        rates = {**best_rates(self._spec, self._record.known_trials()), **decided}
-        if rates:
-            value = {depth.label: rate for depth, rate in rates.items()}
-            self._record.write(Decision(what=RATES, value=value))
-        return rates
-
-    # ---- measuring ----
-
-    def _measure(self, rates: dict[FreezeDepth, float]) -> None:
-        spec = self._spec
-        deadline = None if spec.max_time is None else self._started + spec.max_time
-        for _ in range(ATTEMPTS):
-            left = measuring_trials(spec, rates, self._record.known_trials())
-            if not left or self._is_over(deadline):
-                return
-            self._board.phase(
-                f"measuring: {len(left)} trials, {spec.seeds} seeds of each depth's best rate"
-            )
-            self._measure_round(left, deadline)
-            self._refuse_if_nothing_works()
-
-    def _measure_round(self, trials: Sequence[TrialSpec], deadline: float | None) -> None:
-        points = [config_of(trial) for trial in trials]
-        self._fit(
-            {POINT: tune.grid_search(points)},
-            tune.TuneConfig(reuse_actors=True),
-            deadline,
-        )
+    def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
+        """A depth's rate is settled, and it will be measured at it."""
+        self._rates = dict(rates)
+        value = {depth.label: rate for depth, rate in rates.items()}
+        self._record.write(Decision(what=RATES, value=value))
 
     # ---- Ray Tune ----
 
-    def _fit(
-        self,
-        space: dict[str, Any],
-        how: tune.TuneConfig,
-        deadline: float | None,
-    ) -> None:
+    def _fit(self, phases: Sequence[Phase], deadline: float | None) -> None:
+        """One Ray Tune run, for these phases of what is left."""
+        if self._is_over(deadline):
+            return
         spec = self._spec
         self._tuners += 1
-        scheduler = how.scheduler if isinstance(how.scheduler, PerDepthAsha) else None
+        scheduler = self._scheduler()
+        searcher = PlanSearcher(spec, self._record.known_trials, self._rates, self._decide, phases)
         recorder = Recorder(
             self._record,
             scheduler,
@@ -210,8 +156,12 @@ class SearchRun:
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
-            param_space=space,
-            tune_config=how,
+            tune_config=tune.TuneConfig(
+                search_alg=searcher,
+                scheduler=scheduler,
+                num_samples=-1,  # until the searcher says that it has finished
+                reuse_actors=True,
+            ),
             run_config=tune.RunConfig(
                 name=name,
                 storage_path=str(self._record.paths.ray),
@@ -228,6 +178,17 @@ class SearchRun:
             self._is_over(deadline)
             self._probing.collect()
 
+    def _scheduler(self) -> PerDepthAsha:
+        """With what earlier sessions' trials reported in its rungs."""
+        spec = self._spec
+        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+        score = spec.recipe.selection.score
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
+        for one in self._record.known_trials():
+            if one.trial.phase is Phase.EXPLORE and one.status.is_final:
+                scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
+        return scheduler
+
     def _is_over(self, deadline: float | None) -> bool:
         stopper = SearchStopper(self._interruption, deadline)
         self._ran_out = self._ran_out or stopper.time_is_up
@@ -240,11 +201,11 @@ class SearchRun:
         if failed and len(failed) == len(states):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
-    def _outcome(self, rates: dict[FreezeDepth, float]) -> Outcome:
+    def _outcome(self) -> Outcome:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return Outcome(status=SearchStatus.INTERRUPTED)
-        spec, known = self._spec, self._record.known_trials()
+        spec, known, rates = self._spec, self._record.known_trials(), self._rates
         left = measuring_trials(spec, rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
         unmeasured = [depth.label for depth in spec.depths if depth not in rates]

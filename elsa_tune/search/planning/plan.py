@@ -125,6 +125,49 @@ def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot
             yield Slot(depth=depth, learning_rate=rate)
 
 
+def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[FreezeDepth]:
+    """The depths whose exploring has ended, whatever the trials of other depths will say.
+
+    A depth that goes outward heeds the shallower ones and the full model; before these have ended
+    it is settled only where it would stop beside any of them.
+    """
+    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+    waiting = {slot.depth for slot in exploring_slots(spec, exploring)}
+    limited = spec.exploring_limit is not None and len(exploring) >= spec.exploring_limit
+    settled: list[FreezeDepth] = []
+    for place, depth in enumerate(spec.explored):
+        here = [one for one in exploring if one.trial.depth == depth]
+        ended = all(one.status.is_final for one in here) and (limited or len(here) >= spec.tries)
+        if depth in waiting or not ended or not here:
+            continue
+        if len(settled) == place or limited or not _may_go_on(spec, exploring, depth):
+            settled.append(depth)
+    if FULL_MODEL in settled or not spec.explored:
+        settled += [depth for depth in spec.depths if depth not in spec.explored]
+    return frozenset(settled)
+
+
+def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeDepth) -> bool:
+    """Whether some outcome of other depths would send this one further outward."""
+    if spec.extend is None:
+        return False
+    here = tried(exploring, depth)
+    if len(here) >= spec.tries + spec.extend.tries:
+        return False
+    patience = PATIENCE if is_cheap(spec, depth) else 1
+    return any(
+        outward(
+            here,
+            spec.tries,
+            spec.chance,
+            spec.extend,
+            Surroundings(lent=lent, patience=patience, may_learn=True),
+        )
+        is not None
+        for lent in (None, spec.extend.high)
+    )
+
+
 def _best_rate(there: Sequence[Tried], chance: float) -> float | None:
     """That of the best score, None where nothing is better than a constant answer."""
     scores = scores_of(there)

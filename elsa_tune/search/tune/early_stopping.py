@@ -14,15 +14,16 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from elsa_tune.search.tune.parameters import FROZEN_LAYERS
+from elsa_tune.search.tune.parameters import FROZEN_LAYERS, PHASE
 from elsa_tune.specs.search import Asha
-from elsa_tune.specs.trial import QUALITY
+from elsa_tune.specs.trial import QUALITY, Phase
 
 EVALUATION = "evaluation"
 
 
 class PerDepthAsha(FIFOScheduler):
-    """One AsyncHyperBandScheduler per depth; without `asha` nothing is ever stopped.
+    """One AsyncHyperBandScheduler per depth; measuring trials are never stopped, and without `asha`
+    nothing is.
 
     evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
     from `trial.config["frozen_layers"]`, its age from the report's `evaluation`, its merit from
@@ -46,7 +47,9 @@ class PerDepthAsha(FIFOScheduler):
 
     def replay(self, trial_id: str, depth_label: str, scores: Sequence[float]) -> None:
         """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
-        trial: Any = SimpleNamespace(trial_id=trial_id, config={FROZEN_LAYERS: depth_label})
+        trial: Any = SimpleNamespace(
+            trial_id=trial_id, config={FROZEN_LAYERS: depth_label, PHASE: Phase.EXPLORE.value}
+        )
         controller: Any = None
         self.on_trial_add(controller, trial)
         for evaluation, score in enumerate(scores, start=1):
@@ -80,7 +83,7 @@ class PerDepthAsha(FIFOScheduler):
         if self._asha is None or self._asha.grace >= self._evaluations:
             return None
         label = str(trial.config[FROZEN_LAYERS])
-        if label in self._exempt:
+        if label in self._exempt or trial.config[PHASE] != Phase.EXPLORE.value:
             return None
         if label not in self._by_depth:
             self._by_depth[label] = AsyncHyperBandScheduler(

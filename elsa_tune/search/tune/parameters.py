@@ -9,5 +9,3 @@ FROZEN_LAYERS = "frozen_layers"
 LEARNING_RATE = "learning_rate"
 PHASE = "phase"
 SEED = "seed"
-# A fixed plan is a grid over whole points; Optuna's trials have their fields at the top.
-POINT = "point"

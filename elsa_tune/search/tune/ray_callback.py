@@ -60,7 +60,7 @@ class Recorder(Callback):
     def __init__(
         self,
         record: SearchRecord,
-        scheduler: PerDepthAsha | None,
+        scheduler: PerDepthAsha,
         mailbox: Any,
         labels: np.ndarray,
         on_change: Callable[[str], None],
@@ -148,7 +148,7 @@ class Recorder(Callback):
             return
         if reports and reports[-1][EVALUATION] >= reports[-1]["evaluations"]:
             status = TrialStatus.COMPLETED
-        elif self._scheduler is not None and trial.trial_id in self._scheduler.stopped:
+        elif trial.trial_id in self._scheduler.stopped:
             status = TrialStatus.STOPPED_EARLY
         else:
             status = TrialStatus.INTERRUPTED

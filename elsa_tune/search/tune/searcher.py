@@ -1,20 +1,27 @@
-"""What Ray Tune asks for exploring trials: it asks the plan, which needs no state of Ray's.
+"""What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's.
 
-It must not decide anything: the plan names depth and rate from what is recorded, or leaves the rate
-to the depth's Optuna study.
+One Ray Tune run is a whole search: a depth is measured as soon as its rate is settled, while others
+are still being explored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.search.planning.plan import KnownTrial, exploring_slots, tried
+from elsa_tune.search.planning.plan import (
+    KnownTrial,
+    best_rates,
+    exploring_slots,
+    measuring_trials,
+    settled_depths,
+    tried,
+)
 from elsa_tune.search.planning.sampler import Slot, propose
-from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, SEED
+from elsa_tune.search.tune.trainable import config_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
@@ -23,24 +30,31 @@ from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 # without it.
 ATTEMPTS = 2
 
+Rates = Mapping[FreezeDepth, float]
 
-class ExploringSearcher(Searcher):
+
+class PlanSearcher(Searcher):
     """Suggests what the plan still lacks, as long as it lacks something.
 
-    known: gives the trials of this search so far. decided: depths whose rate is decided, which
-    explore no more.
+    known: gives the trials of this search so far. rates: of depths that an earlier session began to
+    measure; they explore no more. decide: called with the rates of all decided depths whenever
+    there are new ones. phases: those that this run is for.
     """
 
     def __init__(
         self,
         spec: SearchSpec,
         known: Callable[[], Sequence[KnownTrial]],
-        decided: Collection[FreezeDepth],
+        rates: Rates,
+        decide: Callable[[Rates], None],
+        phases: Collection[Phase] = (Phase.EXPLORE, Phase.MEASURE),
     ) -> None:
         super().__init__()
         self._spec = spec
         self._known = known
-        self._decided = frozenset(decided)
+        self._rates = dict(rates)
+        self._decide = decide
+        self._phases = phases
         self._under_way: dict[str, TrialSpec] = {}
         self._attempts: Counter[str] = Counter()
 
@@ -53,20 +67,10 @@ class ExploringSearcher(Searcher):
         where nothing is left.
         """
         known = self._so_far()
-        slots = exploring_slots(self._spec, known)
-        trials = [self._trial(slot, known) for slot in slots if slot.depth not in self._decided]
-        # What failed in this session waits until all else has begun.
-        for trial in sorted(trials, key=lambda trial: self._attempts[trial.key]):
-            if self._attempts[trial.key] >= ATTEMPTS or self._all_failed(trial, known):
-                continue
+        for trial in self._wanted(known):
             self._under_way[trial_id] = trial
             self._attempts[trial.key] += 1
-            return {
-                PHASE: trial.phase.value,
-                FROZEN_LAYERS: trial.depth.label,
-                LEARNING_RATE: trial.learning_rate,
-                SEED: trial.seed,
-            }
+            return config_of(trial)
         return None if self._under_way else str(Searcher.FINISHED)
 
     def on_trial_complete(
@@ -83,6 +87,43 @@ class ExploringSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing to restore."""
+
+    def _wanted(self, known: Sequence[KnownTrial]) -> Iterator[TrialSpec]:
+        """Trials that could start now, the first one first: to explore, and then to measure."""
+        exploring: list[TrialSpec] = []
+        if Phase.EXPLORE in self._phases:
+            slots = [s for s in exploring_slots(self._spec, known) if s.depth not in self._rates]
+            exploring = self._startable((self._trial(slot, known) for slot in slots), known)
+            yield from exploring
+        if Phase.MEASURE not in self._phases:
+            return
+        under_way = {trial.phase for trial in self._under_way.values()}
+        # What has failed for good keeps its depth from being settled, and must not for ever.
+        is_over = not exploring and Phase.EXPLORE not in under_way
+        self._settle(known, is_over=is_over)
+        running = {trial.key for trial in self._under_way.values()}
+        left = measuring_trials(self._spec, self._rates, known)
+        yield from self._startable((one for one in left if one.key not in running), known)
+
+    def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:
+        if len(self._rates) == len(self._spec.depths):
+            return
+        best = best_rates(self._spec, known)
+        settled = best.keys() if is_over else settled_depths(self._spec, known)
+        new = {d: best[d] for d in self._spec.depths if d in settled and d in best}
+        if new.keys() - self._rates.keys():
+            self._rates = {**new, **self._rates}
+            self._decide(self._rates)
+
+    def _startable(
+        self, trials: Iterator[TrialSpec], known: Sequence[KnownTrial]
+    ) -> list[TrialSpec]:
+        """What failed in this session waits until all else has begun, and is tried once more."""
+        return [
+            trial
+            for trial in sorted(trials, key=lambda trial: self._attempts[trial.key])
+            if self._attempts[trial.key] < ATTEMPTS and not self._all_failed(trial, known)
+        ]
 
     def _so_far(self) -> list[KnownTrial]:
         """What is recorded, and what was suggested and has not begun."""

@@ -18,7 +18,7 @@ import ray
 import torch
 from ray import tune
 
-from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, POINT, SEED
+from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, SEED
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
@@ -73,7 +73,6 @@ class Mailbox:
 
 def trial_of(spec: SearchSpec, config: dict[str, Any]) -> TrialSpec:
     """The trial that a Ray config stands for."""
-    config = config.get(POINT, config)
     return spec.trial(
         Phase(config[PHASE]),
         FreezeDepth.of(str(config[FROZEN_LAYERS])),
