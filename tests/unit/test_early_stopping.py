@@ -15,8 +15,9 @@ from elsa_tune.specs.search import Asha
 STOP, CONTINUE = TrialScheduler.STOP, TrialScheduler.CONTINUE
 
 
-def make_trial(identifier: str, depth: str) -> Any:
-    return SimpleNamespace(trial_id=identifier, config={"frozen_layers": depth})
+def make_trial(identifier: str, depth: str, phase: str = "explore") -> Any:
+    config = {"frozen_layers": depth, "phase": phase}
+    return SimpleNamespace(trial_id=identifier, config=config)
 
 
 def report(scheduler: PerDepthAsha, trial: Any, evaluation: int, quality: float) -> str:
@@ -31,6 +32,16 @@ def add(scheduler: PerDepthAsha, identifier: str, depth: str) -> Any:
     controller: Any = None
     scheduler.on_trial_add(controller, trial)
     return trial
+
+
+def test_a_measuring_trial_is_never_stopped() -> None:
+    scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), 4)
+    report(scheduler, add(scheduler, "good", "0"), 1, 0.9)
+    measuring = make_trial("measuring", "0", "measure")
+    controller: Any = None
+    scheduler.on_trial_add(controller, measuring)
+    assert report(scheduler, measuring, 1, 0.1) == CONTINUE
+    assert report(scheduler, add(scheduler, "bad", "0"), 1, 0.1) == STOP
 
 
 def test_a_deeper_depth_that_is_always_worse_keeps_its_best_trial() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -19,7 +20,8 @@ from elsa_tune.search.planning.plan import (
     tried,
 )
 from elsa_tune.search.planning.sampler import Tried, propose
-from elsa_tune.search.tune.searcher import ExploringSearcher
+from elsa_tune.search.tune.searcher import PlanSearcher
+from elsa_tune.search.tune.trainable import trial_of
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec
@@ -233,12 +235,17 @@ def test_what_a_trial_costs() -> None:
 # ---- what Ray is told ----
 
 
+def exploring(spec: SearchSpec, known: Callable[[], list[KnownTrial]]) -> PlanSearcher:
+    """A searcher that leaves measuring to a later run, as under a time limit."""
+    return PlanSearcher(spec, known, {}, lambda rates: None, (Phase.EXPLORE,))
+
+
 def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
     spec = spec_of(
         depths=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateRange(low=1e-5, high=5e-5)
     )
     known: list[KnownTrial] = []
-    searcher = ExploringSearcher(spec, lambda: known, ())
+    searcher = exploring(spec, lambda: known)
     given = [searcher.suggest(f"{number}") for number in range(3)]
     assert [config["learning_rate"] for config in given] == [5e-5, 2.2361e-5, 1e-5]
     assert searcher.suggest("3") is None
@@ -264,7 +271,7 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
     known: dict[str, KnownTrial] = {}
 
     def session(failing: float) -> list[float]:
-        searcher = ExploringSearcher(spec, lambda: list(known.values()), ())
+        searcher = exploring(spec, lambda: list(known.values()))
         begun: list[float] = []
         while isinstance(config := searcher.suggest(str(len(begun))), dict):
             rate = config["learning_rate"]
@@ -283,6 +290,86 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
 
 
 def test_decided_depths_explore_no_more() -> None:
-    searcher = ExploringSearcher(spec_of(), lambda: [], DEPTHS[:2])
+    rates = dict.fromkeys(DEPTHS[:2], 2e-5)
+    searcher = PlanSearcher(spec_of(), lambda: [], rates, lambda rates: None, (Phase.EXPLORE,))
     given = [searcher.suggest(str(number)) for number in range(4)]
     assert [one and one["frozen_layers"] for one in given] == ["6", "6", "6", None]
+
+
+def whole_search(
+    spec: SearchSpec, score: Score, workers: int, order: random.Random
+) -> tuple[list[TrialSpec], list[KnownTrial]]:
+    """Every trial in the order of its start, by so many workers that end in any order."""
+    known: dict[str, KnownTrial] = {}
+    searcher = PlanSearcher(spec, lambda: list(known.values()), {}, lambda rates: None)
+    running: dict[str, TrialSpec] = {}
+    begun: list[TrialSpec] = []
+    while True:
+        config = None
+        while len(running) < workers:
+            config = searcher.suggest(str(len(begun)))
+            if not isinstance(config, dict):
+                break
+            trial = trial_of(spec, config)
+            running[str(len(begun))] = trial
+            begun.append(trial)
+            known[trial.key] = KnownTrial(
+                trial=trial, status=TrialStatus.RUNNING, qualities=(), attempt=1
+            )
+        if not running:
+            assert config == "FINISHED"
+            return begun, list(known.values())
+        name = order.choice(sorted(running))
+        trial = running.pop(name)
+        known[trial.key] = ended(trial, score(trial.depth, trial.learning_rate))
+        searcher.on_trial_complete(name)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_rate_that_a_depth_is_measured_at_is_never_overtaken(seed: int) -> None:
+    """Measuring begins while other depths explore; it must not begin too soon."""
+    order = random.Random(seed)
+    peaks = {depth: order.uniform(-5.5, -2) for depth in DEPTHS}
+    learns = {depth: order.random() < 0.8 for depth in DEPTHS}
+
+    def score(depth: FreezeDepth, rate: float) -> float | TrialStatus:
+        if order.random() < 0.05:
+            return DIVERGED
+        noise = order.gauss(0, 0.004)
+        distance = abs(math.log10(rate) - peaks[depth])
+        return 0.5 if not learns[depth] or distance > 1.5 else 0.8 - 0.1 * distance + noise
+
+    spec = spec_of(seeds=2)
+    begun, known = whole_search(spec, score, workers=1 + seed % 4, order=order)
+    measured = [trial for trial in begun if trial.phase is Phase.MEASURE]
+    best = best_rates(spec, known)
+    assert {(one.depth, one.learning_rate) for one in measured} == set(best.items())
+    assert len({one.key for one in begun}) == len(begun)
+    assert len(measured) == 2 * len(best)
+
+
+def test_a_settled_depth_is_measured_while_others_explore() -> None:
+    """The full model's walk takes one worker; the other need not wait for it."""
+    begun, _ = whole_search(spec_of(seeds=1), full_model_wants_more, 2, random.Random(1))
+    phases = [trial.phase for trial in begun]
+    first = phases.index(Phase.MEASURE)
+    assert Phase.EXPLORE in phases[first:]
+    # One worker: the same trials, every time.
+    once, again = (
+        whole_search(spec_of(), full_model_wants_more, 1, random.Random(0))[0] for _ in range(2)
+    )
+    assert [one.key for one in once] == [one.key for one in again]
+
+
+def full_model_wants_more(depth: FreezeDepth, rate: float) -> float:
+    peak = 1e-3 if depth == FULL_MODEL else 2e-5
+    return 0.8 - 0.1 * abs(math.log10(rate / peak))
+
+
+def test_what_failed_for_good_does_not_hold_up_measuring() -> None:
+    def broken(depth: FreezeDepth, rate: float) -> float | TrialStatus:
+        return TrialStatus.FAILED if depth == DEPTHS[1] and rate == 1e-5 else 0.7
+
+    spec = spec_of(extend=None, seeds=1)
+    begun, _ = whole_search(spec, broken, 2, random.Random(0))
+    assert {one.depth for one in begun if one.phase is Phase.MEASURE} == set(DEPTHS)
