@@ -36,6 +36,24 @@ def quoted(value: object) -> str:
     return _shortened(repr(value))
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was most likely meant, None where none is near: the same words in another
+    order (`macro_f1`), initials (`lr`), a spelling like it, or words more or fewer
+    (`num_train_epochs`).
+    """
+    from difflib import get_close_matches  # only for whoever mistypes: the help answers without it
+
+    asked = name.strip().lower().replace("-", "_")
+    words = {one: one.split("_") for one in known}
+    found = [one for one in words if sorted(words[one]) == sorted(asked.split("_"))]
+    found += [one for one in words if "_" in one and asked == "".join(w[:1] for w in words[one])]
+    found += get_close_matches(asked, words, n=1, cutoff=0.8)
+    within = [one for one in words if f"_{one}_" in f"_{asked}_" or f"_{asked}_" in f"_{one}_"]
+    found += sorted(within, key=len, reverse=True)
+    found += get_close_matches(asked, words, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
 def _shortened(text: str) -> str:
     half = SHOWN_LENGTH // 2
     return text if len(text) <= SHOWN_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
@@ -70,13 +88,11 @@ class UnknownNameError(UsageError):
     @classmethod
     def among(cls, what: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
         """Build the sentence "unknown WHAT 'NAME'; did you mean ...?" from the known names."""
-        import difflib  # only for whoever mistypes: the help answers without it
-
         names = sorted(known)
-        close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-        nearest = f"did you mean '{close[0]}'? " if close else ""
+        near = nearest(name, names)
+        meant = f"did you mean '{near}'? " if near else ""
         tail = f" {hint}" if hint else ""
-        return cls(f"unknown {what} '{name}': {nearest}known: {', '.join(names)}.{tail}")
+        return cls(f"unknown {what} '{name}': {meant}known: {', '.join(names)}.{tail}")
 
 
 class ModelError(UsageError):
@@ -87,8 +103,11 @@ class DataError(UsageError):
     """A file, split, column or label that is not what the task says."""
 
 
-class SpaceError(UsageError):
-    """A search space or a setting with an impossible value."""
+class SpaceError(UsageError, ValueError):
+    """A search space or a setting with an impossible value.
+
+    A ValueError too, so that pydantic reports it with whatever else is wrong.
+    """
 
 
 class ResultsError(UsageError):

@@ -172,7 +172,10 @@ def _is_drawn(records: Sequence[Record], paths: SearchPaths) -> bool:
 
 
 def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
-    asha = f"grace {spec.asha.grace}, factor {spec.asha.reduction_factor:g}" if spec.asha else "off"
+    asha = "off"
+    if spec.asha is not None:
+        grace = spec.asha.grace_of(spec.recipe.evaluations)
+        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
     return SearchStarted(
         name=spec.name,
         search_id=spec.search_id,

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
-from elsa_tune.specs.checked import first_problem
+from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
@@ -86,7 +86,7 @@ def specify(request: Request) -> SearchSpec:
         rates=rates,
         tries=tries,
         sampler=space.sampler,
-        asha=space.asha_setting(request.recipe.evaluations),
+        asha=space.asha,
         seeds=_at_least_one("--seeds", request.seeds, space.seeds),
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
@@ -198,7 +198,7 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
         spec = TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
         return dataclasses.replace(spec, tracking_uri=paths.uri_kept(spec.tracking_uri))
     except (OSError, ValidationError, ElsaTuneError) as error:
-        reason = first_problem(error) if isinstance(error, ValidationError) else error
+        reason = problems(error) if isinstance(error, ValidationError) else error
         raise StorageError(
             f"the specification of search '{paths.name}' ({paths.specification}) cannot be read: "
             f"{reason}"

@@ -5,15 +5,45 @@ It must not know what any file is for.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from elsa_tune.errors import quoted
+from elsa_tune.errors import nearest, quoted
 
 # Characters that a file may come to once its aliases are written out; nobody writes so many.
 MOST_CHARACTERS = 1_000_000
+
+# More mistakes in one file are counted.
+MOST_PROBLEMS = 10
+
+# What a value must be: by pydantic's type of the error where it is a limit, else by the beginning
+# of that type (`int_type`, `int_parsing`, `int_from_float`).
+_LIMITS = {
+    "greater_than_equal": "{:g} or more",
+    "greater_than": "above {:g}",
+    "less_than_equal": "{:g} or less",
+    "less_than": "below {:g}",
+    "string_too_short": "a text of {} or more characters",
+    "too_short": "a list of {1} or more",
+    "too_long": "a list of {1} or fewer",
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a table of `field: value`",
+    "model": "a table of `field: value`",
+    "dataclass": "a table of `field: value`",
+    "invalid": "named by a text",
+}
 
 
 def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
@@ -56,12 +86,65 @@ def _count(node: yaml.Node, counted: dict[int, int]) -> int:
     return counted[id(node)]
 
 
-def first_problem(error: ValidationError) -> str:
-    """`field 'x' is ...; what is wrong with it`, and how many more there are."""
-    first, *more = error.errors(include_url=False)
-    field = ".".join(str(part) for part in first["loc"])
-    further = f" (and {len(more)} more such errors)" if more else ""
-    if first["type"] == "missing":
-        return f"field '{field}' is missing{further}"
-    came = f"field '{field}' is {quoted(first['input'])}; " if field else ""
-    return f"{came}{first['msg']}{further}"
+def problems(
+    error: ValidationError, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
+) -> str:
+    """Everything that is wrong, in one sentence: each field, what came and what is allowed.
+
+    known: the names of the fields there are, by the field that holds them ("" for the outermost).
+    inlined: a field that is written as its own fields, beside the others.
+    """
+    said: list[str] = []
+    missing: list[str] = []
+    meant: list[str] = []
+    for problem in error.errors(include_url=False):
+        location = problem["loc"][problem["loc"][:1] == (inlined,) :]
+        field, kind = _path(location), problem["type"]
+        if kind == "missing":
+            missing.append(field)
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+            holder = f"{_path(location[:-1])}.".removeprefix(".")
+            names = sorted((known or {}).get(holder.removesuffix("."), ()))
+            near = nearest(str(location[-1]), names)
+            meant.append(f"{holder}{near}")
+            there = f": known: {', '.join(names)}"
+            hint = f": did you mean '{holder}{near}'?" if near else there
+            if hint == there and any(one.endswith(there) for one in said):
+                hint = ""  # once is enough
+            said.append(f"unknown field '{holder}{location[-1]}'{hint}")
+        elif kind in ("value_error", "json_invalid"):
+            text = str(problem["ctx"]["error"])
+            between = " " if text.startswith("must ") else ": "
+            said.append(f"field '{field}'{between}{text}" if field else text)
+        else:
+            where = f"field '{field}'" if field else "it"
+            said.append(f"{where} must be {_allowed(problem)}")
+    if left := [f"'{field}'" for field in missing if field not in meant]:
+        fields, are = ("field", "is") if len(left) == 1 else ("fields", "are")
+        said.append(f"{fields} {', '.join(left)} {are} missing")
+    said = list(dict.fromkeys(said))
+    more = len(said) - MOST_PROBLEMS
+    return "; ".join(said[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """A field as it is written, `asha.grace`: without positions and the names of a union's
+    branches.
+    """
+    names = (part for part in location if isinstance(part, str))
+    return ".".join(name for name in names if name.isidentifier() and name.islower())
+
+
+def _allowed(problem: Mapping[str, Any]) -> str:
+    """What a value may be, and what came."""
+    kind, value, limits = problem["type"], problem["input"], problem.get("ctx", {})
+    hint = ""
+    if expected := re.findall(r"'([^']*)'", str(limits.get("expected", ""))):
+        allowed = f"one of {', '.join(expected)}"
+        near = nearest(value, expected) if isinstance(value, str) else None
+        hint = f": did you mean '{near}'?" if near else ""
+    elif kind in _LIMITS:
+        allowed = _LIMITS[kind].format(*limits.values())
+    else:
+        allowed = _KINDS.get(kind.split("_")[0], "something else")
+    return f"{allowed}, not {quoted(value)}{hint}"

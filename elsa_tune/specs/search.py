@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from annotated_types import Gt
+
+from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
-from elsa_tune.specs.trial import Phase, Recipe, TrialSpec
+from elsa_tune.specs.trial import Count, Phase, Rate, Recipe, TrialSpec
 
 
 class SamplerName(enum.StrEnum):
@@ -27,9 +32,15 @@ class SamplerName(enum.StrEnum):
 class RateRange:
     """Learning rates low..high (both in reach), in steps, or log-uniform where step is None."""
 
-    low: float
-    high: float
-    step: float | None = None
+    low: Rate
+    high: Rate
+    step: Rate | None = None
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise SpaceError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        if self.step is not None and self.step > self.high - self.low:
+            raise SpaceError(f"step ({self.step:g}) must fit between low and high")
 
     @property
     def values(self) -> tuple[float, ...] | None:
@@ -54,13 +65,17 @@ Rates = RateRange | RateList
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
 
-    grace: evaluations every trial is given, >= 1; as few as half of them are inside warm-up and
-    noise. reduction_factor: at each rung about one in so
-    many trials of a depth goes on, > 1.
+    grace: evaluations every trial is given, >= 1; None gives it half of them, for fewer are inside
+    warm-up and noise. reduction_factor: at each rung about one in so many trials of a depth goes
+    on, > 1.
     """
 
-    grace: int = 1
-    reduction_factor: float = 2.0
+    grace: Count | None = None
+    reduction_factor: Annotated[float, Gt(1)] = 2.0
+
+    def grace_of(self, evaluations: int) -> int:
+        """The grace of a trial with so many evaluations."""
+        return self.grace or math.ceil(evaluations / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,16 +6,22 @@ nor YAML.
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
-from elsa_tune.errors import DataError
-from elsa_tune.specs.checked import first_problem, read_yaml
+from elsa_tune.errors import DataError, nearest
+from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.specs.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 from elsa_tune.specs.task import (
@@ -40,7 +46,22 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Texts = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_as_list)]
+def _as_files(value: Any) -> Any:
+    """Files without a word are those to train on."""
+    return {"train": value} if isinstance(value, str | list) else value
+
+
+def _one_or_two(columns: list[str]) -> list[str]:
+    if not 1 <= len(columns) <= 2:
+        raise ValueError(
+            f"{len(columns)} columns came ({', '.join(columns) or 'none'}), and a model reads one "
+            "text or a pair of them; put several into one column beforehand"
+        )
+    return columns
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[list[Text], BeforeValidator(_as_list)]
 
 
 class Files(BaseModel):
@@ -58,14 +79,17 @@ class TaskFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    files: Files
+    files: Annotated[Files, BeforeValidator(_as_files)]
     format: str | None = None
-    text: Annotated[Texts, Field(min_length=1, max_length=2)]
-    label: Annotated[str, Field(min_length=1)]
+    text: Annotated[Texts, AfterValidator(_one_or_two)]
+    label: Text
     classes: Texts | None = None
     regression: bool = False
     metric: str | None = None
     evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
 
 
 def read_task_file(path: Path) -> TaskSpec:
@@ -132,19 +156,7 @@ def _validated(path: Path, values: dict[str, Any]) -> TaskFile:
     try:
         return TaskFile.model_validate(values)
     except ValidationError as error:
-        first, *more = error.errors(include_url=False)
-        if first["type"] == "extra_forbidden":
-            further = f" (and {len(more)} more such errors)" if more else ""
-            raise DataError(f"task file {path}: {_unknown_field(first['loc'])}{further}") from None
-        raise DataError(f"task file {path}: {first_problem(error)}") from None
-
-
-def _unknown_field(location: tuple[int | str, ...]) -> str:
-    known = sorted(Files.model_fields if location[0] == "files" else TaskFile.model_fields)
-    name = str(location[-1])
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    nearest = f"did you mean '{close[0]}'? " if close else ""
-    return f"unknown field '{name}': {nearest}known: {', '.join(known)}"
+        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
 
 
 def _check_name(path: Path, name: str) -> None:
@@ -272,9 +284,11 @@ def _metric(path: Path, described: TaskFile, kind: TaskKind, classes: int) -> Me
     allowed = allowed_metrics(kind, classes)
     if given not in allowed:
         shape = "a regression" if kind is TaskKind.REGRESSION else f"{classes} classes"
+        near = nearest(given, allowed)
+        hint = f": did you mean '{near}'?" if near else ""
         raise DataError(
             f"task file {path}: field 'metric' is '{given}'; for {shape} it must be one of "
-            f"{', '.join(allowed)}"
+            f"{', '.join(allowed)}{hint}"
         )
     return Metric(given)
 

@@ -10,7 +10,9 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -135,6 +137,13 @@ def canonical_rate(learning_rate: float) -> float:
     return float(f"{learning_rate:.4e}")
 
 
+# Bounds, checked where a space or a saved search is read: pydantic knows these marks, and a trial
+# does not need pydantic.
+Count = Annotated[int, Ge(1)]
+Seed = Annotated[int, Ge(0), Lt(2**31)]
+Rate = Annotated[float, Gt(0), Le(1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """How every trial of a search trains; two results are comparable when their recipes are equal.
@@ -163,23 +172,23 @@ class Recipe:
     eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
     """
 
-    epochs: int = 3
-    batch_size: int = 16
-    max_length: int = 128
-    train_size: int | None = None
-    subset_seed: int = 0
-    warmup_ratio: float = 0.1
-    weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
-    evaluations_per_epoch: int = 1
+    epochs: Count = 3
+    batch_size: Count = 16
+    max_length: Annotated[int, Ge(8)] = 128
+    train_size: Count | None = None
+    subset_seed: Seed = 0
+    warmup_ratio: Annotated[float, Ge(0), Le(1)] = 0.1
+    weight_decay: Annotated[float, Ge(0), Lt(1)] = 0.01
+    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    evaluations_per_epoch: Count = 1
     frozen_dropout: bool = False
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
-    holdout: float | None = None
+    holdout: Annotated[float, Gt(0), Le(0.5)] | None = None
     pooling: Pooling = Pooling.HEAD
     standardize_targets: bool = False
-    eval_batch_size: int = 64
+    eval_batch_size: Count = 64
 
     def __post_init__(self) -> None:
         if self.selection is Selection.HOLDOUT and self.holdout is None:
@@ -189,36 +198,6 @@ class Recipe:
                 f"holdout is {self.holdout:g}, but selection is {self.selection.value}; set "
                 "selection=holdout, or leave holdout out"
             )
-        checks = (
-            ("epochs", self.epochs, self.epochs >= 1, "1 or more"),
-            ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
-            ("eval_batch_size", self.eval_batch_size, self.eval_batch_size >= 1, "1 or more"),
-            ("max_length", self.max_length, self.max_length >= 8, "8 or more"),
-            (
-                "train_size",
-                self.train_size,
-                self.train_size is None or self.train_size >= 1,
-                "1 or more, or left out for the whole training set",
-            ),
-            (
-                "holdout",
-                self.holdout,
-                self.holdout is None or 0 < self.holdout <= 0.5,
-                "above 0 and up to 0.5",
-            ),
-            ("warmup_ratio", self.warmup_ratio, 0 <= self.warmup_ratio <= 1, "0..1"),
-            ("weight_decay", self.weight_decay, 0 <= self.weight_decay < 1, "0 up to below 1"),
-            ("max_grad_norm", self.max_grad_norm, self.max_grad_norm > 0, "above 0"),
-            (
-                "evaluations_per_epoch",
-                self.evaluations_per_epoch,
-                self.evaluations_per_epoch >= 1,
-                "1 or more",
-            ),
-        )
-        for name, value, good, allowed in checks:
-            if not good:
-                raise SpaceError(f"{name} is {value}; it must be {allowed}")
 
     @property
     def evaluations(self) -> int:

