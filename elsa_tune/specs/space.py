@@ -185,7 +185,9 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
     try:
         return Space.model_validate(fields)
     except ValidationError as error:
-        raise SpaceError(f"{path}: {problems(error, FIELDS, inlined='training')}") from error
+        raise SpaceError(
+            f"search space {path}: {problems(error, FIELDS, inlined='training')}"
+        ) from error
 
 
 def _find(path: str) -> Path:

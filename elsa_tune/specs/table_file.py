@@ -61,10 +61,10 @@ def format_of(path: Path) -> str | None:
 
 
 def read_table(
-    path: Path, format: str, wanted: Sequence[str], header: Sequence[str] | None = None
+    path: Path, format: str, wanted: Sequence[str] | None, header: Sequence[str] | None = None
 ) -> Table:
-    """Read the wanted columns of a file; `header` names the columns of a file without a header
-    line.
+    """Read the wanted columns of a file, None for every one of plain values (in JSONL, of its first
+    line); `header` names the columns of a file without a header line.
 
     Raises DataError for a file that is missing, unreadable or undecodable, and for a wanted column
     that is missing or stands there twice.
@@ -146,7 +146,7 @@ def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
 
 
 def _separated(
-    path: Path, rows: Iterator[Row], wanted: Sequence[str], header: Sequence[str] | None
+    path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
 ) -> Table:
     """Cells under their header; a short row lacks its last cells, a long one cannot be told
     apart.
@@ -154,6 +154,7 @@ def _separated(
     if header is None:
         _, header_cells = next(rows, (1, ()))
         header = [cell or "" for cell in header_cells]
+    wanted = header if wanted is None else wanted
     _check_columns(path, header, wanted)
     where = [header.index(name) for name in wanted]
     cells: list[list[str | None]] = [[] for _ in wanted]
@@ -169,20 +170,23 @@ def _separated(
     return Table(path, dict(zip(wanted, cells, strict=True)), lines, malformed)
 
 
-def _read_jsonl(path: Path, file: TextIO, wanted: Sequence[str]) -> Table:
-    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+def _read_jsonl(path: Path, file: TextIO, wanted: Sequence[str] | None) -> Table:
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted or ()}
     lines: list[int] = []
     seen: dict[str, None] = {}
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
         record = _json_object(path, number, line)
+        if wanted is None and not lines:
+            plain = (name for name, value in record.items() if not isinstance(value, list | dict))
+            columns = {name: [] for name in plain}
         seen.update(dict.fromkeys(record))
         lines.append(number)
         for name, cells in columns.items():
             cells.append(cell_text(record.get(name), f"{path} line {number}", name))
     # A key that only some records have is a missing cell; one that none has is a missing column.
-    _check_columns(path, list(seen), wanted)
+    _check_columns(path, list(seen), list(columns))
     return Table(path, columns, lines)
 
 
@@ -206,13 +210,16 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     return record
 
 
-def _read_parquet(path: Path, wanted: Sequence[str]) -> Table:
+def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow.names, wanted)
+            schema = file.schema_arrow
+            if wanted is None:
+                wanted = [column.name for column in schema if not pa.types.is_nested(column.type)]
+            _check_columns(path, schema.names, wanted)
             table = file.read(columns=list(dict.fromkeys(wanted)))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"data file {path} cannot be read as Parquet: {error}") from error

@@ -269,10 +269,10 @@ def _classes_found(path: Path, label: str, source: FilesSource) -> tuple[str, ..
             f"task file {path}: the training rows have {len(found)} different labels in column "
             f"'{label}'; write regression: true for numbers, or list the classes"
         )
-    return tuple(sorted(found, key=_number_then_text))
+    return tuple(sorted(found, key=number_then_text))
 
 
-def _number_then_text(label: str) -> tuple[int, float, str]:
+def number_then_text(label: str) -> tuple[int, float, str]:
     """2 before 10, and numbers before words."""
     return (0, float(label), label) if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
 

@@ -4,11 +4,15 @@ ones.
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -18,7 +22,9 @@ from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.glue import GLUE_TASKS, LAYOUTS
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, STDLIB
 from elsa_tune.specs.task import GlueSource, Metric, TaskKind, task_from_dict
+from elsa_tune.specs.task_draft import draft_task
 from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.training.data.texts import read_texts
 
 app = typer.Typer()
 app.command()(tasks)
@@ -178,6 +184,85 @@ def test_a_regression_looked_at(tmp_path: Path) -> None:
         (folder / name).write_text("sentence1\tsentence2\tscore\na\tb\t0.5\nc\td\t5.000\n")
     shown = run.invoke(app, ["stsb", "--data-dir", str(tmp_path)], catch_exceptions=False).stdout
     assert "2 rows (values 0.5..5, mean 2.75)" in shown
+
+
+TICKETS = [
+    {
+        "id": n,
+        "title": f"Ticket {n} is here",
+        "body": f"The {n}. is dark: it\nstays",
+        "urgent": "no",
+    }
+    for n in range(30)
+]
+TICKETS[3]["urgent"] = TICKETS[8]["urgent"] = "yes"
+
+
+def _write(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    path = folder / name
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter="," if ".csv" in name else "\t")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+@pytest.mark.parametrize("name", ["tickets.csv", "rte.tsv", "my tickets.jsonl", "t.parquet"])
+def test_a_table_becomes_a_task_file_that_is_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tsv = [{**row, "body": row["body"].replace("\n", " ")} for row in TICKETS]
+    rows = tsv if name.endswith("tsv") else [{**row, "more": ["a"]} for row in TICKETS]
+    if name.endswith("csv"):
+        rows = TICKETS
+    _write(tmp_path, name, rows)
+    done = run.invoke(app, [name], catch_exceptions=False)
+    assert "not used: id" in done.stdout and "next: save it" in done.stderr
+    (tmp_path / "drafted.yaml").write_text(done.stdout, encoding="utf-8")
+    task = resolve_task("drafted.yaml")
+    assert task.text_columns == ("title", "body")
+    assert (task.label_column, task.classes) == ("urgent", ("no", "yes"))
+    assert len(read_texts(task).train) == 30
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "outputs"),
+    [
+        ([n / 7 for n in range(40)], TaskKind.REGRESSION, 1),
+        ([n % 30 for n in range(60)], TaskKind.REGRESSION, 1),
+        ([n % 5 for n in range(60)], TaskKind.CLASSIFICATION, 5),
+        ([f"c {n % 30}: '~'" for n in range(60)], TaskKind.CLASSIFICATION, 30),
+    ],
+)
+def test_numbers_are_values_where_they_are_many(
+    values: list[object], kind: TaskKind, outputs: int, tmp_path: Path
+) -> None:
+    rows = [{"text # one": f"row {n}", "a score": value} for n, value in enumerate(values)]
+    _write(tmp_path, "rows.csv", rows)
+    drafted = tmp_path / "drafted.yaml"
+    drafted.write_text(draft_task(tmp_path / "rows.csv"))
+    task = resolve_task(str(drafted))
+    assert (task.kind, task.outputs, task.text_columns) == (kind, outputs, ("text # one",))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": f"row {n}", "id": n} for n in range(9)], "like a label .* columns are text, id"),
+        ([{"label": str(n % 2), "id": n} for n in range(9)], "looks like a text"),
+    ],
+)
+def test_a_table_without_a_text_or_a_label(
+    rows: list[dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    _write(tmp_path, "rows.csv", rows)
+    with pytest.raises(DataError, match=message):
+        draft_task(tmp_path / "rows.csv")
 
 
 def test_options_about_no_task() -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import enum
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elsa_tune.errors import UsageError
+from elsa_tune.search.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.specs.table_file import format_of
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.specs.tasks import resolve_task
 
@@ -35,8 +38,8 @@ def tasks(
     task: Annotated[
         str | None,
         typer.Argument(
-            help="A task to look at: its data is read, sizes, labels and oddities are shown. "
-            "A known name, or a YAML file that describes your own."
+            help="A task to look at, by its name or its YAML file: sizes, labels, oddities. Or "
+            "your table (.csv, .tsv, .jsonl, .parquet): prints a YAML file to start from."
         ),
     ] = None,
     data_dir: Annotated[
@@ -45,12 +48,17 @@ def tasks(
     metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
     format: Annotated[Format, typer.Option(help="How to print it.")] = Format.TABLE,
 ) -> None:
-    """List the known tasks, or look at one task's data."""
+    """List the known tasks, look at one task's data, or begin a task file."""
+    is_table = task is not None and format_of(Path(task)) is not None
+    if (task is None or is_table) and (data_dir is not None or metric is not None):
+        raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
+    if task is not None and is_table:
+        from elsa_tune.specs.task_draft import draft_task
+
+        typer.echo(draft_task(Path(task)), nl=False)
+        say("next: save it here as a .yaml file, check it, and `elsa-tune tasks FILE.yaml`")
+        return
     if task is None:
-        if data_dir is not None or metric is not None:
-            raise UsageError(
-                "--data-dir and --metric are about one task; name it: elsa-tune tasks rte"
-            )
         specs = list(KNOWN_TASKS.values())
         if format is Format.JSON:
             _print_json([described(spec) for spec in specs])
