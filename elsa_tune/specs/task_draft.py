@@ -83,7 +83,9 @@ def draft_task(path: Path) -> str:
     metric = Metric.SPEARMAN if is_regression else Metric.ACCURACY
     others = [one for one in allowed_metrics(kind, len(label.values)) if one is not metric]
     unused = [column.name for column in columns if column is not label and column not in texts]
-    why = "by its name; different values:" if label.is_named_label else "the fewest different values:"
+    why = (
+        "by its name; different values:" if label.is_named_label else "the fewest different values:"
+    )
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._-") or "task"
     taken = name in KNOWN_TASKS or name in RESERVED_NAMES
     lines = [
@@ -95,7 +97,7 @@ def draft_task(path: Path) -> str:
             [text.name for text in texts] if len(texts) > 1 else texts[0].name,
             "the longest texts" + (f"; not used: {', '.join(unused)}" if unused else ""),
         ),
-        _line("label", label.name, f"{why} {len(label.values):,}"),
+        _line("label", label.name, f"{why}: {len(label.values):,}"),
     ]
     if is_regression:
         lines.append(_line("regression", True))

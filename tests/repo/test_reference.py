@@ -66,11 +66,17 @@ def _plain(text: str) -> str:
 def fields(model: type[BaseModel]) -> str:
     """A settings model as a table: field, what it takes, default."""
     schema = model.model_json_schema()
+    properties, definitions = schema["properties"], schema.get("$defs", {})
+    defaults = {name: field.get("default") for name, field in properties.items()}
+    if model is Space:  # a file has the fields of `training` beside the others
+        del properties["training"]
+        properties |= {**definitions["Recipe"]["properties"], **properties}
+        defaults |= Space.model_validate({}).model_dump(mode="json")["training"] | {"epochs": None}
     rows = ["| field | takes | default |", "|---|---|---|"]
-    for name, field in schema["properties"].items():
-        takes = _takes(field, schema.get("$defs", {}))
-        default = "needed" if name in schema.get("required", ()) else _value(field.get("default"))
-        rows.append(f"| `{name}` | {takes} | {default} |")
+    for name, field in properties.items():
+        needed = name in schema.get("required", ())
+        default = "needed" if needed else _value(defaults[name])
+        rows.append(f"| `{name}` | {_takes(field, definitions)} | {default} |")
     return "\n".join(rows) + "\n"
 
 
@@ -82,6 +88,8 @@ def _takes(field: dict[str, Any], definitions: dict[str, Any]) -> str:
         return ", ".join(one for one in dict.fromkeys(several) if one != "nothing")
     if "enum" in field or "const" in field:
         return ", ".join(f"`{one}`" for one in field.get("enum", [field.get("const")]))
+    if field.get("title") == "RateList":
+        return "a number, a list of numbers"
     if field.get("type") == "object":
         return "{" + ", ".join(field.get("properties", {})) + "}"
     if field.get("type") == "array":
