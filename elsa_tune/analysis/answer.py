@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from elsa_tune.analysis.curve import CurvePoint, LinearProbe
+from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.specs.freeze import FreezeDepth
 
 ALL_TASKS = "*"
@@ -105,7 +106,7 @@ class Answer:
     within_given: the raw operating point by the given learning rates alone; None where no depth
     went beyond them. every_larger_k_passes: of the raw operating point, None without one.
     sentence: the answer, or why there is none, as a person reads it.
-    warnings: sentences the reader must see beside the number.
+    warnings: what the reader must see beside the number.
     decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
     None otherwise.
     certified, corrected_certified: None where nothing is certain enough. plausible: the numbers of
@@ -133,7 +134,7 @@ class Answer:
     reason: Reason | None
     sentence: str
     points: tuple[CurvePoint, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[AnswerWarning, ...]
     within_given: WithinGiven | None = None
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None

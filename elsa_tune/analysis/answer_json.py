@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
@@ -17,7 +18,8 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.tables.csv_lines import plain_cell
 
-SCHEMA_VERSION = 1
+# 2: warnings are objects of a code and a text; in 1 they were texts.
+SCHEMA_VERSION = 2
 DECIMALS = 6
 
 CURVE_COLUMNS = (
@@ -85,7 +87,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
             }
             for point in answer.points
         ],
-        "warnings": list(answer.warnings),
+        "warnings": [asdict(warning) for warning in answer.warnings],
         "next_step": answer.next_step,
     }
     if answer.full is not None:
@@ -134,7 +136,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
         **_heading(curve),
         "linear_probe": _probe_object(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
-        "warnings": list(curve.warnings),
+        "warnings": [asdict(warning) for warning in curve.warnings],
     }
 
 
@@ -265,5 +267,5 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        value = " | ".join(map(str, value))
+        value = " | ".join(one["text"] if isinstance(one, dict) else str(one) for one in value)
     return plain_cell(value)

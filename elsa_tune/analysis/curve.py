@@ -21,6 +21,7 @@ from elsa_tune.analysis.measured import (
 from elsa_tune.analysis.rates import EXPLORED, DepthRates, depth_rates
 from elsa_tune.analysis.statistics.learnt import AT_CHANCE
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -108,7 +109,7 @@ class FreezeCurve:
     chance: float | None
     examples: int | None
     points: tuple[CurvePoint, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[AnswerWarning, ...]
     uncertainty: Uncertainty | None = None
     given_rates: tuple[float, float] | None = None
     probe: LinearProbe | None = None
@@ -149,7 +150,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     by_depth: dict[FreezeDepth, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
-    warnings: list[str] = []
+    warnings: list[AnswerWarning] = []
     found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((p.quality for p in found if p.depth.is_full_model), None)
     uncertainty = curve_uncertainty(
@@ -161,7 +162,8 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         warnings=warnings,
     )
     if len(group.searches) > 1:
-        warnings.append(f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}")
+        text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
+        warnings.append(AnswerWarning(WarningCode.POOLED, text))
     return FreezeCurve(
         model=group.model,
         task=group.task,
@@ -202,7 +204,10 @@ def _given_rates(group: ResultGroup) -> tuple[float, float] | None:
 
 
 def _point(
-    group: ResultGroup, depth: FreezeDepth, rows: Sequence[ResultRow], warnings: list[str]
+    group: ResultGroup,
+    depth: FreezeDepth,
+    rows: Sequence[ResultRow],
+    warnings: list[AnswerWarning],
 ) -> CurvePoint:
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     empty = CurvePoint(
@@ -225,15 +230,17 @@ def _point(
     runs = by_rate[rate]
     quality = _mean(runs)
     if len(by_rate) > 1:
-        warnings.append(
+        text = (
             f"{name}: measured at {len(by_rate)} learning rates "
             f"({', '.join(map(rate_text, sorted(by_rate, key=lambda rate: rate or 0.0)))}), and "
             f"only runs of the same rate are averaged; the best mean, {points(quality)} at "
             f"{rate_text(rate)}, was taken, which looks better than a fresh seed will be"
         )
+        warnings.append(AnswerWarning(WarningCode.SEVERAL_RATES, text))
     failed = [run for run in runs if run.is_failed(group.chance)]
     if failed:
-        warnings.append(f"{name}: {failure_text(failed, runs, group.chance)}")
+        text = f"{name}: {failure_text(failed, runs, group.chance)}"
+        warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     completed = [run.row for run in runs if run.row.status is TrialStatus.COMPLETED]
     return replace(
         empty,

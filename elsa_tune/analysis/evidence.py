@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from elsa_tune.analysis.measured import MeasuredRun
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
 from elsa_tune.analysis.statistics.uncertainty import DepthRuns, ExampleDraws, Uncertainty
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
@@ -52,7 +53,7 @@ def curve_uncertainty(
     metric: str | None,
     examples: int | None,
     evidence: Evidence | None,
-    warnings: list[str],
+    warnings: list[AnswerWarning],
 ) -> Uncertainty:
     """The spread of depths whose runs are known one by one.
 
@@ -80,7 +81,7 @@ def _example_draws(
     measured: Mapping[FreezeDepth, Sequence[MeasuredRun]],
     metric: str,
     evidence: Evidence,
-    warnings: list[str],
+    warnings: list[AnswerWarning],
 ) -> ExampleDraws | None:
     depths = sorted(measured)
     key = _key(measured, metric, evidence)
@@ -128,8 +129,8 @@ def _example_draws(
     return draws
 
 
-def _unused(why: str) -> str:
-    return f"predictions were not used: {why}"
+def _unused(why: str) -> AnswerWarning:
+    return AnswerWarning(WarningCode.PREDICTIONS_UNUSED, f"predictions were not used: {why}")
 
 
 def _key(

@@ -27,6 +27,7 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.operating_point import saved, verdict_on
 from elsa_tune.analysis.statistics.learnt import Learnt
 from elsa_tune.analysis.target import failing_above, passing, smallest
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.joint import answer_sentence, certainty_text, refusal_sentence
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -72,22 +73,25 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
     unknown = [task.curve.task for task in tasks if task.curve.chance is None]
     corrected = None
     if unknown:
-        warnings.append(f"no corrected joint answer: chance is not known for {listed(unknown)}")
+        text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
+        warnings.append(AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text))
     else:
         corrected = smallest(common, _pass_everywhere(tasks, target, corrected=True))
         if corrected is not None and corrected.depth != raw.depth:
-            warnings.append(
+            text = (
                 f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
                 f"{percent(raw.retention)} or more of the raw quality, but on one task only "
                 f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
                 f"answer; corrected, k = {corrected.fine_tuned_layers}"
             )
+            warnings.append(AnswerWarning(WarningCode.CORRECTED_DISAGREES, text))
     failing = failing_above(common, passes, raw.fine_tuned_layers)
     if failing:
-        warnings.append(
+        text = (
             "not every larger k reaches the target on every task: "
             f"{depths_text(point.depth for point in failing)} do not"
         )
+        warnings.append(AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text))
     decided_by = _decided_by(tasks, common, raw, target)
     sentence = answer_sentence([task.answer for task in tasks], raw, corrected, decided_by)
     reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
@@ -179,7 +183,7 @@ def _joint(
     tasks: Sequence[TaskAnswer],
     common: Sequence[CurvePoint],
     decision: _Decision,
-    warnings: Sequence[str],
+    warnings: Sequence[AnswerWarning],
 ) -> Answer:
     curves = [task.curve for task in tasks]
     first = curves[0]
@@ -316,15 +320,16 @@ def _most(values: Sequence[float | None]) -> float | None:
     return max(known) if len(known) == len(values) else None
 
 
-def _warnings(tasks: Sequence[TaskAnswer], excluded: Sequence[str]) -> list[str]:
-    warnings = []
-    sizes = {task.curve.train_size for task in tasks}
-    if len(sizes) > 1:
-        warnings.append("the tasks were trained on different numbers of examples")
+def _warnings(tasks: Sequence[TaskAnswer], excluded: Sequence[str]) -> list[AnswerWarning]:
+    found = {}
+    if len({task.curve.train_size for task in tasks}) > 1:
+        text = "the tasks were trained on different numbers of examples"
+        found[WarningCode.TRAIN_SIZES_DIFFER] = text
     if excluded:
-        warnings.append(f"left out on request: {listed(excluded)}")
+        found[WarningCode.TASKS_EXCLUDED] = f"left out on request: {listed(excluded)}"
     everywhere = set.intersection(*({p.depth for p in task.curve.measured} for task in tasks))
     anywhere = set.union(*({p.depth for p in task.curve.measured} for task in tasks))
     if partly := sorted(anywhere - everywhere):
-        warnings.append(f"not measured for every task and so left out: {depths_text(partly)}")
-    return warnings
+        text = f"not measured for every task and so left out: {depths_text(partly)}"
+        found[WarningCode.NOT_MEASURED_EVERYWHERE] = text
+    return [AnswerWarning(code, text) for code, text in found.items()]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.statistics.learnt import AT_CHANCE
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
@@ -63,7 +64,9 @@ def failure_text(
     )
 
 
-def without_copies(rows: Sequence[ResultRow], name: str, warnings: list[str]) -> list[ResultRow]:
+def without_copies(
+    rows: Sequence[ResultRow], name: str, warnings: list[AnswerWarning]
+) -> list[ResultRow]:
     """Drop rows that repeat another exactly; one seed with two outcomes is a contradiction."""
     kept: dict[tuple[object, ...], ResultRow] = {}
     dropped = 0
@@ -84,7 +87,8 @@ def without_copies(rows: Sequence[ResultRow], name: str, warnings: list[str]) ->
         dropped += 1
     if dropped:
         rows_repeat = "row repeats another" if dropped == 1 else "rows repeat others"
-        warnings.append(f"{name}: {dropped} {rows_repeat} exactly and counted once")
+        text = f"{name}: {dropped} {rows_repeat} exactly and counted once"
+        warnings.append(AnswerWarning(WarningCode.REPEATED_ROWS, text))
     return list(kept.values())
 
 
@@ -94,7 +98,10 @@ def _outcome(row: ResultRow) -> str:
 
 
 def warn_of_uncounted(
-    measuring: Sequence[ResultRow], usable: Sequence[MeasuredRun], name: str, warnings: list[str]
+    measuring: Sequence[ResultRow],
+    usable: Sequence[MeasuredRun],
+    name: str,
+    warnings: list[AnswerWarning],
 ) -> None:
     """Say how many measuring rows do not count, and why."""
     counted = {id(run.row) for run in usable}
@@ -113,4 +120,5 @@ def warn_of_uncounted(
         total = sum(why.values())
         reasons = "; ".join(f"{count} {text}" for text, count in why.items())
         trials = "trial is" if total == 1 else "trials are"
-        warnings.append(f"{name}: {total} measuring {trials} not counted ({reasons})")
+        text = f"{name}: {total} measuring {trials} not counted ({reasons})"
+        warnings.append(AnswerWarning(WarningCode.NOT_COUNTED, text))

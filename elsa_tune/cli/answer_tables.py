@@ -16,6 +16,7 @@ from rich.text import Text
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
+from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import (
@@ -182,12 +183,12 @@ def _width(columns: Mapping[str, Sequence[str]], gap: int) -> int:
     return sum(max(map(len, (name, *cells))) + gap for name, cells in columns.items())
 
 
-def _warnings(console: Console, warnings: Sequence[str]) -> None:
+def _warnings(console: Console, warnings: Sequence[AnswerWarning]) -> None:
     if console.soft_wrap:
         for warning in warnings:
-            console.print(f"! {warning}")
+            console.print(f"! {warning.text}")
         return
     table = Table.grid(padding=(0, 1, 0, 0))
     for warning in warnings:
-        table.add_row(Text("!", style="yellow"), Text(warning))
+        table.add_row(Text("!", style="yellow"), Text(warning.text))
     console.print(table)

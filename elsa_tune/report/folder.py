@@ -145,7 +145,7 @@ def _warnings(answers: Sequence[Answer], subjects: Sequence[Subject]) -> dict[st
     for answer in answers:
         name = names.get(id(answer), f"{answer.model}, all tasks together")
         for warning in answer.warnings:
-            found.setdefault(warning, []).append(name)
+            found.setdefault(warning.text, []).append(name)
     return found
 
 

@@ -68,7 +68,7 @@ def paragraph(subject: Subject) -> str:
         count = len(answer.warnings)
         goes = "One warning goes" if count == 1 else f"{count} warnings go"
         first = "" if count == 1 else ", the gravest first"
-        sentences.append(f"{goes} with it{first}: {answer.warnings[0]}.")
+        sentences.append(f"{goes} with it{first}: {answer.warnings[0].text}.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 

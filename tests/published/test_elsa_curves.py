@@ -8,9 +8,11 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import read_results
+from tests.unit.result_rows import codes, warned
 
 # Fine-tuned layers k, raw and corrected for chance.
 EXPECTED = {
@@ -75,14 +77,14 @@ def test_what_nine_frozen_layers_keep_on_mrpc(answers: dict[tuple[str, str], Ans
     assert nine.retention == pytest.approx(0.946, abs=5e-4)
     assert nine.corrected_retention == pytest.approx(0.46, abs=5e-3)
     assert "81.5 of 90.3" in answer.sentence and "all 12 layers" in answer.sentence
-    (warning,) = [text for text in answer.warnings if text.startswith("raw and corrected")]
+    warning = warned(answer, WarningCode.CORRECTED_DISAGREES)
     assert "a constant answer, which alone keeps 89.9 %" in warning
 
 
 def test_nobody_knows_the_spread_of_these_means(answers: dict[tuple[str, str], Answer]) -> None:
     for (_, task), answer in answers.items():
         if task != "*":
-            assert any("was not tested" in warning for warning in answer.warnings)
+            assert WarningCode.LEARNING_UNTESTED in codes(answer)
 
 
 @pytest.mark.parametrize("name", ["low_resource_sst2.csv", "low_resource_cola_accuracy.csv"])

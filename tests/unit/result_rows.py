@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -47,3 +50,14 @@ def falling_curve(**changes: Any) -> list[ResultRow]:
             **{"learning_rate": 5e-5 if frozen else 3e-5, **changes},
         )
     ]
+
+
+def codes(found: Answer | FreezeCurve) -> list[WarningCode]:
+    """The codes of its warnings, in order."""
+    return [warning.code for warning in found.warnings]
+
+
+def warned(found: Answer | FreezeCurve, code: WarningCode) -> str:
+    """The text of the one warning of this code."""
+    (text,) = [warning.text for warning in found.warnings if warning.code is code]
+    return text

@@ -105,7 +105,7 @@ def test_the_curve_alone(run: Run, save: Save) -> None:
     assert found.status == 0 and "▶" not in found.out
     assert "A constant answer has 50.0." in found.out
     (curve,) = json.loads(run("curve", "--from", table, "--format", "json").out)
-    assert curve["schema_version"] == 1 and len(curve["curve"]) == 5
+    assert curve["schema_version"] == 2 and len(curve["curve"]) == 5
     assert "operating_point" not in curve
 
 

@@ -12,11 +12,12 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
 from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
 
 
 def only_curve(rows: list[ResultRow]) -> FreezeCurve:
@@ -57,8 +58,8 @@ def test_exploring_and_unfinished_trials_are_no_measurements() -> None:
     full = at(curve, 0)
     assert full.quality == pytest.approx(0.81)
     assert (full.seeds, full.explored, full.stopped_early) == (2, 3, 1)
-    (warning,) = curve.warnings
-    assert "4 measuring trials are not counted" in warning
+    warning = warned(curve, WarningCode.NOT_COUNTED)
+    assert "4 measuring trials" in warning
     for reason in ("1 interrupted", "1 failed", "1 stopped early", "1 completed without a quality"):
         assert reason in warning
 
@@ -77,8 +78,8 @@ def test_a_diverged_seed_counts_as_chance_and_a_collapsed_one_as_it_is() -> None
     assert full.quality == pytest.approx((0.9 + 0.47 + 0.5) / 3)
     assert full.std == pytest.approx(statistics.stdev([0.9, 0.47, 0.5]))
     assert (full.seeds, full.failed_seeds) == (3, 2)
-    (warning,) = curve.warnings
-    assert "2 of 3 seeds failed" in warning and "1 diverged" in warning
+    warning = warned(curve, WarningCode.SEEDS_FAILED)
+    assert "2 of 3 seeds" in warning and "1 diverged" in warning
 
 
 def test_a_diverged_seed_without_known_chance_is_left_out_and_told() -> None:
@@ -87,7 +88,7 @@ def test_a_diverged_seed_without_known_chance_is_left_out_and_told() -> None:
     curve = only_curve(rows)
     assert at(curve, 0).seeds == 2
     assert at(curve, 0).quality == pytest.approx(0.85)
-    assert "chance is not known" in curve.warnings[0]
+    assert "chance is not known" in warned(curve, WarningCode.NOT_COUNTED)
 
 
 @pytest.mark.parametrize("metric", ["matthews", "spearman", "pearson"])
@@ -102,14 +103,14 @@ def test_of_several_rates_the_best_mean_is_taken_with_a_warning() -> None:
     full = at(curve, 0)
     assert full.learning_rate == 1e-5 and full.seeds == 2
     assert full.quality == pytest.approx(0.81)
-    assert "2 learning rates" in curve.warnings[0] and "1e-05" in curve.warnings[0]
+    assert "1e-05" in warned(curve, WarningCode.SEVERAL_RATES)
 
 
 def test_exact_copies_count_once_and_contradictions_are_refused() -> None:
     rows = seeds(0, [0.8, 0.9])
     curve = only_curve([*rows, rows[0]])
     assert at(curve, 0).seeds == 2
-    assert curve.warnings == ("the full model: 1 row repeats another exactly and counted once",)
+    assert codes(curve) == [WarningCode.REPEATED_ROWS]
     with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.8 and 0\.81\)"):
         only_curve([*rows, row(0, 0.81, seed=1)])
 
@@ -184,7 +185,7 @@ def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:
     curve = only_curve(first + fresh)
     assert curve.search == "a, b"
     assert at(curve, 0).seeds == 4
-    assert "pooled from 2 searches: a, b" in curve.warnings
+    assert warned(curve, WarningCode.POOLED).endswith("2 searches: a, b")
 
 
 def test_training_sizes_are_apart_only_where_asked() -> None:

@@ -13,13 +13,14 @@ from rich.console import Console
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, freeze_curve_object
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.cli.answer_tables import print_answers, print_curves
 from elsa_tune.report.folder import make_page, write_report
 from elsa_tune.report.page import page_html
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import read_results, write_results
-from tests.unit.result_rows import falling_curve, row, seeds
+from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
 
 LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no training."
 
@@ -35,15 +36,14 @@ def answered(rows: list[ResultRow]) -> Answer:
     return answer
 
 
-def warning(answer: Answer, words: str) -> str:
-    return next((text for text in answer.warnings if words in text), "")
+BELOW, REACHES = WarningCode.DEPTHS_BELOW_PROBE, WarningCode.PROBE_REACHES_TARGET
 
 
 def test_it_changes_nothing_else_of_an_answer() -> None:
     without = answered(falling_curve(examples=500))
     found = answered([probe(0.70), *falling_curve(examples=500)])
     assert found.probe is not None and without.probe is None
-    beyond = [text for text in found.warnings if "linear probe" not in text]
+    beyond = [one for one in found.warnings if one.code not in (BELOW, REACHES)]
     same = dataclasses.replace(found, probe=None, warnings=tuple(beyond))
     assert same == without
 
@@ -89,12 +89,12 @@ def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
 
 def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:
     """By the depth's interval: N = 6 has 60 with 57.5..62.5, N = 5 has 76."""
-    told = warning(answered([*falling_curve(), probe(0.70)]), "trained well")
+    told = warned(answered([*falling_curve(), probe(0.70)]), BELOW)
     assert "has 70.0, clearly more than N = 6 (60.0): was this depth trained well?" in told
-    told = warning(answered([*falling_curve(), probe(0.95)]), "trained well")
+    told = warned(answered([*falling_curve(), probe(0.95)]), BELOW)
     assert "clearly more than the full model and N = 3, 4, 5, 6 (90.0, " in told
     # Within its interval.
-    assert not warning(answered([*falling_curve(), probe(0.61)]), "trained well")
+    assert BELOW not in codes(answered([*falling_curve(), probe(0.61)]))
 
 
 @pytest.mark.parametrize(("quality", "examples", "said"), [(0.66, 400, True), (0.63, 400, False)])
@@ -103,19 +103,19 @@ def test_of_a_single_run_it_takes_two_standard_errors(
 ) -> None:
     """.60 against .66 +- 2 x .0237, and against .63."""
     rows = [*seeds(0, [0.9]), *seeds(6, [0.6]), probe(quality, examples=examples)]
-    assert bool(warning(answered(rows), "trained well")) == said
-    assert not warning(answered([*rows[:-1], probe(quality, examples=None)]), "trained well")
+    assert (BELOW in codes(answered(rows))) == said
+    assert BELOW not in codes(answered([*rows[:-1], probe(quality, examples=None)]))
 
 
 def test_one_that_reaches_the_target_is_said_raw_and_corrected() -> None:
-    told = warning(answered([*falling_curve(), probe(0.82)]), "reaches the target")
+    told = warned(answered([*falling_curve(), probe(0.82)]), REACHES)
     assert "keeps 91.1 % of the full model's accuracy" in told
     assert told.endswith("corrected for chance 80.0 %, which does not")
-    told = warning(answered([*falling_curve(), probe(0.88)]), "reaches the target")
+    told = warned(answered([*falling_curve(), probe(0.88)]), REACHES)
     assert told.endswith("corrected for chance 95.0 %")
-    assert not warning(answered([*falling_curve(), probe(0.80)]), "reaches the target")
+    assert REACHES not in codes(answered([*falling_curve(), probe(0.80)]))
     unknown = [*falling_curve(chance=None), probe(0.82, chance=None)]
-    told = warning(answered(unknown), "reaches the target")
+    told = warned(answered(unknown), REACHES)
     assert told.endswith("keeps 91.1 % of the full model's accuracy")
 
 

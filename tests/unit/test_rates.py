@@ -9,6 +9,7 @@ import pytest
 
 from elsa_tune.analysis.answer_json import answer_object, as_json
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row, seeds
@@ -52,18 +53,20 @@ def answered(rows: list[ResultRow]) -> dict[str, Any]:
     return found
 
 
+def texts(found: dict[str, Any], code: WarningCode) -> list[str]:
+    """The warnings of this code."""
+    return [one["text"] for one in found["warnings"] if one["code"] == code]
+
+
 def test_borders_are_marked_and_said() -> None:
     found = answered(searched())
     borders = {point["frozen_layers"]: point["rate_at_border"] for point in found["curve"]}
     assert borders == {0: None, 4: "high", 5: None, 6: "high"}
-    assert (
-        "the best learning rate at N = 4, 6 is the largest that was tried: higher ones may be "
-        "better; `--set extend=true`, with enough trials and time, goes on to them"
-    ) in found["warnings"]
+    assert "at N = 4, 6 is the largest" in texts(found, WarningCode.RATE_AT_BORDER)[0]
     lowest = answered(
         [*searched(), *tried(3, {1e-5: 0.9, 5e-5: 0.8}), row(3, 0.9, learning_rate=1e-5)]
     )
-    assert any("at N = 3 is the smallest that was tried" in one for one in lowest["warnings"])
+    assert "at N = 3 is the smallest" in texts(lowest, WarningCode.RATE_AT_BORDER)[1]
 
 
 def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None:
@@ -93,24 +96,21 @@ def test_within_the_given_rates_nothing_is_added() -> None:
 def test_tries_beyond_the_given_rates_are_no_unequal_treatment() -> None:
     rows = [one for one in searched() if one.depth.frozen_layers in (0, 4)]
     rows += tried(4, {1e-4: 0.8, 2e-4: 0.8})
-    assert not any("tries" in warning for warning in answered(rows)["warnings"])
-    assert any("tries" in one for one in answered(rows + tried(4, {4e-5: 0.8}))["warnings"])
+    assert not texts(answered(rows), WarningCode.TRIES_DIFFER)
+    assert texts(answered(rows + tried(4, {4e-5: 0.8})), WarningCode.TRIES_DIFFER)
 
 
 def test_one_rate_for_all_depths_is_said_unless_it_was_explored_there() -> None:
     one_rate = falling_curve(learning_rate=3e-5)
-    said = "one learning rate for all depths (3e-05)"
-    assert any(one.startswith(said) for one in answered(one_rate)["warnings"])
+    assert "(3e-05)" in texts(answered(one_rate), WarningCode.ONE_RATE)[0]
     explored = [*one_rate, *tried(4, {1e-5: 0.5, 3e-5: 0.8, 5e-5: 0.7})]
-    assert not any(one.startswith(said) for one in answered(explored)["warnings"])
-    assert not any(one.startswith(said) for one in answered(falling_curve())["warnings"])
+    assert not texts(answered(explored), WarningCode.ONE_RATE)
+    assert not texts(answered(falling_curve()), WarningCode.ONE_RATE)
 
 
 def test_a_table_of_several_rates_tells_its_own_border() -> None:
     rows = [*falling_curve(), *seeds(4, [0.84, 0.84, 0.86], learning_rate=1e-4)]
     found = answered(rows)
     assert {p["frozen_layers"]: p["rate_at_border"] for p in found["curve"]}[4] == "high"
-    assert any(
-        "N = 4: measured at 2 learning rates (5e-05, 0.0001), and only runs of the same rate" in one
-        for one in found["warnings"]
-    )
+    (told,) = texts(found, WarningCode.SEVERAL_RATES)
+    assert told.startswith("N = 4: ") and "(5e-05, 0.0001)" in told

@@ -14,6 +14,7 @@ from elsa_tune.analysis.answer import OperatingPoint, Reason, WithinGiven
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.statistics.learnt import AT_CHANCE, Learnt
 from elsa_tune.analysis.target import reaches
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth, default_depths
 from elsa_tune.words import (
@@ -27,6 +28,8 @@ from elsa_tune.words import (
     spread,
     target_text,
 )
+
+_Warned = tuple[WarningCode, str]
 
 # A rise smaller than this does not show in a table with one decimal.
 VISIBLE_RISE = 5e-4
@@ -94,18 +97,17 @@ def _within_sentence(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
     )
 
 
-def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[str, ...]:
+def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[AnswerWarning, ...]:
     """Every warning that follows from the decision and the curve, the gravest first."""
-    return tuple(
-        [
-            *_warnings_on_chance(curve, decision),
-            *_warnings_on_learning(curve, decision),
-            *_warnings_on_probe(curve, decision),
-            *_warnings_on_shape(curve, decision),
-            *_warnings_on_rates(curve),
-            *_warnings_on_design(curve),
-        ]
+    found = itertools.chain(
+        _warnings_on_chance(curve, decision),
+        _warnings_on_learning(curve, decision),
+        _warnings_on_probe(curve, decision),
+        _warnings_on_shape(curve, decision),
+        _warnings_on_rates(curve),
+        _warnings_on_design(curve),
     )
+    return tuple(itertools.starmap(AnswerWarning, found))
 
 
 def saves_sentence(point: OperatingPoint) -> str:
@@ -188,12 +190,13 @@ def _corrected_sentence(curve: FreezeCurve, decision: Decision) -> str:
     )
 
 
-def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
     raw, corrected, full = decision.raw, decision.corrected, curve.full
     if curve.chance is None:
         yield (
+            WarningCode.CHANCE_UNKNOWN,
             "chance is not known for this task: what a constant answer keeps cannot be told, and "
-            "nothing is corrected for it"
+            "nothing is corrected for it",
         )
         return
     if raw is None or corrected is None or full is None or full.quality is None:
@@ -201,34 +204,35 @@ def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[str]
     goal = decision.target * full.quality
     if goal <= curve.chance:
         yield (
+            WarningCode.CONSTANT_REACHES_TARGET,
             f"the target is reached by a constant answer: {target_text(decision.target)} of "
             f"{points(full.quality)} is {points(goal)}, and a constant answer has "
-            f"{points(curve.chance)}"
+            f"{points(curve.chance)}",
         )
     if raw.depth != corrected.depth:
         yield (
+            WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
             "of what the full model gains over a constant answer, which alone keeps "
             f"{percent(curve.chance / full.quality)}; corrected, k = "
-            f"{corrected.fine_tuned_layers}, not {raw.fine_tuned_layers}"
+            f"{corrected.fine_tuned_layers}, not {raw.fine_tuned_layers}",
         )
 
 
-def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
     full = curve.full
     if full is None or decision.verdict is not Learnt.UNTESTED:
         return
-    skipped = "that the full model learnt was not tested"
-    if curve.chance is None:
-        yield f"{skipped}: chance is not known"
-    elif full.seeds == 1:
-        yield f"{skipped}: it has one run, and nothing is known of the spread between seeds"
-    else:
-        yield f"{skipped}: nothing is known of the spread of its {full.seeds} runs"
+    why = "chance is not known"
+    if curve.chance is not None and full.seeds == 1:
+        why = "it has one run, and nothing is known of the spread between seeds"
+    elif curve.chance is not None:
+        why = f"nothing is known of the spread of its {full.seeds} runs"
+    yield WarningCode.LEARNING_UNTESTED, f"that the full model learnt was not tested: {why}"
 
 
-def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
     probe, full = curve.probe, curve.full
     if probe is None:
         return
@@ -237,10 +241,11 @@ def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
     if below:
         were = "was this depth" if len(below) == 1 else "were these depths"
         yield (
+            WarningCode.DEPTHS_BELOW_PROBE,
             f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
             f"{depths_text(point.depth for point in below)} "
             f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
-            "learning rates or more epochs may help"
+            "learning rates or more epochs may help",
         )
     if decision.raw is None or full is None or full.quality is None:
         return
@@ -252,8 +257,9 @@ def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
         share = percent(probe.corrected_retention)
         corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
     yield (
+        WarningCode.PROBE_REACHES_TARGET,
         "the linear probe alone reaches the target: without any training of the encoder it keeps "
-        f"{percent(probe.retention)} of the full model's {metric_text(curve.metric)}{corrected}"
+        f"{percent(probe.retention)} of the full model's {metric_text(curve.metric)}{corrected}",
     )
 
 
@@ -275,22 +281,24 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
     return point.quality + 2 * error < probe.quality
 
 
-def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
+def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
     full, best, measured = curve.full, curve.best, curve.measured
     if decision.raw is not None and decision.failing_above:
         missing = depths_text(point.depth for point in decision.failing_above)
         yield (
+            WarningCode.LARGER_K_MISSES_TARGET,
             f"not every larger k reaches the target: {missing} "
             f"({', '.join(percent(point.retention) for point in decision.failing_above)}) miss it "
             f"though N = {decision.raw.depth.frozen_layers} ({percent(decision.raw.retention)}) "
-            "does not"
+            "does not",
         )
     if full is None or full.quality is None or best is None or best.quality is None:
         return
     if best.quality > full.quality + SAME_QUALITY:
         yield (
+            WarningCode.BEST_IS_NOT_FULL,
             f"the best model is not the full one: {depths_text([best.depth])} has "
-            f"{points(best.quality)}, the full model {points(full.quality)}"
+            f"{points(best.quality)}, the full model {points(full.quality)}",
         )
     rises = [
         (after.quality - before.quality, before, after)
@@ -300,20 +308,22 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
     rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
     if rise > VISIBLE_RISE:
         yield (
+            WarningCode.NOT_MONOTONE,
             f"the curve is not monotone: quality rises from {points(before.quality)} "
             f"({depths_text([before.depth])}) to {points(after.quality)} "
-            f"({depths_text([after.depth])})"
+            f"({depths_text([after.depth])})",
         )
     embeddings = next((p for p in curve.points if p.depth.is_embeddings_only), None)
     above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
     if embeddings is not None and above > SAME_QUALITY:
         yield (
+            WarningCode.EMBEDDINGS_ONLY_IS_BEST,
             f"freezing the embeddings alone gives {points(embeddings.quality)}, more than any "
-            "other depth; it is never the reference"
+            "other depth; it is never the reference",
         )
 
 
-def _warnings_on_rates(curve: FreezeCurve) -> Iterator[str]:
+def _warnings_on_rates(curve: FreezeCurve) -> Iterator[_Warned]:
     """A curve is only as fair as its rates."""
     for where, extreme, others in (
         (Border.HIGH, "largest", "higher"),
@@ -322,37 +332,45 @@ def _warnings_on_rates(curve: FreezeCurve) -> Iterator[str]:
         found = [point for point in curve.points if point.tried.at_border is where]
         if found:
             yield (
+                WarningCode.RATE_AT_BORDER,
                 f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
                 f"that was tried: {others} ones may be better; `--set extend=true`, with enough "
-                "trials and time, goes on to them"
+                "trials and time, goes on to them",
             )
     measured = [point for point in curve.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}
     frozen = [point for point in measured if not point.depth.is_full_model]
     if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
         yield (
+            WarningCode.ONE_RATE,
             f"one learning rate for all depths ({rate_text(rates.pop())}): few fine-tuned layers "
-            "often want a higher one, so that the curve may show the rate as much as the depth"
+            "often want a higher one, so that the curve may show the rate as much as the depth",
         )
 
 
-def _warnings_on_design(curve: FreezeCurve) -> Iterator[str]:
+def _warnings_on_design(curve: FreezeCurve) -> Iterator[_Warned]:
     measured = {point.depth for point in curve.measured}
     missing = [depth for depth in default_depths(curve.layers) if depth not in measured]
     if measured and missing:
-        yield f"not measured: {depths_text(missing)}; only measured depths can be the answer"
+        yield (
+            WarningCode.DEPTHS_NOT_MEASURED,
+            f"not measured: {depths_text(missing)}; only measured depths can be the answer",
+        )
     counted = [point for point in curve.points if point.quality is not None]
     if len({point.seeds for point in counted}) > 1:
         seeds = {point.depth: point.seeds for point in counted}
-        yield f"depths differ in measuring seeds: {_tally(seeds)}"
+        yield WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
     tries = {point.depth: point.tried.tries_within_given for point in curve.points}
     if len(set(tries.values())) > 1:
-        yield f"depths differ in exploring tries: {_tally(tries)}"
+        yield WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
     rates = {point.learning_rate for point in counted}
     if None in rates and len(rates) > 1:
         unnamed = depths_text(point.depth for point in counted if point.learning_rate is None)
         named = ", ".join(rate_text(rate) for rate in sorted(r for r in rates if r is not None))
-        yield f"the learning rate of {unnamed} is not named, that of other depths is ({named})"
+        yield (
+            WarningCode.RATES_NOT_NAMED,
+            f"the learning rate of {unnamed} is not named, that of other depths is ({named})",
+        )
 
 
 def _tally(counts: Mapping[FreezeDepth, int]) -> str:

@@ -1,0 +1,50 @@
+"""A warning as a value: a code for programs, a sentence for people. docs/reference/answer.md lists
+the codes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class WarningCode(enum.StrEnum):
+    """What the reader of an answer or a curve is warned of."""
+
+    # Of the answer.
+    CONSTANT_REACHES_TARGET = "constant_answer_reaches_target"
+    CORRECTED_DISAGREES = "corrected_answer_disagrees"
+    CHANCE_UNKNOWN = "chance_unknown"
+    LEARNING_UNTESTED = "learning_untested"
+    DEPTHS_BELOW_PROBE = "depths_below_probe"
+    PROBE_REACHES_TARGET = "probe_reaches_target"
+    LARGER_K_MISSES_TARGET = "larger_k_misses_target"
+    BEST_IS_NOT_FULL = "best_is_not_full_model"
+    NOT_MONOTONE = "not_monotone"
+    EMBEDDINGS_ONLY_IS_BEST = "embeddings_only_is_best"
+    DEPTHS_NOT_MEASURED = "depths_not_measured"
+    RATE_AT_BORDER = "rate_at_border"
+    ONE_RATE = "one_rate_for_all_depths"
+    SEEDS_DIFFER = "depths_differ_in_seeds"
+    TRIES_DIFFER = "depths_differ_in_tries"
+    RATES_NOT_NAMED = "rates_not_named"
+    # Of the curve's runs.
+    SEVERAL_RATES = "several_rates_measured"
+    SEEDS_FAILED = "seeds_failed"
+    NOT_COUNTED = "trials_not_counted"
+    REPEATED_ROWS = "repeated_rows"
+    PREDICTIONS_UNUSED = "predictions_not_used"
+    POOLED = "searches_pooled"
+    # Of a joint answer.
+    NO_CORRECTED_JOINT = "no_corrected_joint_answer"
+    TASKS_EXCLUDED = "tasks_excluded"
+    NOT_MEASURED_EVERYWHERE = "depths_not_measured_for_every_task"
+    TRAIN_SIZES_DIFFER = "tasks_differ_in_train_size"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerWarning:
+    """What a reader must see beside the number. text: a clause without a full stop."""
+
+    code: WarningCode
+    text: str
