@@ -14,6 +14,7 @@ from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import TaskAnswer, joint_answer
 from elsa_tune.analysis.operating_point import answer_curve
 from elsa_tune.analysis.target import DEFAULT_TARGET, check_target
+from elsa_tune.analysis.wording.answer import in_short
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow
 
@@ -23,16 +24,21 @@ def freeze_curves(
     evidence: Evidence | None = None,
     *,
     train_sizes_apart: bool = True,
+    target: float = DEFAULT_TARGET,
 ) -> list[FreezeCurve]:
     """One curve per (model, task, train_size), in the order of first appearance.
 
     evidence: where the trials' predictions are found, if they are. train_sizes_apart: several
     training sizes of one model and task are curves of their own; otherwise they raise like any
-    other unlike results. Raises ResultsError, listing what matches, where several groups of results
-    that must not be averaged stand for one curve.
+    other unlike results. Raises ResultsError, listing what matches and what each says at the
+    target, where several groups of results that must not be averaged stand for one curve.
     """
     groups = comparison_groups(rows)
-    require_one_each(groups, train_sizes_apart=train_sizes_apart)
+    require_one_each(
+        groups,
+        lambda group: in_short(answer_curve(freeze_curve(group), target)),
+        train_sizes_apart=train_sizes_apart,
+    )
     return [freeze_curve(group, evidence) for group in groups]
 
 

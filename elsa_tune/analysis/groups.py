@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.errors import ResultsError
@@ -84,11 +84,16 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
     return tuple(_group(part) for part in parts if any(_is_trial(row) for row in part))
 
 
-def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool = True) -> None:
+def require_one_each(
+    groups: Sequence[ResultGroup],
+    in_short: Callable[[ResultGroup], str],
+    *,
+    train_sizes_apart: bool = True,
+) -> None:
     """Raise ResultsError, listing the groups, where several stand for one curve.
 
-    train_sizes_apart: results of several training sizes are answers of their own (as in a table);
-    otherwise they too must be chosen from.
+    in_short: what a group says alone, for the list. train_sizes_apart: results of several training
+    sizes are answers of their own (as in a table); otherwise they too must be chosen from.
     """
     rivals: dict[tuple[object, ...], list[ResultGroup]] = {}
     for group in groups:
@@ -96,7 +101,7 @@ def require_one_each(groups: Sequence[ResultGroup], *, train_sizes_apart: bool =
         rivals.setdefault(key, []).append(group)
     for several in rivals.values():
         if len(several) > 1:
-            raise _choose_one(several)
+            raise _choose_one(several, in_short)
 
 
 def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
@@ -145,8 +150,10 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
     )
 
 
-def _choose_one(groups: Sequence[ResultGroup]) -> ResultsError:
-    """The error with one line per group, each with what tells it from the others."""
+def _choose_one(
+    groups: Sequence[ResultGroup], in_short: Callable[[ResultGroup], str]
+) -> ResultsError:
+    """The error with one line per group: what tells it from the others, and what it says alone."""
     first = groups[0]
     parts = [_traits(group) for group in groups]
     common = set.intersection(*(set(part) for part in parts))
@@ -156,8 +163,8 @@ def _choose_one(groups: Sequence[ResultGroup]) -> ResultsError:
         special = "; ".join(trait for trait in part if trait not in common)
         name = ", ".join(group.searches) or "(no search named)"
         lines.append(
-            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}"
-            + (f"; {special}" if special else "; same recipe")
+            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "
+            f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
         )
     if all(group.searches for group in groups):
         remedy = "choose one with --search NAME"

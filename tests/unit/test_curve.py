@@ -8,6 +8,7 @@ import statistics
 import pytest
 from scipy.stats import ttest_1samp
 
+from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
@@ -171,10 +172,25 @@ def test_unlike_results_are_kept_apart_and_listed() -> None:
     groups = comparison_groups(rows)
     assert len(groups) == 2
     with pytest.raises(ResultsError) as caught:
-        require_one_each(groups)
-    text = str(caught.value)
-    assert "three: 15 measuring rows; epochs=3" in text and "--search" in text
-    assert "batch=16" not in text
+        freeze_curves(rows)
+    heading, three, ten = str(caught.value).splitlines()
+    assert "--search" in heading
+    assert three.strip() == (
+        "three: 15 measuring rows; epochs=3; 2 of 6 layers keep 90 % (83.0 of 90.0); rates 3e-05 "
+        "at the full model, 5e-05 at N = 3, 4, 5, 6"
+    )
+    assert "epochs=10" in ten and "batch=16" not in three + ten
+    with pytest.raises(ResultsError, match=r"1 of 6 layers keep 80 %"):
+        freeze_curves(rows, target=0.8)
+
+
+def test_the_same_seeds_twice_are_listed_as_such() -> None:
+    rows = [*seeds(0, [0.9, 0.9], search="a"), *seeds(0, [0.9, 0.9], search="b")]
+    with pytest.raises(ResultsError) as caught:
+        freeze_curves(rows)
+    _, a, b = str(caught.value).splitlines()
+    for one in (a, b):
+        assert "seeds in common; no answer (no frozen depth); rates 3e-05" in one
 
 
 def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:
@@ -193,9 +209,9 @@ def test_training_sizes_are_apart_only_where_asked() -> None:
         falling_curve(train_size=100) + falling_curve(train_size=200) + falling_curve()
     )
     assert [group.train_size for group in groups] == [100, 200, None]
-    require_one_each(groups, train_sizes_apart=True)
+    require_one_each(groups, lambda group: "", train_sizes_apart=True)
     with pytest.raises(ResultsError, match="--train-size"):
-        require_one_each(groups, train_sizes_apart=False)
+        require_one_each(groups, lambda group: "", train_sizes_apart=False)
 
 
 @pytest.mark.parametrize(

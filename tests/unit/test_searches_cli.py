@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,21 @@ def test_the_list(
     assert lines[4][:4] == ["done", "minilm", "rte", "completed"] and "4 / 4" in out
     assert "3 of 6 layers fine-tuned" in out
     assert "none: full model did not learn" in out
+
+
+@pytest.mark.parametrize("warning", ["a text", {"code": "seeds_failed", "text": "a text"}])
+def test_answers_of_both_schema_versions_are_listed(
+    warning: Any,
+    storage: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = {"layers": 6, "operating_point": {"fine_tuned_layers": 3}, "warnings": [warning]}
+    journal_of(storage, "old", [search_started("old"), Decision(what="answer", value=[answer])])
+    assert run(monkeypatch, "searches") == 0
+    assert "3 of 6 layers fine-tuned" in capsys.readouterr().out
+    assert run(monkeypatch, "searches", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["answer"] == [answer]
 
 
 def test_searches_that_began_together_are_listed_by_name(

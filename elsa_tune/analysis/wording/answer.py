@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import OperatingPoint, Reason, WithinGiven
+from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, WithinGiven
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.analysis.statistics.learnt import AT_CHANCE, Learnt
 from elsa_tune.analysis.target import reaches
@@ -108,6 +108,23 @@ def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[AnswerWarni
         _warnings_on_design(curve),
     )
     return tuple(itertools.starmap(AnswerWarning, found))
+
+
+def in_short(answer: Answer) -> str:
+    """`2 of 6 layers keep 90 % (83.0 of 90.0); rates 3e-05 at the full model, 5e-05 at N = 4`."""
+    point, full = answer.operating_point, answer.full
+    reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
+    told = f"no answer{reason}"
+    if point is not None and full is not None:
+        numbers = f"{points(point.quality)} of {points(full.quality)}"
+        number = f"{point.fine_tuned_layers} of {layers_text(answer.layers)}"
+        told = f"{number} keep {target_text(answer.target)} ({numbers})"
+    rates: dict[float | None, list[FreezeDepth]] = {}
+    for one in answer.points:
+        if one.quality is not None:
+            rates.setdefault(one.learning_rate, []).append(one.depth)
+    at = ", ".join(f"{rate_text(rate)} at {depths_text(rates[rate])}" for rate in rates)
+    return f"{told}; rates {at}" if at else told
 
 
 def saves_sentence(point: OperatingPoint) -> str:

@@ -122,7 +122,10 @@ def operating_point(
     query = read_query(model, task, train_size, source)
     rows = _rows(query, format_)
     curves = freeze_curves(
-        rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
+        rows,
+        evidence_for(rows, query),
+        train_sizes_apart=query.train_sizes_apart,
+        target=target,
     )
     answers = answer_curves(curves, target, exclude_task or ())
     if format_ is Format.JSON:
