@@ -23,6 +23,7 @@ from elsa_tune.words import (
     BORDER_WORDS,
     border_arrow,
     interval,
+    listed,
     metric_text,
     percent,
     points,
@@ -151,9 +152,11 @@ def _curve(
         "stopped": [str(point.stopped_early or "") for point in rows],
     }
     columns = {name: cells for name, cells in columns.items() if set(cells) - {"", "-"}}
+    spared = []
     for name in SPARED:
-        if _width(columns, 1) > console.width:
-            columns.pop(name, None)
+        if name in columns and _width(columns, 1) > console.width:
+            del columns[name]
+            spared.append(name)
     table = Table(
         box=None,
         pad_edge=False,
@@ -171,6 +174,8 @@ def _curve(
     told += [f"{border_arrow(one)} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
     if told:
         console.print("  ".join(told), style="dim")
+    if spared:
+        console.print(f"Too narrow for {listed(spared)}: `--format json` has every column.", style="dim")
 
 
 def _rate(point: CurvePoint) -> str:

@@ -340,6 +340,7 @@ def test_the_table_fits_eighty_columns_at_its_fullest() -> None:
         assert column in header
     assert "…" not in plain
     assert max(map(len, plain.splitlines())) <= 80
+    assert "stopped" not in header and "Too narrow for stopped" in plain
 
 
 def test_a_question_to_a_table_loads_nothing_heavy(tmp_path: Path, save: Save) -> None:
