@@ -175,7 +175,9 @@ def _curve(
     if told:
         console.print("  ".join(told), style="dim")
     if spared:
-        console.print(f"Too narrow for {listed(spared)}: `--format json` has every column.", style="dim")
+        console.print(
+            f"Too narrow for {listed(spared)}: `--format json` has every column.", style="dim"
+        )
 
 
 def _rate(point: CurvePoint) -> str:

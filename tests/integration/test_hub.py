@@ -226,7 +226,10 @@ def test_a_model_from_the_hub_and_then_from_its_cache(hub: StandIn, tmp_path: Pa
     for answer, what in ((missing, "'owner/unknown'"), (other, "'owner/tiny' at revision v2")):
         assert f"http://127.0.0.1:{hub.port} cannot be reached" in answer["error"]
         assert f"model {what} is neither a local folder nor cached here" in answer["error"]
-        assert "hf download" in answer["error"]
+        name = what.split("'")[1]
+        folder = name.removeprefix("owner/")
+        assert f"`hf download {name} --local-dir {folder}`" in answer["error"]
+        assert f"--model ./{folder} (or copy" in answer["error"] and "HF_HOME" in answer["error"]
         assert "--model minilm" in answer["error"]
         assert "\n" not in answer["error"]
     assert "the hub may not be asked (offline mode)" in unknown["error"]

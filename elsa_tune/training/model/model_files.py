@@ -69,8 +69,9 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WAYS_OUT = (
-    "give a local folder that save_pretrained wrote, run `hf download {id}` where there is a "
-    "network, or try --model minilm, which needs none"
+    "on a machine with a network run `hf download {id} --local-dir {folder}`, copy that folder here "
+    "and give it as --model ./{folder} (or copy the hub's cache and set HF_HOME to it); "
+    "--model minilm needs no download"
 )
 
 
@@ -280,7 +281,7 @@ def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str
     """What the hub's cache holds. Raises ModelError, which starts with `reason`."""
     cached = huggingface_hub.try_to_load_from_cache(hub_id, CONFIG, revision=revision or "main")
     at = f" at revision {revision}" if revision else ""
-    ways_out = _WAYS_OUT.format(id=hub_id)
+    ways_out = _WAYS_OUT.format(id=hub_id, folder=hub_id.rsplit("/", 1)[-1])
     if not isinstance(cached, str):
         raise ModelError(
             f"{reason}, and model '{hub_id}'{at} is neither a local folder nor cached here: "
