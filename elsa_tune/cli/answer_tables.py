@@ -175,9 +175,7 @@ def _curve(
     if told:
         console.print("  ".join(told), style="dim")
     if spared:
-        console.print(
-            f"Too narrow for {listed(spared)}: `--format json` has every column.", style="dim"
-        )
+        console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
 
 
 def _rate(point: CurvePoint) -> str:

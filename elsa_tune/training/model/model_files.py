@@ -69,8 +69,8 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WAYS_OUT = (
-    "on a machine with a network run `hf download {id} --local-dir {folder}`, copy that folder here "
-    "and give it as --model ./{folder} (or copy the hub's cache and set HF_HOME to it); "
+    "on a machine with a network run `hf download {id} --local-dir {folder}`, copy the folder here "
+    "and name it by --model ./{folder} (or copy ~/.cache/huggingface and set HF_HOME to the copy); "
     "--model minilm needs no download"
 )
 
