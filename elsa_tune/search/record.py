@@ -1,5 +1,5 @@
-"""The driver's one pen: every record goes to the journal first, then to MLflow's thread, then to
-the board.
+"""The only writer of a search's record: to the journal first, then to the thread that sends it to
+MLflow.
 
 It must not know Ray. Nothing here raises: a trial is never lost because its record could not be
 kept.

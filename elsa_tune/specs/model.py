@@ -1,6 +1,6 @@
 """Which model: its name, where it comes from, and what its configuration alone tells.
 
-It must not import torch or transformers; what needs them is `training.encoder`.
+It must not import torch or transformers; what needs them is `training.model.encoder`.
 """
 
 from __future__ import annotations

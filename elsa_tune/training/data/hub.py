@@ -1,6 +1,6 @@
 """GLUE from the Hugging Face hub, through `datasets`: from its local cache, or over the network.
 
-It must not know what the rows mean; `training.texts` judges them.
+It must not know what the rows mean; `training.data.texts` judges them.
 """
 
 from __future__ import annotations
