@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from elsa_tune import __version__
 from elsa_tune.cli.app import app
@@ -43,10 +45,19 @@ PROMISED = {
 
 def surface() -> dict[str, list[str]]:
     """Each command with the names of its arguments (in capitals) and options, sorted."""
-    group = typer.main.get_command(app)
-    found = {"elsa-tune": _parameters(group)}
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
-        found[name] = _parameters(command)
+    found = commands().items()
+    return {name.removeprefix("elsa-tune "): _parameters(command) for name, command in found}
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its whole name, `elsa-tune cache ls`: a group before what is in it."""
+    found: dict[str, Any] = {}
+    left = [("elsa-tune", typer.main.get_command(app))]
+    while left:
+        name, command = left.pop(0)
+        found[name] = command
+        inner = getattr(command, "commands", {})
+        left[:0] = [(f"{name} {one}", inner[one]) for one in sorted(inner)]
     return found
 
 
@@ -81,11 +92,23 @@ def test_what_was_promised_is_there(command: str) -> None:
 
 def test_every_command_and_option_is_explained() -> None:
     """`--help` says what each command and each option is for."""
-    group = typer.main.get_command(app)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in commands().items():
         assert command.help, f"{name} has no help"
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"{name} {parameter.name} has no help"
+
+
+GROUPS = [name for name, command in commands().items() if hasattr(command, "commands")]
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_no_summary_is_cut_in_eighty_columns(name: str) -> None:
+    """The list of commands shows each one's first sentence whole."""
+    asked = [*name.split()[1:], "--help"]
+    shown = CliRunner().invoke(app, asked, terminal_width=80).stdout
+    lines = shown.split("\nCommands:\n")[1].splitlines()
+    assert len(lines) == len(commands()[name].commands)
+    assert not [line for line in lines if line.endswith(("...", "…")) or len(line) > 80]
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def operating_point(
     storage_path: StorageOption = None,
     format_: FormatOption = Format.TABLE,
 ) -> None:
-    """How many of the last layers must be fine-tuned to keep the target.
+    """How many of the last layers need fine-tuning?
 
     Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
     """

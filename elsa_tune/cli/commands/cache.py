@@ -54,7 +54,7 @@ def prune(
         float, typer.Option(min=0, help="Keep the most recently used, up to so many GB.")
     ] = 0.0,
 ) -> None:
-    """Remove what no running trial reads; a search that needs it builds it again."""
+    """Remove what no running trial reads."""
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()

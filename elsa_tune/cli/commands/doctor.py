@@ -34,7 +34,10 @@ def doctor(
         float, typer.Option(min=1, help="How long --tune trains in each way.")
     ] = 8.0,
 ) -> None:
-    """Show what this machine has; --tune finds and keeps the best number of trials at once."""
+    """Show what this machine has, and what suits it.
+
+    --tune finds and keeps the best number of trials at once.
+    """
     if tune:
         trial = _trial(model, task, data_dir)
     _show_machine()

@@ -56,7 +56,7 @@ def models(
     ] = None,
     format: Annotated[Format, typer.Option(help="How to print it.")] = Format.TABLE,
 ) -> None:
-    """List the known models, or count one model's parameters by part and by depth."""
+    """List the models, or count one model's parameters."""
     if model is None:
         if revision is not None:
             raise UsageError("--revision is about one model; name it: elsa-tune models owner/name")

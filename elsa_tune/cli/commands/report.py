@@ -72,7 +72,7 @@ def report(
         typer.Option("--against", help="Draw the two studies' printed numbers beside ours."),
     ] = None,
 ) -> None:
-    """Write the answer as a folder: a page, figures (PNG, SVG) and tables (CSV, JSON).
+    """Write the answer as a folder: page, figures, tables.
 
     Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
     asked has an answer (the report is written all the same).

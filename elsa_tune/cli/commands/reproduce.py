@@ -89,7 +89,7 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Print trials and hours; start no search.")
     ] = False,
 ) -> None:
-    """Repeat a published study and print its tables, ours beside theirs.
+    """Repeat a published study: our tables beside theirs.
 
     The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
     there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the

@@ -70,8 +70,9 @@ def search(
         bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
     ] = False,
 ) -> None:
-    """Search: explore learning rates at every depth, measure the best ones, name the operating
-    point.
+    """Search for the operating point of a model and a task.
+
+    Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
     from elsa_tune.cli.inputs import read_duration, read_inputs
     from elsa_tune.tracking.paths import SearchPaths, StorePaths
@@ -136,8 +137,9 @@ def resume(
         str | None, typer.Option(help="A running Ray cluster; default: as at the start.")
     ] = None,
 ) -> None:
-    """Go on with a search after Ctrl-C, a crash or a kill, or with more seeds; what is finished is
-    kept.
+    """Go on with a search, or give it more seeds.
+
+    After Ctrl-C, a crash or a kill what is finished is kept.
     """
     from elsa_tune.cli.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search

@@ -48,7 +48,7 @@ def tasks(
     metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
     format: Annotated[Format, typer.Option(help="How to print it.")] = Format.TABLE,
 ) -> None:
-    """List the known tasks, look at one task's data, or begin a task file."""
+    """List the tasks, look at one, or begin a task file."""
     is_table = task is not None and format_of(Path(task)) is not None
     if (task is None or is_table) and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")

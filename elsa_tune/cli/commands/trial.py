@@ -38,7 +38,7 @@ def trial(
         str, typer.Option("--format", help="`lines`, or `json`: one object per evaluation.")
     ] = "lines",
 ) -> None:
-    """Run one trial here, without Ray or MLflow, and print each evaluation."""
+    """Run one trial here, without Ray or MLflow."""
     from elsa_tune.cli.inputs import read_inputs
     from elsa_tune.errors import UsageError
     from elsa_tune.specs.freeze import FreezeDepth

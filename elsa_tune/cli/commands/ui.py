@@ -21,7 +21,7 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     tracking_uri: TrackingOption = None,
 ) -> None:
-    """Open the MLflow user interface on the recorded searches; Ctrl-C ends it."""
+    """Open MLflow's pages on the recorded searches."""
     from elsa_tune.cli.server import check_port, serve
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.paths import StorePaths, shown_uri
