@@ -7,8 +7,7 @@ workers.
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from elsa_tune.errors import DataError, UnknownNameError
 
@@ -82,11 +81,6 @@ class EmbeddedSource:
 
 
 TaskSource = GlueSource | FilesSource | EmbeddedSource
-_SOURCES: dict[str, type[Any]] = {
-    "glue": GlueSource,
-    "files": FilesSource,
-    "embedded": EmbeddedSource,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,29 +130,6 @@ class TaskSpec:
         others = (self.metric, *self.companions)
         companions = tuple(m for m in dict.fromkeys(others) if m is not wanted)
         return replace(self, metric=wanted, companions=companions)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, JSON-ready; `task_from_dict` is the inverse."""
-        values = asdict(self)
-        kinds = {cls: name for name, cls in _SOURCES.items()}
-        values["source"] = {"from": kinds[type(self.source)], **values["source"]}
-        return values
-
-
-def task_from_dict(values: dict[str, Any]) -> TaskSpec:
-    """Rebuild the task that `TaskSpec.to_dict` described, also after a way through JSON."""
-    given: dict[str, Any] = _tuples(values)
-    source: dict[str, Any] = _tuples(given["source"])
-    given["source"] = _SOURCES[source.pop("from")](**source)
-    given["kind"] = TaskKind(given["kind"])
-    given["metric"] = Metric(given["metric"])
-    given["companions"] = tuple(Metric(m) for m in given["companions"])
-    return TaskSpec(**given)
-
-
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no tuples; nothing here is a list."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
 
 
 def allowed_metrics(kind: TaskKind, classes: int) -> tuple[Metric, ...]:

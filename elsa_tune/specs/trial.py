@@ -287,8 +287,3 @@ class EpochResult:
     holdout_quality: float | None = None
     notes: tuple[str, ...] = ()
     predictions: tuple[float, ...] | tuple[int, ...] | None = field(default=None, repr=False)
-
-    @property
-    def is_last(self) -> bool:
-        """No evaluation is planned after this one."""
-        return self.evaluation == self.evaluations

@@ -49,7 +49,7 @@ def train(
     device: str | None = None,
     depths: Sequence[int] = (),
 ) -> Generator[EpochResult]:
-    """Fine-tune and yield an EpochResult at every planned evaluation; the last one has `is_last`.
+    """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task; read (and cached) here when it is not given. device: `cpu` or `cuda`,
     by default a GPU where there is one. depths: N of other trials of the same search, whose frozen

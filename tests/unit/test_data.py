@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -487,17 +488,16 @@ def test_reading_needs_none_of_the_heavy_packages(root: Path, pairs: TaskSpec) -
     """On a machine with torch and transformers alone, files and the embedded task are read."""
     code = (
         "import sys\n"
-        "from elsa_tune.specs.task import task_from_dict\n"
         "from elsa_tune.specs.trial import Recipe\n"
         "from elsa_tune.training.data.preparation import read_splits\n"
-        "import json\n"
-        "print(len(read_splits(task_from_dict(json.loads(sys.argv[1])), Recipe())['train']))\n"
+        "import pickle\n"
+        "print(len(read_splits(pickle.loads(bytes.fromhex(sys.argv[1])), Recipe())['train']))\n"
         "heavy = 'datasets pyarrow pandas scipy yaml pydantic ray optuna mlflow rich "
         "typer'.split()\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(pairs.to_dict())],
+        [sys.executable, "-c", code, pickle.dumps(pairs).hex()],
         cwd=root,
         capture_output=True,
         text=True,

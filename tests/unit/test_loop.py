@@ -46,7 +46,7 @@ def losses(results: Run) -> list[tuple[float, float, float]]:
 def test_a_trial_learns_and_reports_every_epoch(model: ModelSpec) -> None:
     results = run(make_trial(model, epochs=6), train=200)
     assert [r.epoch for r in results] == [1, 2, 3, 4, 5, 6]
-    assert [r.is_last for r in results] == [False] * 5 + [True]
+    assert [(r.evaluation, r.evaluations) for r in results] == [(n, 6) for n in range(1, 7)]
     assert results[-1].step == results[-1].steps == 6 * 13
     assert results[-1].train_loss < results[0].train_loss
     assert results[-1].quality > 0.8

@@ -21,7 +21,7 @@ from elsa_tune.cli.commands.tasks import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.glue import GLUE_TASKS, LAYOUTS
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, STDLIB
-from elsa_tune.specs.task import GlueSource, Metric, TaskKind, task_from_dict
+from elsa_tune.specs.task import GlueSource, Metric, TaskKind
 from elsa_tune.specs.task_draft import draft_task
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.training.data.texts import read_texts
@@ -73,10 +73,8 @@ def test_published_chance_is_the_designs() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN_TASKS))
-def test_every_known_task_resolves_and_survives_json(name: str) -> None:
-    task = resolve_task(name)
-    assert task.name == name
-    assert task_from_dict(json.loads(json.dumps(task.to_dict()))) == task
+def test_every_known_task_resolves(name: str) -> None:
+    assert resolve_task(name).name == name
 
 
 def test_a_local_folder_becomes_absolute(rte_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

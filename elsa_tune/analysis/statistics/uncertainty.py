@@ -66,13 +66,6 @@ class DepthRuns:
         return math.fsum(self.qualities) / self.count
 
     @property
-    def variance_of_mean(self) -> float:
-        """Between seeds; 0 with a single one, of which nothing is known."""
-        if self.count < 2:
-            return 0.0
-        return float(np.var(self.qualities, ddof=1)) / self.count
-
-    @property
     def working(self) -> Floats:
         """The qualities of the runs that did not fail."""
         return np.asarray(
