@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrast, OperatingPoint, WithinGiven
+from elsa_tune.analysis.answer import Answer, Contrast
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.tables.csv_lines import plain_cell
@@ -70,15 +70,15 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "chance": _number(answer.chance),
         "full": None,
         "best": None,
-        "operating_point": _point_object(answer.operating_point),
-        "corrected_operating_point": _point_object(answer.corrected_operating_point),
-        "certified": _certified_object(answer.certified),
-        "corrected_certified": _certified_object(answer.corrected_certified),
+        "operating_point": _object(answer.operating_point),
+        "corrected_operating_point": _object(answer.corrected_operating_point),
+        "certified": _object(answer.certified),
+        "corrected_certified": _object(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
-        "operating_point_within_given_rates": _within_object(answer.within_given),
+        "operating_point_within_given_rates": _object(answer.within_given),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
-        "linear_probe": _probe_object(answer.probe),
+        "linear_probe": _probe(answer.probe),
         "curve": [
             {
                 **curve_object(point),
@@ -134,7 +134,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **_heading(curve),
-        "linear_probe": _probe_object(curve.probe),
+        "linear_probe": _probe(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": [asdict(warning) for warning in curve.warnings],
     }
@@ -171,58 +171,27 @@ def _heading(curve: FreezeCurve | Answer) -> dict[str, Any]:
     }
 
 
-def _point_object(point: OperatingPoint | None) -> dict[str, Any] | None:
-    if point is None:
+def _object(value: Any) -> dict[str, Any] | None:
+    """A value of `answer` field by field: its depth as frozen layers, rates exact, else rounded."""
+    if value is None:
         return None
-    return {
-        "frozen_layers": point.depth.frozen_layers,
-        "fine_tuned_layers": point.fine_tuned_layers,
-        "quality": _number(point.quality),
-        "retention": _number(point.retention),
-        "corrected_retention": _number(point.corrected_retention),
-        "learning_rate": point.learning_rate,
-        "saves": {
-            "trainable_parameters": _number(point.saves.trainable_parameters),
-            "train_seconds": _number(point.saves.train_seconds),
-            "peak_memory_mb": _number(point.saves.peak_memory_mb),
-        },
-    }
+    found: dict[str, Any] = {}
+    for name in value.__dataclass_fields__:
+        one = getattr(value, name)
+        if name == "depth":
+            found["frozen_layers"] = one.frozen_layers
+        elif name == "given_rates":
+            found["lowest_rate"], found["highest_rate"] = one
+        elif name == "saves":
+            found[name] = _object(one)
+        else:
+            found[name] = one if isinstance(one, str) or name == "learning_rate" else _number(one)
+    return found
 
 
-def _within_object(within: WithinGiven | None) -> dict[str, Any] | None:
-    if within is None:
-        return None
-    return {
-        "frozen_layers": within.depth.frozen_layers,
-        "fine_tuned_layers": within.fine_tuned_layers,
-        "quality": _number(within.quality),
-        "lowest_rate": within.given_rates[0],
-        "highest_rate": within.given_rates[1],
-    }
-
-
-def _probe_object(probe: LinearProbe | None) -> dict[str, Any] | None:
-    if probe is None:
-        return None
-    return {
-        "quality": _number(probe.quality),
-        "retention": _number(probe.retention),
-        "corrected_retention": _number(probe.corrected_retention),
-        "train_examples": probe.train_examples,
-        "evaluation_examples": probe.evaluation_examples,
-        "features": PROBE_FEATURES,
-    }
-
-
-def _certified_object(certified: Certified | None) -> dict[str, Any] | None:
-    if certified is None:
-        return None
-    return {
-        "frozen_layers": certified.depth.frozen_layers,
-        "fine_tuned_layers": certified.fine_tuned_layers,
-        "confidence": certified.confidence,
-        "procedure": certified.procedure,
-    }
+def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:
+    found = _object(probe)
+    return None if found is None else {**found, "features": PROBE_FEATURES}
 
 
 def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[str, Any] | None:
@@ -238,8 +207,8 @@ def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[s
 
 
 def _number(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
+    if value is None or isinstance(value, int) or not math.isfinite(value):
+        return value if isinstance(value, int) else None
     # + 0.0 turns -0.0 into 0.0.
     return round(value, DECIMALS) + 0.0
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from elsa_tune.analysis.answer import (
     ALL_TASKS,
     Answer,
-    Certified,
     Contrast,
     OperatingPoint,
     Reason,
@@ -59,14 +58,16 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
         )
     without = [task for task in tasks if not task.answer.is_answered]
     common = _common_points(tasks)
-    frozen = [point for point in common if not point.depth.is_full_model]
     warnings = _warnings(tasks, excluded)
-    target = tasks[0].answer.target
-    if without or not frozen:
-        reason = without[0].answer.reason if without else Reason.NO_COMMON_DEPTH
-        blamed = tuple(task.curve.task for task in (without or tasks))
-        sentence = refusal_sentence([task.answer for task in without])
-        return _joint(tasks, common, _Decision(target, reason, sentence, blamed), warnings)
+    answer = _unanswered(tasks, common, warnings)
+    if without or all(point.depth.is_full_model for point in common):
+        return replace(
+            answer,
+            reason=without[0].answer.reason if without else Reason.NO_COMMON_DEPTH,
+            sentence=refusal_sentence([task.answer for task in without]),
+            decided_by=tuple(task.curve.task for task in (without or tasks)),
+        )
+    target = answer.target
     passes = _pass_everywhere(tasks, target, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
@@ -93,42 +94,35 @@ def joint_answer(tasks: Sequence[TaskAnswer], excluded: Sequence[str] = ()) -> A
         )
         warnings.append(AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text))
     decided_by = _decided_by(tasks, common, raw, target)
-    sentence = answer_sentence([task.answer for task in tasks], raw, corrected, decided_by)
+    own = [task.answer for task in tasks]
     reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
     found, may_be = _sure(tasks, common, target, corrected=False)
     for_chance = None
     if not unknown:
         for_chance = _sure(tasks, common, target, corrected=True)[0].certified
     if reason is None and found.certified is None:
-        reasons = [task.answer.reason for task in tasks if task.answer.certified is None]
+        reasons = [answer.reason for answer in own if answer.certified is None]
         reason = Reason.TOO_FEW_SEEDS if found.lacks_seeds else next(iter(reasons), None)
-    decision = _Decision(
-        target,
-        reason,
-        sentence,
-        decided_by,
-        raw,
-        corrected,
-        not failing,
-        found.certified,
-        for_chance,
-        may_be,
+    return replace(
+        answer,
+        operating_point=_operating_point(tasks, raw),
+        corrected_operating_point=_operating_point(tasks, corrected),
+        every_larger_k_passes=not failing,
+        reason=reason,
+        sentence=answer_sentence(own, raw, corrected, decided_by),
+        warnings=tuple(warnings),
+        decided_by=decided_by,
+        certified=found.certified,
+        corrected_certified=for_chance,
+        plausible=may_be,
+        certainty=certainty_text(
+            own,
+            certified=found.certified,
+            corrected=for_chance,
+            plausible=may_be,
+            measured=len(common),
+        ),
     )
-    return _joint(tasks, common, decision, warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    target: float
-    reason: Reason | None
-    sentence: str
-    decided_by: tuple[str, ...]
-    raw: CurvePoint | None = None
-    corrected: CurvePoint | None = None
-    every_larger_k_passes: bool | None = None
-    certified: Certified | None = None
-    corrected_certified: Certified | None = None
-    plausible: tuple[int, ...] | None = None
 
 
 def _sure(
@@ -179,47 +173,29 @@ def _together(
     return Step(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, contrast=least)
 
 
-def _joint(
-    tasks: Sequence[TaskAnswer],
-    common: Sequence[CurvePoint],
-    decision: _Decision,
-    warnings: Sequence[AnswerWarning],
+def _unanswered(
+    tasks: Sequence[TaskAnswer], common: Sequence[CurvePoint], warnings: Sequence[AnswerWarning]
 ) -> Answer:
     curves = [task.curve for task in tasks]
-    first = curves[0]
-    certainty = ""
-    if decision.raw is not None:
-        certainty = certainty_text(
-            [task.answer for task in tasks],
-            certified=decision.certified,
-            corrected=decision.corrected_certified,
-            plausible=decision.plausible,
-            measured=len(common),
-        )
     return Answer(
-        model=first.model,
+        model=curves[0].model,
         task=ALL_TASKS,
         train_size=_if_same([curve.train_size for curve in curves]),
         search=_if_same([curve.search for curve in curves]),
         metric=_if_same([curve.metric for curve in curves]),
         selection=_if_same([curve.selection for curve in curves]),
-        target=decision.target,
-        layers=first.layers,
+        target=tasks[0].answer.target,
+        layers=curves[0].layers,
         chance=None,
         full=None,
         best=None,
-        operating_point=_operating_point(tasks, decision.raw),
-        corrected_operating_point=_operating_point(tasks, decision.corrected),
-        every_larger_k_passes=decision.every_larger_k_passes,
-        reason=decision.reason,
-        sentence=decision.sentence,
+        operating_point=None,
+        corrected_operating_point=None,
+        every_larger_k_passes=None,
+        reason=None,
+        sentence="",
         points=tuple(common),
         warnings=tuple(warnings),
-        decided_by=decision.decided_by,
-        certified=decision.certified,
-        corrected_certified=decision.corrected_certified,
-        plausible=decision.plausible,
-        certainty=certainty,
     )
 
 

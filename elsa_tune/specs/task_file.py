@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -18,20 +18,14 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    model_validator,
 )
 
-from elsa_tune.errors import DataError, nearest
+from elsa_tune.errors import DataError
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.specs.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
-from elsa_tune.specs.task import (
-    FilesSource,
-    Metric,
-    TaskKind,
-    TaskSpec,
-    allowed_metrics,
-    check_metric,
-)
+from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec, check_metric
 
 DEFAULT_EVALUATION_SHARE = 0.2
 # More distinct labels than this in a file without declared classes are numbers or texts, not
@@ -51,6 +45,19 @@ def _as_files(value: Any) -> Any:
     return {"train": value} if isinstance(value, str | list) else value
 
 
+def _free_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"must be letters, digits, '.', '_' and '-', a letter or digit first, not {name!r}"
+        )
+    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+        raise ValueError(
+            f"'{name}' is a built-in name; results of different tasks must not share one: choose "
+            "another"
+        )
+    return name
+
+
 def _one_or_two(columns: list[str]) -> list[str]:
     if not 1 <= len(columns) <= 2:
         raise ValueError(
@@ -58,6 +65,12 @@ def _one_or_two(columns: list[str]) -> list[str]:
             "text or a pair of them; put several into one column beforehand"
         )
     return columns
+
+
+def _two_or_more(classes: list[str]) -> list[str]:
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise ValueError(f"must name two or more labels, each once, not {classes}")
+    return classes
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -78,15 +91,34 @@ class TaskFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: Annotated[str, AfterValidator(_free_name)]
     files: Annotated[Files, BeforeValidator(_as_files)]
-    format: str | None = None
+    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
     text: Annotated[Texts, AfterValidator(_one_or_two)]
     label: Text
-    classes: Texts | None = None
+    classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
     regression: bool = False
-    metric: str | None = None
+    metric: Metric | None = None
     evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TaskFile:
+        columns = [*self.text, self.label]
+        if len(set(columns)) < len(columns):
+            raise ValueError(
+                f"fields 'text' and 'label' name the columns {', '.join(columns)}; each must be "
+                "another column"
+            )
+        if self.regression and self.classes is not None:
+            raise ValueError(
+                f"classes are {self.classes}, but regression is true; give one of the two"
+            )
+        if self.files.evaluation and self.evaluation_share is not None:
+            raise ValueError(
+                f"evaluation_share is {self.evaluation_share:g}, but files.evaluation names the "
+                "evaluation rows; give one of the two"
+            )
+        return self
 
 
 FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
@@ -109,31 +141,13 @@ def read_task_file(path: Path) -> TaskSpec:
     only where the classes are left out. Raises DataError.
     """
     path = path.expanduser()
-    described = _validated(path, _parsed(path))
-    _check_name(path, described.name)
-    columns = [*described.text, described.label]
-    if len(set(columns)) < len(columns):
-        raise DataError(
-            f"task file {path}: fields 'text' and 'label' name the columns {', '.join(columns)}; "
-            "each must be another column"
-        )
-    source = _source(path, described)
-    kind = TaskKind.REGRESSION if described.regression else TaskKind.CLASSIFICATION
-    classes = _classes(path, described, source)
-    metric = _metric(path, described, kind, len(classes))
-    others = [m for m in _companions(kind, len(classes)) if m is not metric]
-    task = TaskSpec(
-        name=described.name,
-        kind=kind,
-        text_columns=tuple(described.text),
-        label_column=described.label,
-        classes=classes,
-        metric=metric,
-        companions=tuple(others),
-        source=source,
-    )
-    check_metric(metric, task)
-    return task
+    values = _parsed(path)
+    try:
+        return _task(TaskFile.model_validate(values), path.resolve().parent)
+    except ValidationError as error:
+        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
+    except DataError as error:
+        raise DataError(f"task file {path}: {error}") from error
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -152,107 +166,65 @@ def _parsed(path: Path) -> dict[str, Any]:
     return values
 
 
-def _validated(path: Path, values: dict[str, Any]) -> TaskFile:
-    try:
-        return TaskFile.model_validate(values)
-    except ValidationError as error:
-        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
+def _task(described: TaskFile, folder: Path) -> TaskSpec:
+    source = _source(described, folder)
+    classes = tuple(described.classes or ())
+    usual: tuple[Metric, ...] = (Metric.SPEARMAN, Metric.PEARSON)
+    if not described.regression:
+        classes = classes or _classes_found(described.label, source)
+        usual = (Metric.ACCURACY,)
+    metric = described.metric or usual[0]
+    task = TaskSpec(
+        name=described.name,
+        kind=TaskKind.REGRESSION if described.regression else TaskKind.CLASSIFICATION,
+        text_columns=tuple(described.text),
+        label_column=described.label,
+        classes=classes,
+        metric=metric,
+        companions=tuple(one for one in usual if one is not metric),
+        source=source,
+    )
+    check_metric(metric, task)
+    return task
 
 
-def _check_name(path: Path, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise DataError(
-            f"task file {path}: field 'name' is {name!r}; it may hold letters, digits, '.', '_' "
-            "and '-', and begins with a letter or digit"
-        )
-    if name in KNOWN_TASKS or name in RESERVED_NAMES:
-        raise DataError(
-            f"task file {path}: field 'name' is '{name}', which is a built-in name; results of "
-            "different tasks must not share one: choose another"
-        )
-
-
-def _source(path: Path, described: TaskFile) -> FilesSource:
-    folder = path.resolve().parent
-
+def _source(described: TaskFile, folder: Path) -> FilesSource:
     def absolute(names: list[str]) -> tuple[str, ...]:
         return tuple(str((folder / Path(name).expanduser()).resolve()) for name in names)
 
     train, evaluation = absolute(described.files.train), absolute(described.files.evaluation)
     for file in (*train, *evaluation):
-        try:
-            check_readable(Path(file))
-        except DataError as error:
-            raise DataError(f"task file {path}: {error}") from None
-    twice = sorted(set(train) & set(evaluation))
-    if twice:
+        check_readable(Path(file))
+    if twice := sorted(set(train) & set(evaluation)):
         raise DataError(
-            f"task file {path}: {twice[0]} is both a training and an evaluation file; leave "
-            "files.evaluation out and set evaluation_share to hold out a part of it"
+            f"{twice[0]} is both a training and an evaluation file; leave files.evaluation out and "
+            "set evaluation_share to hold out a part of it"
         )
-    share = described.evaluation_share
-    if evaluation and share is not None:
-        raise DataError(
-            f"task file {path}: evaluation_share is {share:g}, but files.evaluation names the "
-            "evaluation rows; give one of the two"
-        )
-    if not evaluation and share is None:
-        share = DEFAULT_EVALUATION_SHARE
     return FilesSource(
-        format=_format(path, described.format, (*train, *evaluation)),
+        format=described.format or _format((*train, *evaluation)),
         train=train,
         evaluation=evaluation,
-        evaluation_share=share,
+        evaluation_share=described.evaluation_share
+        or (None if evaluation else DEFAULT_EVALUATION_SHARE),
     )
 
 
-def _format(path: Path, given: str | None, files: tuple[str, ...]) -> str:
-    if given is not None:
-        if given not in FORMATS:
-            raise DataError(
-                f"task file {path}: field 'format' is '{given}'; it must be one of "
-                f"{', '.join(FORMATS)}"
-            )
-        return given
-    found = {file: format_of(Path(file)) for file in files}
-    for file, format in found.items():
+def _format(files: tuple[str, ...]) -> str:
+    formats = {file: format_of(Path(file)) for file in files}
+    for file, format in formats.items():
         if format is None:
             raise DataError(
-                f"task file {path}: {file} ends in none of {', '.join(SUFFIXES)}; set format to "
-                f"one of {', '.join(FORMATS)}"
+                f"{file} ends in none of {', '.join(SUFFIXES)}; set format to one of "
+                f"{', '.join(FORMATS)}"
             )
-    formats = sorted({format for format in found.values() if format})
-    if len(formats) > 1:
+    if len(found := sorted(set(filter(None, formats.values())))) > 1:
         raise DataError(
-            f"task file {path}: its files are of different formats ({', '.join(formats)}); convert "
-            "them to one"
+            f"its files are of different formats ({', '.join(found)}); convert them to one"
         )
-    return formats[0]
+    return found[0]
 
 
-def _classes(path: Path, described: TaskFile, source: FilesSource) -> tuple[str, ...]:
-    given = described.classes
-    if described.regression:
-        if given is not None:
-            raise DataError(
-                f"task file {path}: classes are {given}, but regression is true; give one of the "
-                "two"
-            )
-        return ()
-    if given is None:
-        return _classes_found(path, described.label, source)
-    if len(given) < 2:
-        raise DataError(
-            f"task file {path}: field 'classes' is {given}; it must name two or more labels"
-        )
-    if len(set(given)) < len(given):
-        raise DataError(
-            f"task file {path}: field 'classes' is {given}; each label must stand there once"
-        )
-    return tuple(given)
-
-
-def _classes_found(path: Path, label: str, source: FilesSource) -> tuple[str, ...]:
+def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:
     found: set[str] = set()
     for file in source.train:
         cells = read_table(Path(file), source.format, [label]).columns[label]
@@ -261,13 +233,13 @@ def _classes_found(path: Path, label: str, source: FilesSource) -> tuple[str, ..
         found.discard(UNLABELLED)
     if len(found) < 2:
         raise DataError(
-            f"task file {path}: the training rows have {len(found)} different labels in column "
-            f"'{label}' ({', '.join(sorted(found)) or 'none'}); a classification needs two classes"
+            f"the training rows have {len(found)} different labels in column '{label}' "
+            f"({', '.join(sorted(found)) or 'none'}); a classification needs two classes"
         )
     if len(found) > MOST_INFERRED_CLASSES:
         raise DataError(
-            f"task file {path}: the training rows have {len(found)} different labels in column "
-            f"'{label}'; write regression: true for numbers, or list the classes"
+            f"the training rows have {len(found)} different labels in column '{label}'; write "
+            "regression: true for numbers, or list the classes"
         )
     return tuple(sorted(found, key=number_then_text))
 
@@ -275,26 +247,3 @@ def _classes_found(path: Path, label: str, source: FilesSource) -> tuple[str, ..
 def number_then_text(label: str) -> tuple[int, float, str]:
     """2 before 10, and numbers before words."""
     return (0, float(label), label) if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
-
-
-def _metric(path: Path, described: TaskFile, kind: TaskKind, classes: int) -> Metric:
-    given = described.metric
-    if given is None:
-        return Metric.SPEARMAN if kind is TaskKind.REGRESSION else Metric.ACCURACY
-    allowed = allowed_metrics(kind, classes)
-    if given not in allowed:
-        shape = "a regression" if kind is TaskKind.REGRESSION else f"{classes} classes"
-        near = nearest(given, allowed)
-        hint = f": did you mean '{near}'?" if near else ""
-        raise DataError(
-            f"task file {path}: field 'metric' is '{given}'; for {shape} it must be one of "
-            f"{', '.join(allowed)}{hint}"
-        )
-    return Metric(given)
-
-
-def _companions(kind: TaskKind, classes: int) -> tuple[Metric, ...]:
-    """Logged beside the headline: the other correlation, or accuracy."""
-    if kind is TaskKind.REGRESSION:
-        return (Metric.SPEARMAN, Metric.PEARSON)
-    return (Metric.ACCURACY,)
