@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -13,7 +11,6 @@ import yaml
 from elsa_tune.errors import DataError
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.specs.table_file import format_of, read_table
-from elsa_tune.specs.task import Metric, TaskKind, allowed_metrics
 from elsa_tune.specs.task_file import number_then_text
 
 # A word of a column's name that says it is the label.
@@ -23,35 +20,7 @@ LABEL_WORDS = frozenset(
 # More different numbers than this are values, not classes; more classes are not written out.
 MOST_CLASSES = 20
 
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """cells: those that are not blank."""
-
-    name: str
-    cells: tuple[str, ...]
-
-    @property
-    def values(self) -> set[str]:
-        return set(self.cells)
-
-    @property
-    def is_named_label(self) -> bool:
-        return bool(LABEL_WORDS & set(re.split(r"[^a-z]+", self.name.lower())))
-
-    @property
-    def numbers(self) -> list[float] | None:
-        """None where a cell is no finite number."""
-        try:
-            found = [float(cell) for cell in self.cells]
-        except ValueError:
-            return None
-        return found if all(map(math.isfinite, found)) else None
-
-    @property
-    def words(self) -> float:
-        """Of a cell, on average."""
-        return sum(len(cell.split()) for cell in self.cells) / max(1, len(self.cells))
+_Columns = dict[str, list[str]]
 
 
 def draft_task(path: Path) -> str:
@@ -60,77 +29,80 @@ def draft_task(path: Path) -> str:
     The table is named as `path` is, so that the file belongs where this one is read from. Raises
     DataError for what is no readable table, and where nothing looks like a text or a label.
     """
-    format = format_of(path)
-    assert format is not None
-    table = read_table(path, format, None)
-    columns = [
-        _Column(name, tuple(cell for cell in cells if cell is not None and cell.strip()))
+    table = read_table(path, format_of(path) or "csv", None)
+    columns: _Columns = {
+        name: [cell for cell in cells if cell is not None and cell.strip()]
         for name, cells in table.columns.items()
-    ]
+    }
     label = _label(columns)
-    texts = _texts([column for column in columns if column is not label])
+    texts = _texts({name: cells for name, cells in columns.items() if name != label})
     if label is None or not texts:
-        what = "label (values that repeat, or a column named so)" if label is None else "text"
+        lacks = "label (values that repeat, or a name that says so)" if label is None else "text"
         raise DataError(
-            f"no column of {path} looks like a {what}; its columns are "
-            f"{', '.join(table.columns) or 'none'}: write the task file by hand"
+            f"no column of {path} looks like a {lacks}; its columns are "
+            f"{', '.join(columns) or 'none'}: write the task file by hand"
         )
-    numbers = label.numbers
-    is_regression = numbers is not None and (
-        len(label.values) > MOST_CLASSES or not all(map(float.is_integer, numbers))
-    )
-    kind = TaskKind.REGRESSION if is_regression else TaskKind.CLASSIFICATION
-    metric = Metric.SPEARMAN if is_regression else Metric.ACCURACY
-    others = [one for one in allowed_metrics(kind, len(label.values)) if one is not metric]
-    unused = [column.name for column in columns if column is not label and column not in texts]
-    why = (
-        "by its name; different values:" if label.is_named_label else "the fewest different values:"
+    values = set(columns[label])
+    is_number = _are_numbers(columns[label])
+    is_regression = is_number and (
+        len(values) > MOST_CLASSES or not all(float(one).is_integer() for one in values)
     )
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._-") or "task"
-    taken = name in KNOWN_TASKS or name in RESERVED_NAMES
-    lines = [
-        f"# Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
-        _line("name", f"{name}_own" if taken else name),
-        _line("files", str(path), "a fifth is held out; or {train: ..., evaluation: ...}"),
-        _line(
-            "text",
-            [text.name for text in texts] if len(texts) > 1 else texts[0].name,
-            "the longest texts" + (f"; not used: {', '.join(unused)}" if unused else ""),
-        ),
-        _line("label", label.name, f"{why}: {len(label.values):,}"),
+    unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
+    fields: list[tuple[str, object, str]] = [
+        ("name", f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name, "of the task"),
+        ("files", str(path), "a fifth is held out; or {train: ..., evaluation: ...}"),
+        ("text", texts if len(texts) > 1 else texts[0], f"the most words; not used: {unused}"),
+        ("label", label, f"{len(values):,} different values"),
     ]
     if is_regression:
-        lines.append(_line("regression", True))
-    elif len(label.values) <= MOST_CLASSES:
-        lines.append(_line("classes", sorted(label.values, key=number_then_text), "in id order"))
-    lines.append(_line("metric", metric.value, f"or {', '.join(others)}"))
-    return "\n".join(lines) + "\n"
+        fields += [("regression", True, "numbers"), ("metric", "spearman", "or pearson")]
+    else:
+        if len(values) <= MOST_CLASSES:
+            fields.append(("classes", sorted(values, key=number_then_text), "in id order"))
+        fields.append(("metric", "accuracy", "or f1 (of two classes), f1_macro, matthews"))
+    heading = (
+        f"# Guessed from {len(table):,} rows: check each line. Paths are relative to this file."
+    )
+    return "\n".join([heading, *(_line(*field) for field in fields)]) + "\n"
 
 
-def _label(columns: Sequence[_Column]) -> _Column | None:
+def _label(columns: _Columns) -> str | None:
     """A column named so, else that with the fewest different values that repeat, the last of
     equals.
     """
-    differing = [column for column in columns if len(column.values) > 1]
-    repeating = [column for column in differing if 2 * len(column.values) <= len(column.cells)]
+    differing = {name: len(set(cells)) for name, cells in columns.items() if len(set(cells)) > 1}
+    repeating = [name for name in differing if 2 * differing[name] <= len(columns[name])]
     named = [
-        column
-        for column in differing
-        if column.is_named_label and (column in repeating or column.numbers is not None)
+        name
+        for name in differing
+        if LABEL_WORDS & set(re.split(r"[^a-z]+", name.lower()))
+        and (name in repeating or _are_numbers(columns[name]))
     ]
-    return min(reversed(named or repeating), key=lambda one: len(one.values), default=None)
+    return min(reversed(named or repeating), key=lambda name: differing[name], default=None)
 
 
-def _texts(columns: Sequence[_Column]) -> list[_Column]:
+def _texts(columns: _Columns) -> list[str]:
     """The one or two columns with the most words, in the table's order."""
-    texts = [column for column in columns if column.cells and column.numbers is None]
-    by_words = sorted(texts, key=lambda column: -column.words)
-    chosen = [*by_words[:1], *(column for column in by_words[1:2] if column.words >= 3)]
-    return [column for column in columns if column in chosen]
+    words = {
+        name: sum(len(cell.split()) for cell in cells) / len(cells)
+        for name, cells in columns.items()
+        if cells and not _are_numbers(cells)
+    }
+    first, *others = sorted(words, key=lambda name: -words[name]) or [""]
+    chosen = [first, *(name for name in others[:1] if words[name] >= 3)]
+    return [name for name in columns if name in chosen]
 
 
-def _line(name: str, value: object, comment: str = "") -> str:
+def _are_numbers(cells: list[str]) -> bool:
+    try:
+        return all(math.isfinite(float(cell)) for cell in cells)
+    except ValueError:
+        return False
+
+
+def _line(name: str, value: object, comment: str) -> str:
     several = value if isinstance(value, list) else [value]
     text = yaml.safe_dump(several, default_flow_style=True, allow_unicode=True, width=math.inf)
-    text = f"{name}: {text.strip() if isinstance(value, list) else text.strip()[1:-1]}"
-    return f"{text}  # {' '.join(comment.split())}" if comment else text
+    shown = text.strip() if several is value else text.strip()[1:-1]
+    return f"{name}: {shown}  # {' '.join(comment.split())}"
