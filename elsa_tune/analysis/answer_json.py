@@ -59,15 +59,8 @@ def answer_object(answer: Answer) -> dict[str, Any]:
     """One answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "model": answer.model,
-        "task": answer.task,
-        "train_size": answer.train_size,
-        "search": answer.search,
-        "metric": answer.metric,
-        "selection": answer.selection,
+        **_heading(answer),
         "target": answer.target,
-        "layers": answer.layers,
-        "chance": _number(answer.chance),
         "full": None,
         "best": None,
         "operating_point": _object(answer.operating_point),

@@ -38,45 +38,23 @@ class GlueLayout:
     companions: tuple[tuple[str, GlueSplit], ...] = ()
 
 
-LAYOUTS: dict[str, GlueLayout] = {
-    # No header; the second column is the label, the third the linguists' own star.
-    "cola": GlueLayout(
-        text_columns=("sentence",),
-        label_column="label",
-        header=("source", "label", "star", "sentence"),
-    ),
-    "sst2": GlueLayout(text_columns=("sentence",), label_column="label"),
-    "mrpc": GlueLayout(text_columns=("#1 String", "#2 String"), label_column="Quality"),
-    "stsb": GlueLayout(text_columns=("sentence1", "sentence2"), label_column="score"),
-    "qqp": GlueLayout(text_columns=("question1", "question2"), label_column="is_duplicate"),
-    "mnli": GlueLayout(
-        text_columns=("sentence1", "sentence2"),
-        label_column="gold_label",
-        evaluation=GlueSplit(hub="validation_matched", file="dev_matched.tsv"),
-        companions=(
-            (
-                "mnli_mismatched",
-                GlueSplit(hub="validation_mismatched", file="dev_mismatched.tsv"),
-            ),
-        ),
-    ),
-    "qnli": GlueLayout(text_columns=("question", "sentence"), label_column="label"),
-    "rte": GlueLayout(text_columns=("sentence1", "sentence2"), label_column="label"),
-    "wnli": GlueLayout(text_columns=("sentence1", "sentence2"), label_column="label"),
-}
+_ACCURACY, _F1 = (Metric.ACCURACY,), (Metric.F1, Metric.ACCURACY)
+_SINGLE, _PAIR = ("sentence",), ("sentence1", "sentence2")
+_ENTAILMENT = ("entailment", "not_entailment")
+_NLI = ("entailment", "neutral", "contradiction")
 
 
-def _classification(
+def _task(
     config: str,
     folder: str,
-    texts: tuple[str, ...],
-    classes: tuple[str, ...],
-    metrics: tuple[Metric, ...],
     chance: dict[str, float],
+    texts: tuple[str, ...] = _PAIR,
+    classes: tuple[str, ...] = ("0", "1"),
+    metrics: tuple[Metric, ...] = _ACCURACY,
 ) -> TaskSpec:
     return TaskSpec(
         name=config,
-        kind=TaskKind.CLASSIFICATION,
+        kind=TaskKind.CLASSIFICATION if classes else TaskKind.REGRESSION,
         text_columns=texts,
         label_column="label",
         classes=classes,
@@ -87,91 +65,53 @@ def _classification(
     )
 
 
-def _f1_of_all_positive(positive: int, rows: int) -> float:
+def _all_positive(positive: int, rows: int) -> float:
     """F1 of label 1 when every answer is 1: precision p, recall 1, so 2 p / (1 + p)."""
     return 2 * positive / (positive + rows)
 
 
-_YES_NO = ("0", "1")
-_ENTAILMENT = ("entailment", "not_entailment")
-_ACCURACY = Metric.ACCURACY
+_COLA = {"matthews": 0.0, "accuracy": 721 / 1043}
+_MRPC = {"f1": _all_positive(279, 408), "accuracy": 279 / 408}
+_STSB = {"spearman": 0.0, "pearson": 0.0}
+_QQP = {"f1": _all_positive(14885, 40430), "accuracy": (40430 - 14885) / 40430}
+_MNLI = {"accuracy": 3479 / 9815, "mnli_mismatched": 3463 / 9832}
 
 # The counts are those of the official evaluation splits.
 GLUE_TASKS: dict[str, TaskSpec] = {
     task.name: task
     for task in (
-        _classification(
-            "cola",
-            "CoLA",
-            ("sentence",),
-            _YES_NO,
-            (Metric.MATTHEWS, _ACCURACY),
-            {"matthews": 0.0, "accuracy": 721 / 1043},
-        ),
-        _classification(
-            "sst2", "SST-2", ("sentence",), _YES_NO, (_ACCURACY,), {"accuracy": 444 / 872}
-        ),
-        _classification(
-            "mrpc",
-            "MRPC",
-            ("sentence1", "sentence2"),
-            _YES_NO,
-            (Metric.F1, _ACCURACY),
-            {"f1": _f1_of_all_positive(279, 408), "accuracy": 279 / 408},
-        ),
-        TaskSpec(
-            name="stsb",
-            kind=TaskKind.REGRESSION,
-            text_columns=("sentence1", "sentence2"),
-            label_column="label",
-            classes=(),
-            metric=Metric.SPEARMAN,
-            companions=(Metric.PEARSON,),
-            source=GlueSource(config="stsb", folder="STS-B"),
-            published_chance={"spearman": 0.0, "pearson": 0.0},
-        ),
-        _classification(
-            "qqp",
-            "QQP",
-            ("question1", "question2"),
-            _YES_NO,
-            (Metric.F1, _ACCURACY),
-            {
-                "f1": _f1_of_all_positive(14885, 40430),
-                "accuracy": (40430 - 14885) / 40430,
-            },
-        ),
-        _classification(
-            "mnli",
-            "MNLI",
-            ("premise", "hypothesis"),
-            ("entailment", "neutral", "contradiction"),
-            (_ACCURACY,),
-            {"accuracy": 3479 / 9815, "mnli_mismatched": 3463 / 9832},
-        ),
-        _classification(
-            "qnli",
-            "QNLI",
-            ("question", "sentence"),
-            _ENTAILMENT,
-            (_ACCURACY,),
-            {"accuracy": 2761 / 5463},
-        ),
-        _classification(
-            "rte",
-            "RTE",
-            ("sentence1", "sentence2"),
-            _ENTAILMENT,
-            (_ACCURACY,),
-            {"accuracy": 146 / 277},
-        ),
-        _classification(
-            "wnli",
-            "WNLI",
-            ("sentence1", "sentence2"),
-            _YES_NO,
-            (_ACCURACY,),
-            {"accuracy": 40 / 71},
-        ),
+        _task("cola", "CoLA", _COLA, _SINGLE, metrics=(Metric.MATTHEWS, Metric.ACCURACY)),
+        _task("sst2", "SST-2", {"accuracy": 444 / 872}, _SINGLE),
+        _task("mrpc", "MRPC", _MRPC, metrics=_F1),
+        _task("stsb", "STS-B", _STSB, classes=(), metrics=(Metric.SPEARMAN, Metric.PEARSON)),
+        _task("qqp", "QQP", _QQP, ("question1", "question2"), metrics=_F1),
+        _task("mnli", "MNLI", _MNLI, ("premise", "hypothesis"), _NLI),
+        _task("qnli", "QNLI", {"accuracy": 2761 / 5463}, ("question", "sentence"), _ENTAILMENT),
+        _task("rte", "RTE", {"accuracy": 146 / 277}, classes=_ENTAILMENT),
+        _task("wnli", "WNLI", {"accuracy": 40 / 71}),
     )
+}
+
+LAYOUTS: dict[str, GlueLayout] = {
+    name: GlueLayout(text_columns=task.text_columns, label_column=task.label_column)
+    for name, task in GLUE_TASKS.items()
+} | {
+    # No header; the second column is the label, the third the linguists' own star.
+    "cola": GlueLayout(
+        text_columns=_SINGLE, label_column="label", header=("source", "label", "star", "sentence")
+    ),
+    "mrpc": GlueLayout(text_columns=("#1 String", "#2 String"), label_column="Quality"),
+    "stsb": GlueLayout(text_columns=_PAIR, label_column="score"),
+    "qqp": GlueLayout(text_columns=("question1", "question2"), label_column="is_duplicate"),
+    "mnli": GlueLayout(
+        text_columns=_PAIR,
+        label_column="gold_label",
+        evaluation=GlueSplit(hub="validation_matched", file="dev_matched.tsv"),
+        companions=(
+            (
+                "mnli_mismatched",
+                GlueSplit(hub="validation_mismatched", file="dev_mismatched.tsv"),
+            ),
+        ),
+    ),
 }
