@@ -1,7 +1,7 @@
 """A report on disk: one folder with the page, the figures and the tables.
 
-It must not decide anything. Each file is written aside and then renamed, the page last: a reader
-meets old files or new ones, never half of one.
+Each file is written aside and then renamed, the page last: a reader meets old files or new ones,
+never half of one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.errors import StorageError
-from elsa_tune.report import cost_charts, figures, freeze_charts, search_charts
+from elsa_tune.report import figures, freeze_charts, search_charts
 from elsa_tune.report.charts import Chart
 from elsa_tune.report.page import Page, Section, page_html
 from elsa_tune.report.search_charts import Histories
-from elsa_tune.report.story import cards, headline, paragraph, rules, story
+from elsa_tune.report.story import cards, facts, headline, paragraph, rules, story
 from elsa_tune.report.subjects import Subject, subjects_of
 from elsa_tune.report.tables import answers_table, curve_table, trials_table
 from elsa_tune.specs.result_row import ResultRow
@@ -32,7 +32,7 @@ FIGURES = "figures"
 # Figures of an earlier report that this one has not: shown beside it they would mislead.
 _OUR_FIGURES = re.compile(
     r"(freeze_curve|relative_change|training_time|trained_parameters|learning_rates|"
-    r"early_stopping(-[A-Za-z0-9_.-]+)?)\.(png|svg)"
+    r"early_stopping(-.+)?)\.(png|svg)"
 )
 
 
@@ -44,6 +44,7 @@ def write_report(
     *,
     published: Sequence[Answer] = (),
     command: str = "",
+    origins: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
     stale: re.Pattern[str] | None = None,
@@ -52,13 +53,22 @@ def write_report(
 
     histories: the score at each evaluation by (search, trial); may be empty. published: answers
     of printed tables, drawn over ours where model and task are the same. command: what made this
-    report, for the reader to repeat. notes: sentences that the page begins with. files: more of
-    them, text by name. stale: the names of such files of an earlier report, removed where this one
-    has none. Raises StorageError where the folder cannot be written.
+    report, for the reader to repeat. origins: when and where a search ran, by its name. notes:
+    sentences that the page begins with. files: more of them, text by name. stale: the names of such
+    files of an earlier report, removed where this one has none. Raises StorageError where the
+    folder cannot be written.
     """
     check_folder(folder)
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
-    page = make_page(answers, rows, histories, published=published, command=command, notes=notes)
+    page = make_page(
+        answers,
+        rows,
+        histories,
+        published=published,
+        command=command,
+        origins=origins,
+        notes=notes,
+    )
     contents: dict[str, bytes] = {}
     for chart in page.charts:
         if chart.panels:
@@ -86,6 +96,7 @@ def make_page(
     *,
     published: Sequence[Answer] = (),
     command: str = "",
+    origins: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> Page:
     """All that the report shows; arguments as in `write_report`."""
@@ -93,9 +104,10 @@ def make_page(
     return Page(
         heading=headline(subjects),
         notes=tuple(notes),
-        story=tuple(story(answers, subjects)),
         cards=tuple(cards(subjects[0])) if len(subjects) == 1 else (),
-        overview=answers_table(answers),
+        story=tuple(story(answers, subjects)),
+        facts=tuple(facts(subjects, origins or {})),
+        overview=None if len(subjects) == 1 else answers_table(answers),
         warnings=_warnings(answers, subjects),
         charts=tuple(all_charts(subjects, histories, published)),
         sections=tuple(_section(subject) for subject in subjects),
@@ -112,10 +124,9 @@ def all_charts(
     return [
         freeze_charts.freeze_curve(subjects, published),
         freeze_charts.relative_change(subjects, published),
-        cost_charts.training_time(subjects),
-        cost_charts.trained_parameters(subjects),
+        freeze_charts.training_time(subjects),
         search_charts.learning_rates(subjects),
-        *(search_charts.early_stopping(subjects, histories) or [search_charts.no_history()]),
+        *search_charts.early_stopping(subjects, histories),
     ]
 
 
@@ -152,7 +163,7 @@ def _warnings(answers: Sequence[Answer], subjects: Sequence[Subject]) -> dict[st
 def _section(subject: Subject) -> Section:
     return Section(
         name=subject.name,
-        told=paragraph(subject),
+        told=paragraph(subject.answer),
         next_step=subject.answer.next_step,
         table=curve_table(subject.answer, subject.name),
     )

@@ -1,12 +1,8 @@
-"""The figures of how the search went: learning rate x depth, and what early stopping saw.
-
-They must not draw; rows and histories go in, `Chart`s come out.
-"""
+"""The figures of how the search went: learning rate x depth, and what early stopping saw."""
 
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,11 +22,14 @@ MOST_RATES = 10
 # By (search, trial): the score at each evaluation that trials were compared by.
 Histories = Mapping[tuple[str, str], tuple[float, ...]]
 
-CHOSEN = Look(colour=2, marker="circle", dash="solid", size=4, width=2.6)
-FINISHED = Look(colour=0, marker="square", dash="dashdot", size=4, width=1.6)
-STOPPED = Look(colour=1, marker="triangle", dash="dashed", size=4, width=1.6)
-STOP = Look(colour=1, marker="cross", dash=None, size=9)
-BROKEN = Look(colour=3, marker="diamond", dash="dotted", size=4, width=1.6)
+# More answers than this would be more pictures than anybody looks at, and a heavy page.
+MOST_RATE_PANELS, MOST_EARLY_STOPPING = 12, 4
+
+CHOSEN = Look(colour=2, size=4, width=2.6)
+FINISHED = Look(colour=0, marker="s", line="-.", size=4, width=1.6)
+STOPPED = Look(colour=1, marker="^", line="--", size=4, width=1.6)
+STOP = Look(colour=1, marker="X", line="", size=9)
+BROKEN = Look(colour=3, marker="D", line=":", size=4, width=1.6)
 
 
 def learning_rates(subjects: Sequence[Subject]) -> Chart:
@@ -54,13 +53,20 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
                     heat=_heat(subject.answer, rated),
                 )
             )
+    if len(panels) > MOST_RATE_PANELS:
+        return Chart(
+            key="learning_rates",
+            title="Learning rates",
+            caption="",
+            panels=(),
+            left_out=(_too_many(MOST_RATE_PANELS),),
+        )
     return Chart(
         key="learning_rates",
         title="Learning rates",
-        caption="Mean quality × 100 of the completed trials, exploring and measuring, by learning "
-        "rate and frozen layers. A frame marks the rate that a depth was measured at; × marks "
-        "where every trial was stopped or failed; empty cells were not tried. ↑ (↓) beside a "
-        "depth: the largest (smallest) rate tried is its best; others beyond it may be better.",
+        caption="Mean quality × 100 of the completed trials. Framed: the rate that a depth was "
+        "measured at. ×: every trial was stopped or failed. ↑ (↓): the largest (smallest) rate "
+        "tried is the depth's best; others beyond it may be better.",
         panels=tuple(panels),
         left_out=(
             *left_out("The results name no learning rate", unnamed, subjects),
@@ -71,30 +77,39 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
 
 
 def early_stopping(subjects: Sequence[Subject], histories: Histories) -> list[Chart]:
-    """Per subject, quality over the evaluations of each exploring trial, a panel per depth."""
-    charts = []
-    for number, subject in enumerate(subjects, 1):
-        exploring = [
+    """Per subject, quality over the evaluations of each exploring trial, a panel per depth; one
+    chart without panels where there is nothing to draw, or too much.
+    """
+    exploring = {
+        subject.name: [
             row for row in subject.rows if row.phase is Phase.EXPLORE and _history(row, histories)
         ]
-        if exploring:
-            chart = _early_stopping(subject.answer, exploring, histories)
-            charts.append(chart if len(subjects) == 1 else _named(chart, subject.name, number))
-    return charts
-
-
-def no_history() -> Chart:
-    """What stands in the place of early stopping's figure where there is nothing to draw."""
-    return Chart(
-        key="early_stopping",
-        title="Early stopping",
-        caption="",
-        panels=(),
-        left_out=(
-            "There is no quality per evaluation of any exploring trial: a results table does not "
-            "hold it, the record of a search does.",
-        ),
+        for subject in subjects
+    }
+    told = [subject for subject in subjects if exploring[subject.name]]
+    if told and len(subjects) <= MOST_EARLY_STOPPING:
+        charts = [_early_stopping(one.answer, exploring[one.name], histories) for one in told]
+        if len(subjects) == 1:
+            return charts
+        return [
+            replace(chart, key=f"{chart.key}-{number}", title=f"{chart.title}: {one.name}")
+            for number, (one, chart) in enumerate(zip(told, charts, strict=True), 1)
+        ]
+    why = (
+        _too_many(MOST_EARLY_STOPPING)
+        if told
+        else "There is no quality per evaluation of any exploring trial: a results table does not "
+        "hold it, the record of a search does."
     )
+    return [
+        Chart(
+            key="early_stopping", title="Early stopping", caption="", panels=(), left_out=(why,)
+        )
+    ]
+
+
+def _too_many(most: int) -> str:
+    return f"It is drawn for {most} answers or fewer; --search, --model or --task ask for less."
 
 
 def _is_told(row: ResultRow) -> bool:
@@ -128,7 +143,6 @@ def _heat(answer: Answer, rows: Sequence[ResultRow]) -> Heat:
             for column, depth in enumerate(depths)
             if chosen.get(depth) in step
         ),
-        unit=f"{metric_text(answer.metric)} × 100",
     )
 
 
@@ -172,17 +186,6 @@ def _cell_text(depth: FreezeDepth, step: Sequence[float], rows: Sequence[ResultR
     return f"{where}\n{value} ({told})"
 
 
-def _named(chart: Chart, name: str, number: int) -> Chart:
-    """The chart of one subject among several; the number keeps similar names apart in files."""
-    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name.replace(" on ", "-")).strip("-.")
-    return replace(
-        chart,
-        key=f"{chart.key}-{number}-{plain}",
-        title=f"{chart.title}: {name}",
-        folded=True,
-    )
-
-
 def _early_stopping(answer: Answer, rows: Sequence[ResultRow], histories: Histories) -> Chart:
     chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
     held_out = " on the holdout" if answer.selection == Selection.HOLDOUT else ""
@@ -205,9 +208,8 @@ def _early_stopping(answer: Answer, rows: Sequence[ResultRow], histories: Histor
     return Chart(
         key="early_stopping",
         title="Early stopping",
-        caption=f"Quality{held_out} at each evaluation of the exploring trials, one panel per "
-        "depth, as trials compete on the learning rate only with others of their depth. A line "
-        "that ends in a cross was stopped there.",
+        caption=f"Quality{held_out} at each evaluation of the exploring trials, which compete only "
+        "with others of their depth. A line that ends in a cross was stopped there.",
         panels=tuple(panels),
     )
 

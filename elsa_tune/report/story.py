@@ -1,25 +1,26 @@
-"""What a report tells in words: the story, and how an answer is decided.
-
-It must not decide or lay out anything: the sentences of the answers are put in order, no more.
-"""
+"""What a report tells in words: the answer at a glance, its story, and how it was decided."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import SAME_QUALITY
-from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.answer import probe_sentence, saved_shares, saves_sentence
 from elsa_tune.report.subjects import Subject
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import (
+    BORDER_WORDS,
     depths_text,
     layers_text,
     listed,
     metric_text,
     percent,
     points,
+    rate_text,
     spread,
     target_text,
 )
@@ -41,35 +42,48 @@ def headline(subjects: Sequence[Subject]) -> str:
 
 
 def story(answers: Sequence[Answer], subjects: Sequence[Subject]) -> list[str]:
-    """The whole story in a paragraph for one answer; for several what they have in common."""
+    """What one answer's cards leave to say; for several answers what they have in common."""
     if len(subjects) == 1:
-        return [paragraph(subjects[0])]
+        answer = subjects[0].answer
+        sentences = ["" if answer.is_answered else answer.sentence, *_more(answer)]
+        return [" ".join(filter(None, sentences))]
     return [
         _overview(subjects),
         *(_joint(answer) for answer in answers if answer.decided_by is not None),
     ]
 
 
-def paragraph(subject: Subject) -> str:
-    """One answer from the question to the gravest warning."""
-    answer = subject.answer
+def paragraph(answer: Answer) -> str:
+    """One answer of several, with the gravest warning."""
     chosen = answer.operating_point
     sentences = [
-        f"How many of the last layers of {answer.model} must be fine-tuned on "
-        f"{subject.task_name} to keep {target_text(answer.target)} of the full model's "
-        f"{metric_text(answer.metric)}?",
         answer.sentence,
-        answer.certainty,
         "" if chosen is None else saves_sentence(chosen),
-        _best(answer),
-        "" if answer.probe is None else probe_sentence(answer.probe),
+        *_more(answer),
+        f"Warning: {answer.warnings[0]}." if answer.warnings else "",
     ]
-    if answer.warnings:
-        count = len(answer.warnings)
-        goes = "One warning goes" if count == 1 else f"{count} warnings go"
-        first = "" if count == 1 else ", the gravest first"
-        sentences.append(f"{goes} with it{first}: {answer.warnings[0]}.")
-    return " ".join(sentence for sentence in sentences if sentence)
+    return " ".join(filter(None, sentences))
+
+
+def facts(subjects: Sequence[Subject], origins: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Where the numbers come from: searches, with when and where each ran (`origins` by its name),
+    and data.
+    """
+    rows = [row for subject in subjects for row in subject.rows]
+    names = dict.fromkeys(row.search for row in rows if row.search is not None)
+    found = [("Search", ", ".join(filter(None, [name, origins.get(name)]))) for name in names]
+    return found + [("Data", text) for text in dict.fromkeys(map(_data, rows))]
+
+
+def _data(row: ResultRow) -> str:
+    """A task's rows and their fingerprint, as far as they are known."""
+    fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
+    known = [
+        "" if row.train_size is None else f"{row.train_size:,} training rows",
+        "" if row.examples is None else f"{row.examples:,} evaluation rows",
+        "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
+    ]
+    return ", ".join(filter(None, [row.task, *known]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +96,35 @@ class Card:
 
 
 def cards(subject: Subject) -> list[Card]:
-    """The answer at a glance."""
+    """The answer at a glance; [] where there is none."""
     answer = subject.answer
-    decided = {
-        "operating point": answer.operating_point,
-        "corrected for chance": answer.corrected_operating_point,
-    }
-    found = []
-    for name, point in decided.items():
-        if point is not None:
-            share = point.retention if name == "operating point" else point.corrected_retention
-            found.append(Card(name, _of(point.fine_tuned_layers, answer), f"{percent(share)} kept"))
+    chosen, corrected, full = (
+        answer.operating_point,
+        answer.corrected_operating_point,
+        answer.full,
+    )
+    if chosen is None:
+        return []
+    kept = f"{percent(chosen.retention)} of the full model's {metric_text(answer.metric)} kept"
+    found = [Card("operating point", _of(chosen.fine_tuned_layers, answer), kept)]
+    if chosen.learning_rate is not None:
+        point = next(point for point in answer.points if point.depth == chosen.depth)
+        note = f"best of {point.explored} exploring trials" if point.explored else ""
+        if point.tried.at_border is not None:
+            note = BORDER_WORDS[point.tried.at_border]
+        found.append(Card("learning rate", rate_text(chosen.learning_rate), note))
+    if saved := saved_shares(chosen):
+        number, of, what = saved[0].partition(" of ")
+        note = ", ".join(filter(None, [f"{of}{what}".strip(), *saved[1:]]))
+        found.append(Card("saves", number, note))
+    if corrected is not None:
+        kept = f"{percent(corrected.corrected_retention)} kept"
+        found.append(Card("corrected for chance", _of(corrected.fine_tuned_layers, answer), kept))
+    within = answer.within_given
+    if within is not None and within.depth != chosen.depth:
+        name = f"within {'..'.join(map(rate_text, within.given_rates))}"
+        number = _of(within.fine_tuned_layers, answer)
+        found.append(Card(name, number, "by single exploring runs"))
     sure = answer.certified
     if sure is not None:
         name = f"certified at {target_text(sure.confidence)}"
@@ -101,19 +133,13 @@ def cards(subject: Subject) -> list[Card]:
         else:
             number = _of(sure.fine_tuned_layers, answer)
             found.append(Card(name, number, "and every larger number"))
-    elif found:
+    else:
         are_means = any(point.rates and not point.qualities for point in answer.points)
         found.append(Card("certified", "nothing", "needs single runs" if are_means else "yet"))
-    if answer.full is not None and answer.full.quality is not None:
-        full = answer.full
+    if full is not None and full.quality is not None:
         seeds = f"{full.seeds} seed{'' if full.seeds == 1 else 's'}"
-        found.append(
-            Card(
-                "full model",
-                spread(full.quality, full.std),
-                f"{metric_text(answer.metric)}, {seeds}",
-            )
-        )
+        note = f"{metric_text(answer.metric)}, {seeds}"
+        found.append(Card("full model", spread(full.quality, full.std), note))
     return found
 
 
@@ -207,6 +233,12 @@ def _tuned(subject: Subject) -> int:
 
 def _kept(subject: Subject) -> str:
     return f"{subject.name} ({_tuned(subject)} of {subject.answer.layers})"
+
+
+def _more(answer: Answer) -> list[str]:
+    """How sure the answer is, the best depth, and the floor that costs no training."""
+    probe = "" if answer.probe is None else probe_sentence(answer.probe)
+    return [answer.certainty, _best(answer), probe]
 
 
 def _best(answer: Answer) -> str:
