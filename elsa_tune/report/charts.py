@@ -62,7 +62,9 @@ class Heat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes. ticks: (position, text) on the x axis, () for whole or round numbers."""
+    """One pair of axes. ticks: (position, text) on the x axis; () for whole numbers, or for round
+    ones from 0 on.
+    """
 
     title: str
     x_title: str

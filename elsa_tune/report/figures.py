@@ -106,10 +106,7 @@ def panel_svg(chart: Chart, number: int) -> str:
     # Names inside an SVG are the page's: two panels must not have the same.
     with _drawing(f"{chart.key}-{number}"):
         figure = Figure((WIDTH / 72, HEIGHT / 72))
-        axes = figure.add_axes(
-            (LEFT / WIDTH, BOTTOM / HEIGHT, 1 - (LEFT + RIGHT) / WIDTH, 1 - (BOTTOM + TOP) / HEIGHT)
-        )
-        _panel(axes, panel)
+        axes = _panel(figure, panel, 0.0, 0.0)
         drawn = _page_svg(figure)
         spots = "".join(_spots(axes, panel))
     return drawn.replace("</svg>", f"{spots}</svg>")
@@ -163,20 +160,16 @@ def _page_svg(figure: Figure) -> str:
 
 def _spots(axes: Axes, panel: Panel) -> Iterator[str]:
     """What answers the pointer: a cell of a heat map, or all points at one place together."""
+    told: dict[tuple[float, float], list[str]] = {}
+    wide = high = round_by = SPOT
     if panel.heat is not None:
-        told = {
-            (column, row): [text]
-            for row, texts in enumerate(panel.heat.hover)
-            for column, text in enumerate(texts)
-        }
         (left, bottom), (right, top) = axes.transData.transform([(0, 0), (1, 1)])
         wide, high, round_by = (right - left) / 2, (top - bottom) / 2, 0.0
-    else:
-        told = {}
-        for series in panel.series:
-            for x, y, text in zip(series.x, series.y, series.hover, strict=False):
-                told.setdefault((x, y), []).append(text)
-        wide = high = round_by = SPOT
+        for row, cells in enumerate(panel.heat.hover):
+            told |= {(column, row): [text] for column, text in enumerate(cells)}
+    for series in panel.series:
+        for x, y, text in zip(series.x, series.y, series.hover, strict=False):
+            told.setdefault((x, y), []).append(text)
     for place, texts in told.items():
         x, y = axes.transData.transform(place)
         yield (
@@ -203,15 +196,7 @@ def _figure(chart: Chart) -> Figure:
     figure = Figure((columns * WIDTH / 72, whole / 72))
     for number, panel in enumerate(chart.panels):
         row, column = divmod(number, columns)
-        axes = figure.add_axes(
-            (
-                (column * WIDTH + LEFT) / (columns * WIDTH),
-                ((rows - 1 - row) * height + BOTTOM) / whole,
-                (WIDTH - LEFT - RIGHT) / (columns * WIDTH),
-                (HEIGHT - BOTTOM - TOP) / whole,
-            )
-        )
-        _panel(axes, panel)
+        axes = _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
         # A given y spares a search for the best one.
         axes.set_title(shortened(panel.title), loc="left", y=1.0)
     if legend:
@@ -225,23 +210,36 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, panel: Panel) -> None:
+def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
+    """Draw a panel with its lower left corner there, in points."""
+    names = () if panel.heat is None else panel.heat.rows
+    left = max([LEFT, *(TITLE_HEIGHT + NAME_WIDTH * len(name) for name in names)])
+    width, height = (72 * side for side in figure.get_size_inches())
+    axes = figure.add_axes(
+        (
+            (x + left) / width,
+            (y + BOTTOM) / height,
+            (WIDTH - left - RIGHT) / width,
+            (HEIGHT - BOTTOM - TOP) / height,
+        )
+    )
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
     if panel.heat is not None:
         _heat(axes, panel.heat)
-        return
+        return axes
     axes.grid(True)
     axes.set_axisbelow(True)
     for layer, series in enumerate(panel.series, 2):
         _series(axes, series, layer)
     if panel.ticks:
         axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
-    elif all(x == int(x) for series in panel.series for x in series.x):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if panel.x_from_zero:
+    elif panel.x_from_zero:
         axes.margins(x=0.09, y=0.12)
         axes.set_xlim(left=0)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return axes
 
 
 def _series(axes: Axes, series: Series, layer: int) -> None:

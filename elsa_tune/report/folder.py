@@ -106,7 +106,7 @@ def make_page(
         notes=tuple(notes),
         cards=tuple(cards(subjects[0])) if len(subjects) == 1 else (),
         story=tuple(story(answers, subjects)),
-        facts=tuple(facts(subjects, origins or {})),
+        facts=facts(subjects, origins or {}),
         overview=None if len(subjects) == 1 else answers_table(answers),
         warnings=_warnings(answers, subjects),
         charts=tuple(all_charts(subjects, histories, published)),

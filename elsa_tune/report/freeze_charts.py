@@ -1,4 +1,4 @@
-"""The figures of the depths: the freeze curve with its answer, the paper's Figure 1, and the cost."""
+"""The figures of the depths: the freeze curve, the paper's Figure 1, and what a trial costs."""
 
 from __future__ import annotations
 

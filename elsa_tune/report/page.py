@@ -38,7 +38,7 @@ class Page:
     """All that the page shows, in its order.
 
     notes: sentences that stand above all others. cards: the one answer at a glance, () where there
-    are several. story: paragraphs. facts: where the numbers come from, name and text. overview: the
+    are several. story: paragraphs. facts: where the numbers come from, texts by name. overview: the
     table of answers, None where the cards say it. warnings: each with the names of the answers it
     belongs to. commands: what makes this report again, a line each.
     """
@@ -47,7 +47,7 @@ class Page:
     notes: tuple[str, ...]
     cards: tuple[Card, ...]
     story: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
+    facts: Mapping[str, Sequence[str]]
     overview: Table | None
     warnings: Mapping[str, Sequence[str]]
     charts: tuple[Chart, ...]

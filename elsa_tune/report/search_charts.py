@@ -102,9 +102,7 @@ def early_stopping(subjects: Sequence[Subject], histories: Histories) -> list[Ch
         "hold it, the record of a search does."
     )
     return [
-        Chart(
-            key="early_stopping", title="Early stopping", caption="", panels=(), left_out=(why,)
-        )
+        Chart(key="early_stopping", title="Early stopping", caption="", panels=(), left_out=(why,))
     ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import SAME_QUALITY
 from elsa_tune.analysis.wording.answer import probe_sentence, saved_shares, saves_sentence
+from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.report.subjects import Subject
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES
@@ -38,14 +39,15 @@ def headline(subjects: Sequence[Subject]) -> str:
     tasks = list(dict.fromkeys(subject.answer.task for subject in subjects))
     who = models[0] if len(models) == 1 else f"{len(models)} models"
     what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return f"How many layers must be fine-tuned: {who} on {what}"
+    keep = f" to keep {target_text(subjects[0].answer.target)}" if subjects else ""
+    return f"How many layers must be fine-tuned{keep}: {who} on {what}"
 
 
 def story(answers: Sequence[Answer], subjects: Sequence[Subject]) -> list[str]:
     """What one answer's cards leave to say; for several answers what they have in common."""
     if len(subjects) == 1:
         answer = subjects[0].answer
-        sentences = ["" if answer.is_answered else answer.sentence, *_more(answer)]
+        sentences = ["" if answer.is_answered else answer.sentence, _sure(answer), *_more(answer)]
         return [" ".join(filter(None, sentences))]
     return [
         _overview(subjects),
@@ -59,31 +61,33 @@ def paragraph(answer: Answer) -> str:
     sentences = [
         answer.sentence,
         "" if chosen is None else saves_sentence(chosen),
+        answer.certainty,
         *_more(answer),
         f"Warning: {answer.warnings[0]}." if answer.warnings else "",
     ]
     return " ".join(filter(None, sentences))
 
 
-def facts(subjects: Sequence[Subject], origins: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Where the numbers come from: searches, with when and where each ran (`origins` by its name),
-    and data.
+def facts(subjects: Sequence[Subject], origins: Mapping[str, str]) -> dict[str, list[str]]:
+    """Where the numbers come from: searches, with when and where each ran (`origins`, by its name),
+    and data; nothing of what is not known.
     """
     rows = [row for subject in subjects for row in subject.rows]
     names = dict.fromkeys(row.search for row in rows if row.search is not None)
-    found = [("Search", ", ".join(filter(None, [name, origins.get(name)]))) for name in names]
-    return found + [("Data", text) for text in dict.fromkeys(map(_data, rows))]
+    searches = [", ".join(filter(None, [name, origins.get(name)])) for name in names]
+    data = [text for text in dict.fromkeys(map(_data, rows)) if text]
+    return {name: texts for name, texts in (("Search", searches), ("Data", data)) if texts}
 
 
 def _data(row: ResultRow) -> str:
-    """A task's rows and their fingerprint, as far as they are known."""
+    """A task's rows and their fingerprint, as far as they are known; "" where nothing is."""
     fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
     known = [
         "" if row.train_size is None else f"{row.train_size:,} training rows",
         "" if row.examples is None else f"{row.examples:,} evaluation rows",
         "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
     ]
-    return ", ".join(filter(None, [row.task, *known]))
+    return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ def _of(fine_tuned: int, answer: Answer) -> str:
 
 
 def rules(answers: Sequence[Answer]) -> list[str]:
-    """How the answers were decided, a sentence or two a step."""
+    """How the answers were decided, a sentence or two a step; of one answer also how surely."""
     target = target_text(answers[0].target) if answers else "the target"
     procedures = dict.fromkeys(a.certified.procedure for a in answers if a.certified is not None)
     how = f" ({listed(procedures)})" if procedures else ""
@@ -167,6 +171,7 @@ def rules(answers: Sequence[Answer]) -> list[str]:
         "The certified number is the smallest k that, with every larger measured k, reaches the "
         f"target with family-wise 95 % confidence{how}. The plausible numbers are those that "
         "cannot be ruled out as the true operating point.",
+        *([answers[0].certainty] if len(answers) == 1 and answers[0].certified is not None else []),
         *([PROBE_RULE] if any(answer.probe is not None for answer in answers) else []),
     ]
 
@@ -235,10 +240,17 @@ def _kept(subject: Subject) -> str:
     return f"{subject.name} ({_tuned(subject)} of {subject.answer.layers})"
 
 
+def _sure(answer: Answer) -> str:
+    """What may be the true answer, where a card tells what is certified; else why nothing is."""
+    if answer.certified is None or answer.plausible is None:
+        return answer.certainty
+    depths = [p for p in answer.points if p.quality is not None and not p.depth.is_embeddings_only]
+    return plausible_text(answer.plausible, measured=len(depths))
+
+
 def _more(answer: Answer) -> list[str]:
-    """How sure the answer is, the best depth, and the floor that costs no training."""
-    probe = "" if answer.probe is None else probe_sentence(answer.probe)
-    return [answer.certainty, _best(answer), probe]
+    """The best depth, and the floor that costs no training."""
+    return [_best(answer), "" if answer.probe is None else probe_sentence(answer.probe)]
 
 
 def _best(answer: Answer) -> str:

@@ -66,9 +66,7 @@ def trials_table(rows: Sequence[ResultRow]) -> Table:
     if len(rows) > MOST_TRIALS:
         caption += f". The first {MOST_TRIALS:,}; trials.csv has all"
     shown = cells[:MOST_TRIALS]
-    return _table(
-        f"{caption}.", [{k: v for k, v in row.items() if k not in same} for row in shown]
-    )
+    return _table(f"{caption}.", [{k: v for k, v in row.items() if k not in same} for row in shown])
 
 
 def _answer_cells(answer: Answer) -> dict[str, str]:
@@ -137,9 +135,7 @@ def _row_cells(row: ResultRow) -> dict[str, str]:
     }
 
 
-def _table(
-    caption: str, rows: Sequence[Mapping[str, str]], *, chosen: int | None = None
-) -> Table:
+def _table(caption: str, rows: Sequence[Mapping[str, str]], *, chosen: int | None = None) -> Table:
     """A column in which no cell holds anything is left out."""
     names = list(rows[0]) if rows else []
     kept = tuple(name for name in names if any(row[name] for row in rows))
