@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -135,7 +136,9 @@ def test_a_journal_also_tells_what_early_stopping_saw(drawn: Run, tmp_path: Path
         found = drawn(*way, "--out", out)
         assert found.status == 0, found.err
         assert (out / "figures" / "early_stopping.svg").is_file()
-        assert "evaluation 2: 62.0" in (out / "index.html").read_text()
+        page = (out / "index.html").read_text()
+        assert "evaluation 2: 62.0" in page
+        assert re.search(r"<dd>first, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, lab3, 2 cores</dd>", page)
 
 
 def test_a_password_does_not_get_into_the_page(
