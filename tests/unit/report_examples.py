@@ -10,7 +10,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
 
-# What HTML, a script, plotly's text and matplotlib's formulas would each take for their own.
+# What HTML, a script and matplotlib's formulas would each take for their own.
 NASTY = '</script><b onclick="x">&amp; $a_1$'
 
 
