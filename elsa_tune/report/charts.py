@@ -46,18 +46,24 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heat:
-    """A table of colours: values[row][column], None where there is nothing.
+class Cell:
+    """One place of a heat map. value: None where there is only a note to show, or nothing."""
 
-    notes: what stands in a cell without a value. marked: the (row, column) cells to point out.
-    """
+    column: int
+    row: int
+    value: float | None
+    note: str
+    hover: str
+    is_framed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A table of colours; at least one cell has a value."""
 
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    values: tuple[tuple[float | None, ...], ...]
-    notes: tuple[tuple[str, ...], ...]
-    hover: tuple[tuple[str, ...], ...]
-    marked: tuple[tuple[int, int], ...]
+    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ VARIABLES = {
     **{colour: f"var(--series-{slot})" for slot, colour in enumerate(SERIES)},
 }
 # Cividis: even in grey, and the same to colour-blind eyes.
-HEAT_SCALE = "cividis"
+HEAT_SCALE = matplotlib.colormaps["cividis"]
 
 PNG_DPI = 160
 MOST_COLUMNS = 3
@@ -47,6 +47,7 @@ LEFT, RIGHT, BOTTOM, TOP = 52.0, 8.0, 38.0, 10.0  # around the axes
 TITLE_HEIGHT, LEGEND_HEIGHT = 18.0, 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
+WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
 # With more columns there is no room for decimals in a heat map's cells.
 MOST_DECIMAL_COLUMNS = 8
 SPOT = 7.0  # half the side of what answers the pointer
@@ -55,9 +56,7 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "figure.dpi": 72.0,
     "font.size": 10.5,
-    "axes.titlesize": 10.5,
-    "axes.labelsize": 10.5,
-    "legend.fontsize": 10.0,
+    "axes.titlesize": "medium",
     "text.color": INK_COLOUR,
     "axes.labelcolor": INK_COLOUR,
     "axes.edgecolor": INK_COLOUR,
@@ -165,8 +164,7 @@ def _spots(axes: Axes, panel: Panel) -> Iterator[str]:
     if panel.heat is not None:
         (left, bottom), (right, top) = axes.transData.transform([(0, 0), (1, 1)])
         wide, high, round_by = (right - left) / 2, (top - bottom) / 2, 0.0
-        for row, cells in enumerate(panel.heat.hover):
-            told |= {(column, row): [text] for column, text in enumerate(cells)}
+        told = {(cell.column, cell.row): [cell.hover] for cell in panel.heat.cells}
     for series in panel.series:
         for x, y, text in zip(series.x, series.y, series.hover, strict=False):
             told.setdefault((x, y), []).append(text)
@@ -230,15 +228,21 @@ def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
         return axes
     axes.grid(True)
     axes.set_axisbelow(True)
+    if panel.x_from_zero:
+        axes.margins(x=0.09, y=0.12)
     for layer, series in enumerate(panel.series, 2):
         _series(axes, series, layer)
     if panel.ticks:
         axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
     elif panel.x_from_zero:
-        axes.margins(x=0.09, y=0.12)
         axes.set_xlim(left=0)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    # Two seeds' interval may be most of what there is: it must not squeeze what was measured.
+    ys = [y for series in panel.series for y in series.y]
+    room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, min(ys) - room), min(high, max(ys) + room))
     return axes
 
 
@@ -275,40 +279,24 @@ def _drawn(look: Look) -> dict[str, Any]:
 
 
 def _heat(axes: Axes, heat: Heat) -> None:
-    values = np.array(heat.values, dtype=float)
-    lowest, highest = np.nanmin(values), np.nanmax(values)
-    top = highest if highest > lowest else lowest + 1
-    places = [range(len(names)) for names in (heat.columns, heat.rows)]
-    axes.pcolormesh(
-        *places,
-        values,
-        cmap=HEAT_SCALE,
-        vmin=lowest,
-        vmax=top,
-        shading="nearest",
-        edgecolor=GROUND,
-        linewidth=1,
-    )
-    axes.set_xticks(places[0], heat.columns)
-    axes.set_yticks(places[1], heat.rows)
+    axes.set_xticks(range(len(heat.columns)), heat.columns)
+    axes.set_yticks(range(len(heat.rows)), heat.rows)
+    axes.set_xlim(-0.5, len(heat.columns) - 0.5)
+    axes.set_ylim(-0.5, len(heat.rows) - 0.5)
     axes.spines[:].set_visible(False)
+    known = [cell.value for cell in heat.cells if cell.value is not None]
+    lowest, span = min(known), max(known) - min(known) or 1.0
     has_room = len(heat.columns) <= MOST_DECIMAL_COLUMNS
-    for row, cells in enumerate(heat.values):
-        for column, value in enumerate(cells):
-            if value is None:
-                axes.text(column, row, heat.notes[row][column], ha="center", va="center")
-                continue
-            is_dark = (value - lowest) / (top - lowest) < 0.55
-            axes.text(
-                column,
-                row,
-                f"{value:.1f}" if has_room else f"{value:.0f}",
-                ha="center",
-                va="center",
-                fontsize=9 if has_room else 7,
-                color="#fefefe" if is_dark else "#010101",
-            )
-    for row, column in heat.marked:
-        axes.add_patch(
-            Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, ec=SERIES[1], lw=2.2)
-        )
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9 if has_room else 7}
+    for cell in heat.cells:
+        text, colour, corner = cell.note, INK_COLOUR, (cell.column - 0.5, cell.row - 0.5)
+        if cell.value is not None:
+            share = (cell.value - lowest) / span
+            text = f"{cell.value:.1f}" if has_room else f"{cell.value:.0f}"
+            colour = "#fefefe" if share < 0.55 else "#010101"
+            axes.add_patch(Rectangle(corner, 1, 1, fc=HEAT_SCALE(share), ec=GROUND, lw=1))
+        axes.text(cell.column, cell.row, text, color=colour, **centred)
+    for cell in heat.cells:
+        if cell.is_framed:
+            corner = (cell.column - 0.46, cell.row - 0.46)
+            axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, ec=SERIES[1], lw=2.2))

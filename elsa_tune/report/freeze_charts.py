@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
 from elsa_tune.report.subjects import Subject, by_task, left_out, models_of, printed_for
 from elsa_tune.specs.freeze import FreezeDepth
@@ -31,65 +31,52 @@ MOST_TICKS, MOST_LABELS = 13, 9
 
 def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
     """Each curve with its interval, the threshold, chance, and the points that were decided."""
-    panels = tuple(
-        Panel(
-            title=subject.name,
-            x_title=FROZEN_TITLE,
-            y_title=f"{metric_text(subject.answer.metric)} × 100",
-            series=tuple(_curve_series(subject.answer, printed_for(subject.answer, printed))),
-            ticks=depth_ticks({point.depth for point in _measured(subject.answer)}),
-        )
-        for subject in subjects
-        if _measured(subject.answer)
-    )
-    missing = [subject for subject in subjects if not _measured(subject.answer)]
+    drawn = [subject for subject in subjects if _measured(subject.answer)]
     return Chart(
         key="freeze_curve",
         title="The freeze curve",
-        caption="Mean over the measuring seeds, with its 95 % interval from three seeds on; hollow "
-        "dots are single seeds.",
-        panels=panels,
-        left_out=left_out("No depth is measured", missing, subjects),
+        caption="Mean over the measuring seeds with its 95 % interval (a wide one goes on beyond "
+        "the axis); hollow dots are single seeds.",
+        panels=tuple(
+            Panel(
+                title=subject.name,
+                x_title=FROZEN_TITLE,
+                y_title=f"{metric_text(subject.answer.metric)} × 100",
+                series=tuple(_curve_series(subject.answer, printed_for(subject.answer, printed))),
+                ticks=depth_ticks({point.depth for point in _measured(subject.answer)}),
+            )
+            for subject in drawn
+        ),
+        left_out=left_out("No depth is measured", drawn, subjects),
     )
 
 
 def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
     """The paper's Figure 1: what freezing costs against the full model, in percent."""
     models = models_of(subjects)
-    panels, missing = [], []
-    for title, several in by_task(subjects).items():
+    drawn = [subject for subject in subjects if _is_relative(subject.answer)]
+    panels = []
+    for title, several in by_task(drawn).items():
         series = []
         for subject in several:
-            answer, index = subject.answer, models.index(subject.answer.model)
-            if not _is_relative(answer):
-                missing.append(subject)
-                continue
-            series.append(_changes(answer, answer.model, model_look(index)))
+            answer, look = subject.answer, model_look(models.index(subject.answer.model))
+            series.append(_changes(answer, answer.model, look))
             known = printed_for(answer, printed)
             if known is not None and _is_relative(known):
-                look = Look(
-                    colour=index,
-                    marker=model_look(index).marker,
-                    line=":",
-                    hollow=True,
-                    size=8,
-                    width=1.2,
-                )
+                look = replace(look, line=":", hollow=True, size=8, width=1.2)
                 series.append(_changes(known, f"{answer.model}, published", look))
-        if series:
-            lowest = 100 * (several[0].answer.target - 1)
-            ends = (min(one.x[0] for one in series), max(one.x[-1] for one in series))
-            depths = {p.depth for subject in several for p in _measured(subject.answer)}
-            level = _level("target", TARGET, lowest, ends, f"target: {lowest:.6g} %")
-            panels.append(
-                Panel(
-                    title=title,
-                    x_title=FROZEN_TITLE,
-                    y_title="relative change (%)",
-                    series=(level, *series),
-                    ticks=depth_ticks(depths),
-                )
+        lowest = 100 * (several[0].answer.target - 1)
+        ends = (min(one.x[0] for one in series), max(one.x[-1] for one in series))
+        level = _level("target", TARGET, lowest, ends, f"target: {lowest:.6g} %")
+        panels.append(
+            Panel(
+                title=title,
+                x_title=FROZEN_TITLE,
+                y_title="relative change (%)",
+                series=(level, *series),
+                ticks=depth_ticks({p.depth for one in several for p in _measured(one.answer)}),
             )
+        )
     return Chart(
         key="relative_change",
         title="What freezing costs",
@@ -97,9 +84,7 @@ def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> C
         "Tang and Lin (2019). Bands: one standard deviation over seeds.",
         panels=tuple(panels),
         left_out=left_out(
-            "There is no full model above 0, or no other depth to compare with it",
-            missing,
-            subjects,
+            "There is no full model above 0, or no other depth to compare with it", drawn, subjects
         ),
     )
 
@@ -107,49 +92,29 @@ def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> C
 def training_time(subjects: Sequence[Subject]) -> Chart:
     """Quality against the median training seconds of a trial."""
     models = models_of(subjects)
-    panels, missing = [], []
-    for task, several in by_task(subjects).items():
-        series: list[Series] = []
-        marks: list[Series] = []
-        for subject in several:
-            answer = subject.answer
-            timed = [point for point in _measured(answer) if point.train_seconds is not None]
-            if not timed:
-                missing.append(subject)
-                continue
-            look = model_look(models.index(answer.model))
-            labelled = len(several) == 1 and len(timed) <= MOST_LABELS
-            series.append(_timed(answer, timed, look, labelled=labelled))
-            marks += [
-                Series(
-                    name="operating point",
-                    look=OPERATING,
-                    x=(point.train_seconds or 0.0,),
-                    y=(_height(point),),
-                    hover=("operating point",),
-                )
-                for point in timed
-                if answer.operating_point is not None
-                and point.depth == answer.operating_point.depth
-            ]
-        if series:
-            metrics = {metric_text(subject.answer.metric) for subject in several}
-            panels.append(
-                Panel(
-                    title=task,
-                    x_title="seconds to train one trial",
-                    y_title=f"{metrics.pop() if len(metrics) == 1 else 'quality'} × 100",
-                    series=(*series, *marks),
-                    x_from_zero=True,
-                )
+    drawn = [subject for subject in subjects if _timed(subject.answer)]
+    panels = []
+    for task, several in by_task(drawn).items():
+        metrics = {metric_text(subject.answer.metric) for subject in several}
+        series = [_times(one.answer, model_look(models.index(one.answer.model))) for one in several]
+        if len(several) > 1 or len(series[0].x) > MOST_LABELS:
+            series = [replace(one, labels=()) for one in series]
+        panels.append(
+            Panel(
+                title=task,
+                x_title="seconds to train one trial",
+                y_title=f"{metrics.pop() if len(metrics) == 1 else 'quality'} × 100",
+                series=(*series, *(mark for one in several for mark in _time_mark(one.answer))),
+                x_from_zero=True,
             )
+        )
     return Chart(
         key="training_time",
         title="Quality and training time",
         caption="Each point is a depth: mean quality against the median training time of its "
         "trials. Up and to the left is better.",
         panels=tuple(panels),
-        left_out=left_out("The results do not tell the training times", missing, subjects),
+        left_out=left_out("The results do not tell the training times", drawn, subjects),
     )
 
 
@@ -237,17 +202,32 @@ def _changes(answer: Answer, name: str, look: Look) -> Series:
     )
 
 
-def _timed(answer: Answer, timed: Sequence[CurvePoint], look: Look, *, labelled: bool) -> Series:
-    # Embeddings-only lies so near the full model that two labels would be one blot.
-    labels = ["" if p.depth.is_embeddings_only else f"N={p.depth.label}" for p in timed]
+def _timed(answer: Answer) -> list[tuple[CurvePoint, float]]:
+    """The depths whose seconds are known."""
+    found = [(point, point.train_seconds) for point in _measured(answer)]
+    return [(point, seconds) for point, seconds in found if seconds is not None]
+
+
+def _times(answer: Answer, look: Look) -> Series:
+    points, seconds = zip(*_timed(answer), strict=True)
     return Series(
         name=answer.model,
         look=look,
-        x=tuple(point.train_seconds or 0.0 for point in timed),
-        y=tuple(_height(point) for point in timed),
-        hover=tuple(f"{_name(answer, p)}\n{p.train_seconds:,.4g} s" for p in timed),
-        labels=tuple(labels) if labelled else (),
+        x=seconds,
+        y=tuple(_height(point) for point in points),
+        hover=tuple(f"{_name(answer, point)}\n{at:,.4g} s" for point, at in _timed(answer)),
+        # Embeddings-only lies so near the full model that two labels would be one blot.
+        labels=tuple("" if p.depth.is_embeddings_only else f"N={p.depth.label}" for p in points),
     )
+
+
+def _time_mark(answer: Answer) -> Iterator[Series]:
+    chosen, name = answer.operating_point, "operating point"
+    for point, seconds in _timed(answer):
+        if chosen is not None and point.depth == chosen.depth:
+            yield Series(
+                name=name, look=OPERATING, x=(seconds,), y=(_height(point),), hover=(name,)
+            )
 
 
 def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
@@ -281,27 +261,22 @@ def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
 
 def _means(answer: Answer, name: str, look: Look) -> Series:
     found = _measured(answer)
-    # Two seeds' interval, by t with one degree of freedom, would be most of the axis.
-    sure = [point.ci_low is not None and point.seeds >= FEWEST_SEEDS for point in found]
     after = "\npublished" if name == "published" else ""
     return Series(
         name=name,
         look=look,
         x=tuple(depth_position(point.depth) for point in found),
         y=tuple(_height(point) for point in found),
-        low=tuple(100 * (p.ci_low or 0) if s else None for p, s in zip(found, sure, strict=True)),
-        high=tuple(100 * (p.ci_high or 0) if s else None for p, s in zip(found, sure, strict=True)),
+        low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
+        high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
         hover=tuple(_point_text(answer, point) + after for point in found),
     )
 
 
 def _decided(answer: Answer) -> Iterator[tuple[str, Look, FreezeDepth, str]]:
     """The depths that an answer names: marks on the curve with what they tell."""
-    sure, raw, corrected = (
-        answer.certified,
-        answer.operating_point,
-        answer.corrected_operating_point,
-    )
+    sure, raw = answer.certified, answer.operating_point
+    corrected = answer.corrected_operating_point
     if sure is not None:
         says = f"k = {sure.fine_tuned_layers}, {target_text(sure.confidence)} certain"
         yield "certified", CERTIFIED, sure.depth, says

@@ -6,58 +6,51 @@ only the sorting of tables is missing. The same input gives the same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.report.charts import Chart
 from elsa_tune.report.figures import panel_svg, swatch
-from elsa_tune.report.story import Card
-from elsa_tune.report.tables import Table
+from elsa_tune.report.story import cards, facts, headline, paragraph, story
+from elsa_tune.report.subjects import Subject
+from elsa_tune.report.tables import answers_table, curve_table, trials_table
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import PROBE_FEATURES
+from elsa_tune.words import target_text
 
 # Nothing may be fetched, from anywhere; what runs and what styles stands in the page itself.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
-# More than this would stand between the answers and their figures.
-MOST_WARNINGS = 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """One subject's words and its table. name: what it is about. next_step: a command."""
+class Context:
+    """What a report shows beside its answers.
 
-    name: str
-    told: str
-    next_step: str | None
-    table: Table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """All that the page shows, in its order.
-
-    notes: sentences that stand above all others. cards: the one answer at a glance, () where there
-    are several. story: paragraphs. facts: where the numbers come from, texts by name. overview: the
-    table of answers, None where the cards say it. warnings: each with the names of the answers it
-    belongs to. commands: what makes this report again, a line each.
+    published: answers of printed tables, drawn over ours where model and task are the same.
+    command: what made this report, for the reader to repeat. origins: when and where a search ran,
+    by its name. notes: sentences that the page begins with. files: more of them, text by name.
+    stale: the names of such files of an earlier report, removed where this one has none.
     """
 
-    heading: str
-    notes: tuple[str, ...]
-    cards: tuple[Card, ...]
-    story: tuple[str, ...]
-    facts: Mapping[str, Sequence[str]]
-    overview: Table | None
-    warnings: Mapping[str, Sequence[str]]
-    charts: tuple[Chart, ...]
-    sections: tuple[Section, ...]
-    trials: Table
-    rules: tuple[str, ...]
-    commands: tuple[str, ...]
+    published: Sequence[Answer] = ()
+    command: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    stale: re.Pattern[str] | None = None
 
 
-def page_html(page: Page) -> str:
+def page_html(
+    answers: Sequence[Answer],
+    subjects: Sequence[Subject],
+    rows: Sequence[ResultRow],
+    charts: Sequence[Chart],
+    context: Context,
+) -> str:
     """The whole file. Every name in it is text: the template escapes all but our own drawings."""
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -66,11 +59,40 @@ def page_html(page: Page) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    template = environment.get_template("page.html.jinja")
-    return template.render(
-        page=page,
+    target = answers[0].target if answers else 0.9
+    alone = answers[0] if len(answers) == 1 else None
+    return environment.get_template("page.html.jinja").render(
         policy=POLICY,
-        most_warnings=MOST_WARNINGS,
+        heading=headline(subjects),
+        notes=context.notes,
+        cards=[] if alone is None else cards(alone),
+        story=story(answers, subjects),
+        facts=facts(subjects, context.origins),
+        overview=None if alone else answers_table(answers),
+        warnings=_warnings(answers, subjects),
+        charts=charts,
         panel_svg=panel_svg,
         swatch=swatch,
+        sections=[
+            (one.name, paragraph(one.answer), one.answer.next_step, curve_table(one))
+            for one in subjects
+        ],
+        trials=trials_table(rows),
+        target=target_text(target),
+        procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
+        certainty=alone.certainty if alone is not None and alone.certified is not None else "",
+        probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
+        command=context.command,
+        again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
+
+
+def _warnings(answers: Sequence[Answer], subjects: Sequence[Subject]) -> dict[str, list[str]]:
+    """Each warning once, with the names of the answers that carry it."""
+    names = {id(subject.answer): subject.name for subject in subjects}
+    found: dict[str, list[str]] = {}
+    for answer in answers:
+        name = names.get(id(answer), f"{answer.model}, all tasks together")
+        for warning in answer.warnings:
+            found.setdefault(warning, []).append(name)
+    return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer, Saves
 from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.report.subjects import Subject
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import percent, points, spread
@@ -39,12 +40,13 @@ def answers_table(answers: Sequence[Answer]) -> Table:
     )
 
 
-def curve_table(answer: Answer, name: str) -> Table:
+def curve_table(subject: Subject) -> Table:
     """One row a depth; the operating point is pointed out."""
+    answer = subject.answer
     chosen = answer.operating_point
     depths = [point.depth for point in answer.points]
     return _table(
-        f"{name}: quality × 100 by frozen layers, the full model first.",
+        f"{subject.name}: quality × 100 by frozen layers, the full model first.",
         [_point_cells(point) for point in answer.points],
         chosen=None if chosen is None else depths.index(chosen.depth),
     )

@@ -235,6 +235,7 @@ def _report(
 ) -> str | None:
     """Write the page and figures; returns their folder, relative to the search's."""
     from elsa_tune.report.folder import write_report
+    from elsa_tune.report.page import Context
 
     try:
         write_report(
@@ -242,8 +243,10 @@ def _report(
             rows_of(state, paths.folder),
             histories_of(state),
             paths.report,
-            command=f"elsa-tune report --search {paths.name} --out DIR",
-            origins={paths.name: origin_of(state)},
+            Context(
+                command=f"elsa-tune report --search {paths.name} --out DIR",
+                origins={paths.name: origin_of(state)},
+            ),
         )
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")

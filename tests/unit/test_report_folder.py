@@ -12,6 +12,7 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
 from elsa_tune.report.folder import check_folder, write_report
+from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.results_csv import read_results
 from tests.unit.report_examples import NASTY, answers_of, searched
@@ -142,9 +143,11 @@ def test_more_files_and_notes_come_with_it(tmp_path: Path) -> None:
         SMALL,
         {},
         tmp_path,
-        notes=["Not finished: 3 < 4 trials."],
-        files={"table-new.csv": "a,b\n"},
-        stale=re.compile(r"table-.+\.csv"),
+        Context(
+            notes=["Not finished: 3 < 4 trials."],
+            files={"table-new.csv": "a,b\n"},
+            stale=re.compile(r"table-.+\.csv"),
+        ),
     )
     assert tmp_path / "table-new.csv" in others
     assert names(tmp_path) >= TABLES | {"table-new.csv", "mine.csv"}

@@ -83,6 +83,7 @@ def report(
     from elsa_tune.cli.answer_rows import evidence_for, find_rows
     from elsa_tune.cli.given_command import given_command
     from elsa_tune.report.folder import check_folder, write_report
+    from elsa_tune.report.page import Context
 
     if published and against is not None:
         raise UsageError(
@@ -103,9 +104,11 @@ def report(
         rows,
         find_histories(query),
         out,
-        published=() if against is None else printed_answers(answers),
-        command=given_command(),
-        origins=find_origins(query, rows),
+        Context(
+            published=() if against is None else printed_answers(answers),
+            command=given_command(),
+            origins=find_origins(query, rows),
+        ),
     )
     print(f"elsa-tune: {len(others)} more files in {out}", file=sys.stderr)
     typer.echo(page)
