@@ -28,7 +28,7 @@ FIGURES = "figures"
 # Figures of an earlier report that this one has not: shown beside it they would mislead.
 _OUR_FIGURES = re.compile(
     r"(freeze_curve|relative_change|trained_parameters|training_time|learning_rates"
-    r"|early_stopping.*)\.(png|svg)"
+    r"|early_stopping(-.+)?)\.(png|svg)"
 )
 
 

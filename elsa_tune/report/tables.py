@@ -12,6 +12,17 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import percent, points, spread
 
+SETTINGS = (
+    "model",
+    "task",
+    "examples",
+    "layers",
+    "search",
+    "runs",
+    "phase",
+    "status",
+    "evaluations",
+)
 # A page with more would be slow; the file has them all.
 MOST_TRIALS = 500
 
@@ -37,6 +48,7 @@ def answers_table(answers: Sequence[Answer]) -> Table:
     return _table(
         "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's quality.",
         [_answer_cells(answer) for answer in answers],
+        folds=True,
     )
 
 
@@ -53,22 +65,11 @@ def curve_table(subject: Subject) -> Table:
 
 
 def trials_table(rows: Sequence[ResultRow]) -> Table:
-    """One row a trial, or a mean of runs; no more than MOST_TRIALS. What all have in common is said
-    once, above them.
-    """
-    cells = [_row_cells(row) for row in rows]
-    same = {
-        name: text
-        for name, text in (cells[0].items() if len(cells) > 1 else ())
-        if text and name != "quality" and all(row[name] == text for row in cells)
-    }
-    caption = f"{len(rows):,} {'trial' if len(rows) == 1 else 'trials'}"
-    if same:
-        caption += f", all with {', '.join(f'{name} {text}' for name, text in same.items())}"
+    """One row a trial, or a mean of runs; no more than MOST_TRIALS."""
+    caption = f"{len(rows):,} {'trial' if len(rows) == 1 else 'trials'}."
     if len(rows) > MOST_TRIALS:
-        caption += f". The first {MOST_TRIALS:,}; trials.csv has all"
-    shown = cells[:MOST_TRIALS]
-    return _table(f"{caption}.", [{k: v for k, v in row.items() if k not in same} for row in shown])
+        caption += f" The first {MOST_TRIALS:,}; trials.csv has all."
+    return _table(caption, [_row_cells(row) for row in rows[:MOST_TRIALS]], folds=True)
 
 
 def _answer_cells(answer: Answer) -> dict[str, str]:
@@ -137,13 +138,25 @@ def _row_cells(row: ResultRow) -> dict[str, str]:
     }
 
 
-def _table(caption: str, rows: Sequence[Mapping[str, str]], *, chosen: int | None = None) -> Table:
-    """A column in which no cell holds anything is left out."""
-    names = list(rows[0]) if rows else []
-    kept = tuple(name for name in names if any(row[name] for row in rows))
+def _table(
+    caption: str,
+    rows: Sequence[Mapping[str, str]],
+    *,
+    folds: bool = False,
+    chosen: int | None = None,
+) -> Table:
+    """A column in which no cell holds anything is left out. folds: what all rows have in common of
+    SETTINGS is said once, in the caption.
+    """
+    kept = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
+    if folds and len(rows) > 1:
+        same = [name for name in kept if name in SETTINGS and len({row[name] for row in rows}) == 1]
+        kept = [name for name in kept if name not in same]
+        if same:
+            caption += f" Of all: {', '.join(f'{name} {rows[0][name]}' for name in same)}."
     return Table(
         caption=caption,
-        names=kept,
+        names=tuple(kept),
         rows=tuple(tuple(row[name] for name in kept) for row in rows),
         chosen=chosen,
     )

@@ -225,8 +225,8 @@ def test_what_all_trials_have_in_common_is_said_once() -> None:
     table = trials_table(falling_curve(train_size=480, search="first"))
     assert table.names == ("frozen layers", "learning rate", "seed", "quality")
     assert table.caption == (
-        "15 trials, all with model minilm, task rte, examples 480, runs 1, phase measure, "
-        "status completed, search first."
+        "15 trials. Of all: model minilm, task rte, examples 480, runs 1, phase measure, status "
+        "completed, search first."
     )
     assert trials_table(falling_curve()[:1]).names[0] == "model"
 
