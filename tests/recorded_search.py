@@ -39,7 +39,7 @@ def search_started(
         model="minilm",
         task=task,
         params={"exploring_trials": "0", "measuring_trials": "4"},
-        tags={"git_commit": "0" * 40},
+        tags={"git_commit": "0" * 40, "machine": "lab3, 2 cores"},
     )
 
 

@@ -20,11 +20,11 @@ RULES = {
     "fair": "any rate, each depth's own",
 }
 LOOKS = {
-    "paper": Look(colour=1, marker="square", dash="dashed"),
-    "same_range": Look(colour=4, marker="triangle", dash="dotted"),
-    "fair": Look(colour=0, marker="circle", dash="solid"),
+    "paper": Look(colour=1, marker="s", line="--"),
+    "same_range": Look(colour=4, marker="^", line=":"),
+    "fair": Look(colour=0),
 }
-ANSWERED = Look(colour=INK, marker="star", dash=None, hollow=True, size=15, width=1.4)
+ANSWERED = Look(colour=INK, marker="*", line="", hollow=True, size=15, width=1.4)
 
 
 def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:

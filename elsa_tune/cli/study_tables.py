@@ -22,6 +22,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.cli.answer_tables import PIPE_WIDTH, stdout_console
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.folder import write_report
+from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.appendix_tables import low_resource_tables
 from elsa_tune.studies.paper_tables import elsa_tables
@@ -157,15 +158,17 @@ def write_study(results: StudyResults, folder: Path, command: str) -> Path:
         results.rows,
         results.histories,
         folder,
-        published=_published_answers(results.edition),
-        command=command,
-        notes=results.heading,
-        files={
-            "tables.txt": text.getvalue(),
-            "study.json": as_json([_study_object(results)]) + "\n",
-            **{f"{table.name}.csv": table.csv for table in results.tables},
-        },
-        stale=_TABLES,
+        Context(
+            published=_published_answers(results.edition),
+            command=command,
+            notes=results.heading,
+            files={
+                "tables.txt": text.getvalue(),
+                "study.json": as_json([_study_object(results)]) + "\n",
+                **{f"{table.name}.csv": table.csv for table in results.tables},
+            },
+            stale=_TABLES,
+        ),
     )
     return page
 

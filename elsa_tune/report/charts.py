@@ -1,12 +1,10 @@
-"""A figure as data: panels of series, ready to be drawn.
+"""A figure as data: panels of series, ready to be drawn by `figures`.
 
-It must not draw, and must not know any renderer: `figures` and `interactive` draw the same values,
-so nothing is computed twice. Qualities are x 100 here, as people read them.
+Qualities are x 100 here, as people read them.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 INK = -1  # the colour slot of what belongs to no series: target, chance
@@ -16,13 +14,13 @@ INK = -1  # the colour slot of what belongs to no series: target, chance
 class Look:
     """How a series is told from the others: always by more than its colour.
 
-    colour: a slot of `palette` (taken modulo their number), or INK. marker, dash: names of
-    `palette`, None for none. size: of the marker, in points.
+    colour: a slot of `figures.SERIES` (taken modulo their number), or INK. marker, line: as
+    matplotlib names them, "" for none. size: of the marker, in points.
     """
 
     colour: int = 0
-    marker: str | None = "circle"
-    dash: str | None = "solid"
+    marker: str = "o"
+    line: str = "-"
     hollow: bool = False
     size: float = 6.0
     width: float = 2.0
@@ -34,7 +32,7 @@ class Series:
 
     x, y: as long as each other. low, high: a band around y, None where a point has none, () for no
     band at all. hover: what each point tells when it is pointed at, () for nothing. labels: what
-    stands beside each point in every rendering, () for nothing.
+    stands beside each point, () for nothing.
     """
 
     name: str
@@ -46,49 +44,33 @@ class Series:
     hover: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
 
-    @property
-    def band_runs(self) -> list[range]:
-        """The stretches of neighbouring points that all have a band."""
-        has_band = [None not in pair for pair in zip(self.low, self.high, strict=True)]
-        runs, start = [], 0
-        for is_there, members in itertools.groupby(has_band):
-            length = len(list(members))
-            if is_there:
-                runs.append(range(start, start + length))
-            start += length
-        return runs
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One place of a heat map. value: None where there is only a note to show, or nothing."""
+
+    column: int
+    row: int
+    value: float | None
+    note: str
+    hover: str
+    is_framed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
-    """A table of colours: values[row][column], None where there is nothing.
-
-    notes: what stands in a cell without a value. marked: the (row, column) cells to point out.
-    """
+    """A table of colours; at least one cell has a value."""
 
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    values: tuple[tuple[float | None, ...], ...]
-    notes: tuple[tuple[str, ...], ...]
-    hover: tuple[tuple[str, ...], ...]
-    marked: tuple[tuple[int, int], ...]
-    unit: str
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value."""
-        known = [value for row in self.values for value in row if value is not None]
-        return min(known), max(known)
-
-    def is_dark(self, value: float) -> bool:
-        """Whether a value's colour asks for white figures on it."""
-        lowest, highest = self.ends
-        return highest > lowest and (value - lowest) / (highest - lowest) < 0.55
+    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes. ticks: (position, text) on the x axis, () to leave them to the renderer."""
+    """One pair of axes. ticks: (position, text) on the x axis; () for whole numbers, or for round
+    ones from 0 on.
+    """
 
     title: str
     x_title: str
@@ -103,8 +85,7 @@ class Panel:
 class Chart:
     """A figure with its panels. key: its name in file names. caption: how to read it.
 
-    left_out: sentences that say what could not be drawn, and why. folded: it is one of many of its
-    kind, to be opened by whoever wants it.
+    left_out: sentences that say what could not be drawn, and why.
     """
 
     key: str
@@ -112,13 +93,12 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     left_out: tuple[str, ...] = ()
-    folded: bool = False
 
     @property
-    def legend(self) -> list[tuple[str, Look]]:
+    def legend(self) -> dict[str, Look]:
         """Each name once, in the order of appearance."""
         found: dict[str, Look] = {}
         for panel in self.panels:
             for series in panel.series:
                 found.setdefault(series.name, series.look)
-        return list(found.items())
+        return found

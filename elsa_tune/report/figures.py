@@ -1,19 +1,22 @@
-"""Charts on paper: matplotlib draws them, as PNG and as SVG.
+"""The one renderer: matplotlib draws a chart as files (PNG, SVG) and its panels for the page.
 
-It must not compute anything that a chart does not say, and it never opens a window. The bytes are
-the same at every run: no dates, and a fixed salt for the names inside an SVG.
+The bytes are the same at every run: no dates, and a fixed salt for the names inside an SVG.
 """
 
 from __future__ import annotations
 
 import functools
+import html
 import io
 import math
+import re
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,70 +24,72 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from elsa_tune.report.charts import Chart, Heat, Look, Panel, Series
-from elsa_tune.report.palette import DASHES, HEAT_SCALE, LIGHT_INK, MARKERS, light_colour
+from elsa_tune.report.charts import INK, Chart, Heat, Look, Panel, Series
+
+# Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
+# blindness tell apart; yellow is left out, as it vanishes on paper.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+INK_COLOUR, GRID, GROUND = "#3d4451", "#e3e5e9", "#ffffff"
+# On the page every colour is a variable of its style sheet, which knows light from dark.
+VARIABLES = {
+    INK_COLOUR: "var(--ink)",
+    GRID: "var(--grid)",
+    GROUND: "var(--ground)",
+    **{colour: f"var(--series-{slot})" for slot, colour in enumerate(SERIES)},
+}
+# Cividis: even in grey, and the same to colour-blind eyes.
+HEAT_SCALE = matplotlib.colormaps["cividis"]
 
 PNG_DPI = 160
 MOST_COLUMNS = 3
-PANEL_WIDTH, PANEL_HEIGHT = 4.3, 3.3  # inches
-ALONE_WIDTH, ALONE_HEIGHT = 6.6, 4.4
-LEGEND_WIDTH, LEGEND_HEIGHT = 1.75, 0.26  # of an entry
+WIDTH, HEIGHT = 360.0, 265.0  # of a panel, in points, which are pixels on the page
+LEFT, RIGHT, BOTTOM, TOP = 52.0, 8.0, 38.0, 10.0  # around the axes
+TITLE_HEIGHT, LEGEND_HEIGHT = 18.0, 19.0
+LONGEST_NAME = 40  # longer ones are shortened in the middle
+NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
+WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
+# With more columns there is no room for decimals in a heat map's cells.
+MOST_DECIMAL_COLUMNS = 8
+SPOT = 7.0  # half the side of what answers the pointer
 
-
-class Margins(NamedTuple):
-    """Around a panel's axes, in inches."""
-
-    left: float
-    right: float
-    bottom: float
-    top: float
-
-
-MARGINS = Margins(left=0.8, right=0.15, bottom=0.62, top=0.36)
-# Learning rates stand where numbers do elsewhere, and a bar of colours on the right.
-HEAT_MARGINS = Margins(left=1.0, right=0.85, bottom=0.62, top=0.36)
-
-# With more columns the numbers in a heat map's cells run into one another.
-MOST_NUMBERED_COLUMNS = 13
-
-LEGEND_SIZE, TITLE_SIZE = 9.0, 10.5  # points
-# Inches: names up to the first need no more than LEGEND_WIDTH on average, none is wider than the
-# second, and a handle with the space around it takes the third.
-LEGEND_COMMON, LEGEND_LONGEST, LEGEND_HANDLE = 1.5, 2.7, 0.7
-
-FONT = "DejaVu Sans"  # comes with matplotlib
-# For the signs that it lacks; those that are on the machine are used.
-OTHER_FONTS = (
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei"),
-    *("PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic"),
-    *("Malgun Gothic", "SimHei", "Noto Sans", "Noto Sans Devanagari", "Noto Sans Bengali"),
-    *("Noto Sans Tamil", "Noto Sans Thai", "Nirmala UI", "Arial Unicode MS"),
-)
-
-# SVG text as paths looks the same on every machine.
 STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "elsa-tune",
-    "svg.fonttype": "path",
-    "font.size": 9.5,
-    "axes.titlesize": TITLE_SIZE,
-    "axes.edgecolor": "#8a8f98",
-    "axes.labelcolor": LIGHT_INK,
-    "xtick.color": LIGHT_INK,
-    "ytick.color": LIGHT_INK,
-    "text.color": "#1c2027",
+    "svg.fonttype": "none",
+    "figure.dpi": 72.0,
+    "font.size": 10.5,
+    "axes.titlesize": "medium",
+    "text.color": INK_COLOUR,
+    "axes.labelcolor": INK_COLOUR,
+    "axes.edgecolor": INK_COLOUR,
+    "axes.linewidth": 0.6,
+    "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "figure.dpi": 100.0,
-    # A panel whose name has a dollar sign is no formula.
+    "xtick.color": INK_COLOUR,
+    "ytick.color": INK_COLOUR,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    # A name with a dollar sign is no formula.
     "text.parse_math": False,
 }
 
+# What an SVG in a page can do without: metadata and a style for the whole page, names of groups,
+# turns by nothing, digits that nobody sees, its size and font, which are the page's.
+_NEEDLESS = re.compile(
+    r"(?s)^.*?(?=<svg)|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>"
+    r'| id="[\w.]+_\d+"| transform="rotate\(-0 [^"]*"|(?<=\.\d)\d+(?=[^<>]*>)'
+    r'| (?:width|height)="[\d.]+pt"| xmlns(?::xlink)?="[^"]*"| version="1.1"|xlink:(?=href)'
+    r'|font-size: 10.5px;| font-family: [^;"]*;| fill: var\(--ink\)(?=")'
+)
+
 
 def draw(chart: Chart) -> dict[str, bytes]:
-    """The chart as `{"png": ..., "svg": ...}`; it must have a panel."""
-    with matplotlib.rc_context({**STYLE, "font.family": _families()}), warnings.catch_warnings():
-        # The caller asks `cannot_show`.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    """The chart as `{"png": ..., "svg": ...}`, all panels under one legend; it must have a panel.
+
+    Signs that DejaVu Sans and the machine's CJK fonts lack are boxes in the PNG.
+    """
+    with _drawing(chart.key):
         figure = _figure(chart)
         return {
             "png": _saved(figure, "png", {"Software": None}),
@@ -92,189 +97,206 @@ def draw(chart: Chart) -> dict[str, bytes]:
         }
 
 
-def cannot_show(texts: Iterable[str]) -> str:
-    """The signs of these texts that no font on this machine has: boxes stand for them in a figure.
-    Each once, in their order; "" where all can be shown.
+def panel_svg(chart: Chart, number: int) -> str:
+    """One panel as an element of the page: coloured by the page's variables, text as text, and
+    each point and cell with a `<title>` that a browser shows.
     """
-    fonts = [font_manager.get_font(font_manager.findfont(name)) for name in _families()]
-    signs = dict.fromkeys(sign for text in texts for sign in text if not sign.isspace())
-    return "".join(
-        sign for sign in signs if not any(font.get_char_index(ord(sign)) for font in fonts)
-    )
+    panel = chart.panels[number]
+    # Names inside an SVG are the page's: two panels must not have the same.
+    with _drawing(f"{chart.key}-{number}"):
+        figure = Figure((WIDTH / 72, HEIGHT / 72))
+        axes = _panel(figure, panel, 0.0, 0.0)
+        drawn = _page_svg(figure)
+        spots = "".join(_spots(axes, panel))
+    return drawn.replace("</svg>", f"{spots}</svg>")
 
 
 @functools.cache
-def _families() -> list[str]:
-    there = set(font_manager.get_font_names())
-    return [FONT, *(name for name in OTHER_FONTS if name in there)]
+def swatch(look: Look) -> str:
+    """A look as it stands in the page's legend."""
+    with _drawing(f"{look}"):
+        figure = Figure((34 / 72, 14 / 72))
+        line = Line2D([0.05, 0.5, 0.95], [0.5] * 3, markevery=[1], **_drawn(look))
+        line.set_markersize(min(look.size, 10))
+        figure.add_artist(line)
+        return _page_svg(figure)
 
 
-def _fitted(text: str, inches: float, size: float) -> str:
-    """Text of so many points, shortened in the middle where it is wider than so many inches."""
-    kept = len(text)
-    shown = text
-    while kept > 2 and _width(shown, size) > inches:
-        kept -= 1
-        shown = f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
-    return shown
+def shortened(name: str) -> str:
+    """A name of at most LONGEST_NAME characters, with the ends of a longer one."""
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
 
 
-def _width(text: str, size: float) -> float:
-    """In inches."""
-    return sum(map(_advance, text)) * size / 72
+@contextmanager
+def _drawing(salt: str) -> Iterator[None]:
+    families = ["DejaVu Sans", *_fonts_for_other_scripts()]
+    with (
+        matplotlib.rc_context({**STYLE, "font.family": families, "svg.hashsalt": salt}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 @functools.cache
-def _advance(sign: str) -> float:
-    """The width of a sign in ems; a box is as wide as an em."""
-    font = font_manager.get_font(font_manager.findfont(FONT))
-    if not font.get_char_index(ord(sign)):
-        return 1.0
-    font.set_size(100, 72)
-    return float(font.load_char(ord(sign)).linearHoriAdvance / 6553600)
+def _fonts_for_other_scripts() -> list[str]:
+    return sorted(name for name in font_manager.get_font_names() if "CJK" in name)
 
 
-def _saved(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
+def _saved(figure: Figure, kind: str, metadata: dict[str, None], **how: Any) -> bytes:
     target = io.BytesIO()
-    figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata)
+    figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
     return target.getvalue()
+
+
+def _page_svg(figure: Figure) -> str:
+    text = _saved(figure, "svg", {"Date": None, "Creator": None}, facecolor="none").decode()
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    return re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text)).replace("> <", "><").strip()
+
+
+def _spots(axes: Axes, panel: Panel) -> Iterator[str]:
+    """What answers the pointer: a cell of a heat map, or all points at one place together."""
+    told: dict[tuple[float, float], list[str]] = {}
+    wide = high = round_by = SPOT
+    if panel.heat is not None:
+        (left, bottom), (right, top) = axes.transData.transform([(0, 0), (1, 1)])
+        wide, high, round_by = (right - left) / 2, (top - bottom) / 2, 0.0
+        told = {(cell.column, cell.row): [cell.hover] for cell in panel.heat.cells}
+    for series in panel.series:
+        for x, y, text in zip(series.x, series.y, series.hover, strict=False):
+            told.setdefault((x, y), []).append(text)
+    for place, texts in told.items():
+        x, y = axes.transData.transform(place)
+        yield (
+            f'<rect class="spot" x="{x - wide:.0f}" y="{HEIGHT - y - high:.0f}" '
+            f'width="{2 * wide:.0f}" height="{2 * high:.0f}" rx="{round_by:g}">'
+            f"<title>{html.escape(chr(10).join(texts))}</title></rect>"
+        )
 
 
 def _figure(chart: Chart) -> Figure:
     """Panels in rows under one legend.
 
-    The margins are fixed rather than fitted (matplotlib's layout engines take most of a minute for
-    a hundred panels); they hold every text that a chart has.
+    The margins are fixed rather than fitted: matplotlib's layout engines take most of a minute for
+    a hundred panels.
     """
     count = len(chart.panels)
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
-    width, height = (ALONE_WIDTH, ALONE_HEIGHT) if count == 1 else (PANEL_WIDTH, PANEL_HEIGHT)
-    legend = [(_fitted(name, LEGEND_LONGEST, LEGEND_SIZE), look) for name, look in chart.legend]
-    widest = max((_width(name, LEGEND_SIZE) for name, _ in legend), default=0.0)
-    entry = LEGEND_WIDTH if widest <= LEGEND_COMMON else widest + LEGEND_HANDLE
-    legend_columns = max(1, min(len(legend), int(columns * width / entry)))
-    above = 0.1 + LEGEND_HEIGHT * math.ceil(len(legend) / legend_columns)
-    whole = rows * height + above
-    figure = Figure(figsize=(columns * width, whole))
-    margins = HEAT_MARGINS if chart.panels[0].heat is not None else MARGINS
+    height = HEIGHT + TITLE_HEIGHT
+    legend = {shortened(name): look for name, look in chart.legend.items()}
+    entry = HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend), default=0)
+    legend_columns = max(1, min(len(legend), int(columns * WIDTH / entry)))
+    whole = rows * height + LEGEND_HEIGHT * math.ceil(len(legend) / legend_columns)
+    figure = Figure((columns * WIDTH / 72, whole / 72))
     for number, panel in enumerate(chart.panels):
         row, column = divmod(number, columns)
-        place = (
-            (column * width + margins.left) / (columns * width),
-            ((rows - 1 - row) * height + margins.bottom) / whole,
-            (width - margins.left - margins.right) / (columns * width),
-            (height - margins.bottom - margins.top) / whole,
-        )
-        axes = figure.add_axes(place)
-        _panel(axes, panel)
+        axes = _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
         # A given y spares a search for the best one.
-        title = _fitted(panel.title, width - margins.left - margins.right, TITLE_SIZE)
-        axes.set_title(title, loc="left", y=1.0)
+        axes.set_title(shortened(panel.title), loc="left", y=1.0)
     if legend:
         figure.legend(
-            handles=[_entry(name, look) for name, look in legend],
+            handles=[Line2D([], [], label=name, **_drawn(look)) for name, look in legend.items()],
             loc="upper center",
-            bbox_to_anchor=(0.5, 1.0),
             ncols=legend_columns,
             frameon=False,
-            fontsize=LEGEND_SIZE,
             handlelength=2.6,
         )
     return figure
 
 
-def _panel(axes: Axes, panel: Panel) -> None:
+def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
+    """Draw a panel with its lower left corner there, in points."""
+    names = () if panel.heat is None else panel.heat.rows
+    left = max([LEFT, *(TITLE_HEIGHT + NAME_WIDTH * len(name) for name in names)])
+    width, height = (72 * side for side in figure.get_size_inches())
+    axes = figure.add_axes(
+        (
+            (x + left) / width,
+            (y + BOTTOM) / height,
+            (WIDTH - left - RIGHT) / width,
+            (HEIGHT - BOTTOM - TOP) / height,
+        )
+    )
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
     if panel.heat is not None:
         _heat(axes, panel.heat)
-        return
-    axes.grid(True, color="#e3e5e9", linewidth=0.7)
+        return axes
+    axes.grid(True)
     axes.set_axisbelow(True)
-    for layer, series in enumerate(panel.series):
-        _series(axes, series, 2 + layer)
-    if panel.ticks:
-        axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
-    elif all(x == int(x) for series in panel.series for x in series.x):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.x_from_zero:
         axes.margins(x=0.09, y=0.12)
+    for layer, series in enumerate(panel.series, 2):
+        _series(axes, series, layer)
+    if panel.ticks:
+        axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
+    elif panel.x_from_zero:
         axes.set_xlim(left=0)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    # Two seeds' interval may be most of what there is: it must not squeeze what was measured.
+    ys = [y for series in panel.series for y in series.y]
+    room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, min(ys) - room), min(high, max(ys) + room))
+    return axes
 
 
 def _series(axes: Axes, series: Series, layer: int) -> None:
-    colour = light_colour(series.look.colour)
-    for run in series.band_runs:
-        xs = [series.x[at] for at in run]
-        low: Sequence[float] = [series.low[at] or 0.0 for at in run]
-        high: Sequence[float] = [series.high[at] or 0.0 for at in run]
-        if len(run) > 1:
-            axes.fill_between(xs, low, high, color=colour, alpha=0.16, linewidth=0, zorder=1)
-        else:
-            axes.vlines(xs, low, high, color=colour, linewidth=1.2, zorder=1)
-    axes.plot(series.x, series.y, zorder=layer, label=series.name, **_drawn(series.look))
+    colour = _colour(series.look)
+    if series.low:
+        # A depth without a band leaves a gap, beside which only the bar tells of one.
+        low, high = np.array(series.low, dtype=float), np.array(series.high, dtype=float)
+        axes.fill_between(series.x, low, high, color=colour, alpha=0.2, linewidth=0, zorder=1)
+        axes.vlines(series.x, low, high, color=colour, alpha=0.4, linewidth=1, zorder=1)
+    axes.plot(series.x, series.y, zorder=layer, **_drawn(series.look))
     for x, y, text in zip(series.x, series.y, series.labels, strict=False):
-        axes.annotate(
-            text, (x, y), xytext=(5, -11), textcoords="offset points", fontsize=8, color=LIGHT_INK
-        )
+        axes.annotate(text, (x, y), xytext=(5, -12), textcoords="offset points", fontsize=9)
 
 
-def _entry(name: str, look: Look) -> Line2D:
-    return Line2D([], [], label=name, **_drawn(look))
+def _colour(look: Look) -> str:
+    return INK_COLOUR if look.colour == INK else SERIES[look.colour % len(SERIES)]
 
 
 def _drawn(look: Look) -> dict[str, Any]:
     """A look in matplotlib's words."""
-    colour = light_colour(look.colour)
+    colour = _colour(look)
     return {
         "color": colour,
         "linewidth": look.width,
-        "linestyle": "none" if look.dash is None else DASHES[look.dash][0],
-        "marker": "none" if look.marker is None else MARKERS[look.marker][0],
+        "linestyle": look.line,
+        "marker": look.marker,
         "markersize": look.size,
-        "markerfacecolor": colour if not look.hollow else "none" if look.size > 10 else "white",
-        "markeredgecolor": colour if look.hollow else "white",
+        "markerfacecolor": colour if not look.hollow else "none" if look.size > 10 else GROUND,
+        "markeredgecolor": colour if look.hollow else GROUND,
         "markeredgewidth": max(look.width, 1.0) if look.hollow else 0.6,
+        "clip_on": False,
     }
 
 
 def _heat(axes: Axes, heat: Heat) -> None:
-    values = [[math.nan if value is None else value for value in row] for row in heat.values]
-    lowest, highest = heat.ends
-    image = axes.imshow(
-        values,
-        cmap=HEAT_SCALE,
-        aspect="auto",
-        origin="lower",
-        vmin=lowest,
-        vmax=highest if highest > lowest else lowest + 1,
-    )
     axes.set_xticks(range(len(heat.columns)), heat.columns)
     axes.set_yticks(range(len(heat.rows)), heat.rows)
-    axes.tick_params(length=0)
+    axes.set_xlim(-0.5, len(heat.columns) - 0.5)
+    axes.set_ylim(-0.5, len(heat.rows) - 0.5)
     axes.spines[:].set_visible(False)
-    numbered = len(heat.columns) <= MOST_NUMBERED_COLUMNS
-    for row, cells in enumerate(heat.values):
-        for column, value in enumerate(cells):
-            if value is None:
-                axes.text(column, row, heat.notes[row][column], ha="center", va="center")
-            elif numbered:
-                axes.text(
-                    column,
-                    row,
-                    f"{value:.1f}",
-                    ha="center",
-                    va="center",
-                    fontsize=9 if len(heat.columns) <= 8 else 7,
-                    color="white" if heat.is_dark(value) else "black",
-                )
-    for row, column in heat.marked:
-        axes.add_patch(
-            Rectangle(
-                (column - 0.47, row - 0.47), 0.94, 0.94, fill=False, edgecolor="#D55E00", lw=2.2
-            )
-        )
-    bar = axes.inset_axes((1.03, 0.0, 0.035, 1.0))
-    axes.figure.colorbar(image, cax=bar, label=heat.unit)
-    bar.spines[:].set_visible(False)
+    known = [cell.value for cell in heat.cells if cell.value is not None]
+    lowest, span = min(known), max(known) - min(known) or 1.0
+    has_room = len(heat.columns) <= MOST_DECIMAL_COLUMNS
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9 if has_room else 7}
+    for cell in heat.cells:
+        text, colour, corner = cell.note, INK_COLOUR, (cell.column - 0.5, cell.row - 0.5)
+        if cell.value is not None:
+            share = (cell.value - lowest) / span
+            text = f"{cell.value:.1f}" if has_room else f"{cell.value:.0f}"
+            colour = "#fefefe" if share < 0.55 else "#010101"
+            axes.add_patch(Rectangle(corner, 1, 1, fc=HEAT_SCALE(share), ec=GROUND, lw=1))
+        axes.text(cell.column, cell.row, text, color=colour, **centred)
+    for cell in heat.cells:
+        if cell.is_framed:
+            corner = (cell.column - 0.46, cell.row - 0.46)
+            axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, ec=SERIES[1], lw=2.2))

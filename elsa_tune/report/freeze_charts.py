@@ -1,32 +1,121 @@
-"""The figures over frozen layers: the paper's Figure 1, and the freeze curve with its answer.
-
-It must not draw; answers go in, `Chart`s come out.
-"""
+"""The figures of the depths: the freeze curve, the paper's Figure 1, and what a trial costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from elsa_tune.analysis.answer import Answer, OperatingPoint
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
-from elsa_tune.report.palette import MODEL_DASHES, MODEL_MARKERS
 from elsa_tune.report.subjects import Subject, by_task, left_out, models_of, printed_for
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import depths_text, metric_text, percent, points, spread, target_text
 
 FROZEN_TITLE = "frozen layers N"
 
-TARGET = Look(colour=INK, marker=None, dash="dashed", width=1.4)
-CHANCE = Look(colour=INK, marker=None, dash="dotted", width=1.4)
-SEEDS = Look(colour=0, marker="circle", dash=None, hollow=True, size=4, width=1)
-OPERATING = Look(colour=1, marker="star", dash=None, size=15)
-CORRECTED = Look(colour=4, marker="down", dash=None, size=10)
-CERTIFIED = Look(colour=2, marker="diamond", dash=None, hollow=True, size=15, width=2)
-PUBLISHED = Look(colour=3, marker="circle", dash="dotted", hollow=True, size=8, width=1.2)
+TARGET = Look(colour=INK, marker="", line="--", width=1.4)
+CHANCE = Look(colour=INK, marker="", line=":", width=1.4)
+SEEDS = Look(colour=0, line="", hollow=True, size=4, width=1)
+OPERATING = Look(colour=1, marker="*", line="", size=15)
+CORRECTED = Look(colour=4, marker="v", line="", size=10)
+CERTIFIED = Look(colour=2, marker="D", line="", hollow=True, size=15, width=2)
+PUBLISHED = Look(colour=3, line=":", hollow=True, size=8, width=1.2)
+# What tells models apart besides their colour.
+MODEL_MARKERS = ("o", "s", "^", "D", "v", "p")
+MODEL_LINES = ("-", "--", "-.", ":")
 
-# More ticks than this run into one another in a panel.
-MOST_TICKS = 13
+# More ticks, and more points with their depth beside them, run into one another in a panel.
+MOST_TICKS, MOST_LABELS = 13, 9
+
+
+def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
+    """Each curve with its interval, the threshold, chance, and the points that were decided."""
+    drawn = [subject for subject in subjects if _measured(subject.answer)]
+    return Chart(
+        key="freeze_curve",
+        title="The freeze curve",
+        caption="Mean over the measuring seeds with its 95 % interval (a wide one goes on beyond "
+        "the axis); hollow dots are single seeds.",
+        panels=tuple(
+            Panel(
+                title=subject.name,
+                x_title=FROZEN_TITLE,
+                y_title=f"{metric_text(subject.answer.metric)} × 100",
+                series=tuple(_curve_series(subject.answer, printed_for(subject.answer, printed))),
+                ticks=depth_ticks({point.depth for point in _measured(subject.answer)}),
+            )
+            for subject in drawn
+        ),
+        left_out=left_out("No depth is measured", drawn, subjects),
+    )
+
+
+def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
+    """The paper's Figure 1: what freezing costs against the full model, in percent."""
+    models = models_of(subjects)
+    drawn = [subject for subject in subjects if _is_relative(subject.answer)]
+    panels = []
+    for title, several in by_task(drawn).items():
+        series = []
+        for subject in several:
+            answer, look = subject.answer, model_look(models.index(subject.answer.model))
+            series.append(_changes(answer, answer.model, look))
+            known = printed_for(answer, printed)
+            if known is not None and _is_relative(known):
+                look = replace(look, line=":", hollow=True, size=8, width=1.2)
+                series.append(_changes(known, f"{answer.model}, published", look))
+        lowest = 100 * (several[0].answer.target - 1)
+        ends = (min(one.x[0] for one in series), max(one.x[-1] for one in series))
+        level = _level("target", TARGET, lowest, ends, f"target: {lowest:.6g} %")
+        panels.append(
+            Panel(
+                title=title,
+                x_title=FROZEN_TITLE,
+                y_title="relative change (%)",
+                series=(level, *series),
+                ticks=depth_ticks({p.depth for one in several for p in _measured(one.answer)}),
+            )
+        )
+    return Chart(
+        key="relative_change",
+        title="What freezing costs",
+        caption="Mean quality relative to the model's own full fine-tuning, as in Figure 1 of Lee, "
+        "Tang and Lin (2019). Bands: one standard deviation over seeds.",
+        panels=tuple(panels),
+        left_out=left_out(
+            "There is no full model above 0, or no other depth to compare with it", drawn, subjects
+        ),
+    )
+
+
+def training_time(subjects: Sequence[Subject]) -> Chart:
+    """Quality against the median training seconds of a trial."""
+    models = models_of(subjects)
+    drawn = [subject for subject in subjects if _timed(subject.answer)]
+    panels = []
+    for task, several in by_task(drawn).items():
+        metrics = {metric_text(subject.answer.metric) for subject in several}
+        series = [_times(one.answer, model_look(models.index(one.answer.model))) for one in several]
+        if len(several) > 1 or len(series[0].x) > MOST_LABELS:
+            series = [replace(one, labels=()) for one in series]
+        panels.append(
+            Panel(
+                title=task,
+                x_title="seconds to train one trial",
+                y_title=f"{metrics.pop() if len(metrics) == 1 else 'quality'} × 100",
+                series=(*series, *(mark for one in several for mark in _time_mark(one.answer))),
+                x_from_zero=True,
+            )
+        )
+    return Chart(
+        key="training_time",
+        title="Quality and training time",
+        caption="Each point is a depth: mean quality against the median training time of its "
+        "trials. Up and to the left is better.",
+        panels=tuple(panels),
+        left_out=left_out("The results do not tell the training times", drawn, subjects),
+    )
 
 
 def model_look(index: int) -> Look:
@@ -34,93 +123,7 @@ def model_look(index: int) -> Look:
     return Look(
         colour=index,
         marker=MODEL_MARKERS[index % len(MODEL_MARKERS)],
-        dash=MODEL_DASHES[index % len(MODEL_DASHES)],
-    )
-
-
-def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
-    """The paper's Figure 1: what freezing costs against the full model, in percent."""
-    models = models_of(subjects)
-    panels, missing = [], []
-    for title, several in by_task(subjects).items():
-        series = []
-        for subject in several:
-            index = models.index(subject.answer.model)
-            found = _changes(subject.answer, subject.answer.model, model_look(index))
-            if found is None:
-                missing.append(subject)
-                continue
-            series.append(found)
-            known = printed_for(subject.answer, printed)
-            look = Look(
-                colour=index,
-                marker=model_look(index).marker,
-                dash="dotted",
-                hollow=True,
-                size=8,
-                width=1.2,
-            )
-            name = f"{subject.answer.model}, published"
-            other = None if known is None else _changes(known, name, look)
-            if other is not None:
-                series.append(other)
-        if series:
-            depths = {p.depth for subject in several for p in _measured(subject.answer)}
-            lowest = 100 * (several[0].answer.target - 1)
-            ends = (min(s.x[0] for s in series), max(s.x[-1] for s in series))
-            panels.append(
-                Panel(
-                    title=title,
-                    x_title=FROZEN_TITLE,
-                    y_title="relative change (%)",
-                    series=(
-                        _level("target", TARGET, lowest, ends, f"target: {lowest:.6g} %"),
-                        *series,
-                    ),
-                    ticks=depth_ticks(depths),
-                )
-            )
-    return Chart(
-        key="relative_change",
-        title="What freezing costs",
-        caption="Mean quality relative to each model's own full fine-tuning, over the number of "
-        "frozen layers (the first figure of the paper that this tool follows). Bands: one standard "
-        "deviation over seeds, where it is known.",
-        panels=tuple(panels),
-        left_out=left_out(
-            "There is no full model above 0, or no other depth to compare with it",
-            missing,
-            subjects,
-        ),
-    )
-
-
-def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
-    """Each curve with its interval, the threshold, chance, and the points that were decided."""
-    panels, missing = [], []
-    for subject in subjects:
-        answer = subject.answer
-        if not _measured(answer):
-            missing.append(subject)
-            continue
-        panels.append(
-            Panel(
-                title=subject.name,
-                x_title=FROZEN_TITLE,
-                y_title=f"{metric_text(answer.metric)} × 100",
-                series=tuple(_curve_series(answer, printed_for(answer, printed))),
-                ticks=depth_ticks({point.depth for point in _measured(answer)}),
-            )
-        )
-    return Chart(
-        key="freeze_curve",
-        title="The freeze curve",
-        caption="Mean quality over the measuring seeds at each number of frozen layers, with its "
-        "95 % interval where the spread is known; hollow dots are single seeds. The operating "
-        "point has the fewest fine-tuned layers of those that reach the target; the certified "
-        "point the fewest that, with every larger number, surely do.",
-        panels=tuple(panels),
-        left_out=left_out("No depth is measured", missing, subjects),
+        line=MODEL_LINES[index % len(MODEL_LINES)],
     )
 
 
@@ -145,13 +148,23 @@ def depth_ticks(depths: set[FreezeDepth]) -> tuple[tuple[float, str], ...]:
     return tuple(sorted(ticks))
 
 
-def point_text(answer: Answer, point: CurvePoint) -> str:
+def _measured(answer: Answer) -> list[CurvePoint]:
+    return [point for point in answer.points if point.quality is not None]
+
+
+def _height(point: CurvePoint) -> float:
+    return 100 * (point.quality or 0.0)
+
+
+def _name(answer: Answer, point: CurvePoint) -> str:
+    depth = f"{depths_text([point.depth])}, k = {point.fine_tuned_layers} of {answer.layers}"
+    quality = f"{metric_text(answer.metric)} {spread(point.quality, point.std)}"
+    return f"{answer.model}: {depth}\n{quality}"
+
+
+def _point_text(answer: Answer, point: CurvePoint) -> str:
     """What a point of a curve tells when it is pointed at."""
-    lines = [
-        f"{answer.model} on {answer.task}: {depths_text([point.depth])}, "
-        f"k = {point.fine_tuned_layers} of {answer.layers}",
-        f"{metric_text(answer.metric)} {spread(point.quality, point.std)}",
-    ]
+    lines = [_name(answer, point)]
     if point.ci_low is not None and point.ci_high is not None:
         lines.append(f"95 % interval {points(point.ci_low)} to {points(point.ci_high)}")
     if point.retention is not None:
@@ -164,119 +177,115 @@ def point_text(answer: Answer, point: CurvePoint) -> str:
     return "\n".join(lines)
 
 
-def _measured(answer: Answer) -> list[CurvePoint]:
-    return [point for point in answer.points if point.quality is not None]
-
-
-def _changes(answer: Answer, name: str, look: Look) -> Series | None:
-    """A model's line; None where there is no full model above 0, or nothing beside it."""
-    full = answer.full
+def _is_relative(answer: Answer) -> bool:
+    """Whether there is a full model above 0, and another depth beside it."""
     found = [point for point in _measured(answer) if point.retention is not None]
-    if full is None or not full.quality or not found or found == [full]:
-        return None
-    changes = [_change(point.retention) for point in found]
-    widths = [None if point.std is None else 100 * point.std / full.quality for point in found]
-    pairs = list(zip(changes, widths, strict=True))
+    full = answer.full
+    return full is not None and bool(full.quality) and bool(found) and found != [full]
+
+
+def _changes(answer: Answer, name: str, look: Look) -> Series:
+    full = 0.0 if answer.full is None else _height(answer.full)
+    found = [
+        (point, 100 * (point.retention - 1), None if point.std is None else 1e4 * point.std / full)
+        for point in _measured(answer)
+        if point.retention is not None
+    ]
     return Series(
         name=name,
         look=look,
-        x=tuple(depth_position(point.depth) for point in found),
-        y=tuple(changes),
-        low=tuple(None if width is None else change - width for change, width in pairs),
-        high=tuple(None if width is None else change + width for change, width in pairs),
-        hover=tuple(
-            f"{point_text(answer, point)}\nchange {change:+.1f} %"
-            for point, change in zip(found, changes, strict=True)
-        ),
+        x=tuple(depth_position(point.depth) for point, _, _ in found),
+        y=tuple(change for _, change, _ in found),
+        low=tuple(None if width is None else change - width for _, change, width in found),
+        high=tuple(None if width is None else change + width for _, change, width in found),
+        hover=tuple(f"{_name(answer, p)}\nchange {change:+.1f} %" for p, change, _ in found),
     )
 
 
-def _change(retention: float | None) -> float:
-    assert retention is not None
-    return 100 * (retention - 1)
+def _timed(answer: Answer) -> list[tuple[CurvePoint, float]]:
+    """The depths whose seconds are known."""
+    found = [(point, point.train_seconds) for point in _measured(answer)]
+    return [(point, seconds) for point, seconds in found if seconds is not None]
 
 
-def _curve_series(answer: Answer, known: Answer | None) -> list[Series]:
+def _times(answer: Answer, look: Look) -> Series:
+    points, seconds = zip(*_timed(answer), strict=True)
+    return Series(
+        name=answer.model,
+        look=look,
+        x=seconds,
+        y=tuple(_height(point) for point in points),
+        hover=tuple(f"{_name(answer, point)}\n{at:,.4g} s" for point, at in _timed(answer)),
+        # Embeddings-only lies so near the full model that two labels would be one blot.
+        labels=tuple("" if p.depth.is_embeddings_only else f"N={p.depth.label}" for p in points),
+    )
+
+
+def _time_mark(answer: Answer) -> Iterator[Series]:
+    chosen, name = answer.operating_point, "operating point"
+    for point, seconds in _timed(answer):
+        if chosen is not None and point.depth == chosen.depth:
+            yield Series(
+                name=name, look=OPERATING, x=(seconds,), y=(_height(point),), hover=(name,)
+            )
+
+
+def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
     found = _measured(answer)
     ends = (depth_position(found[0].depth), depth_position(found[-1].depth))
-    full = None if answer.full is None else answer.full.quality
-    series = []
-    if full is not None:
+    if answer.full is not None and answer.full.quality is not None:
+        full = answer.full.quality
         goal = 100 * answer.target * full
         says = f"target: {target_text(answer.target)} of {points(full)} is {goal:.1f}"
-        series.append(_level("target", TARGET, goal, ends, says))
+        yield _level("target", TARGET, goal, ends, says)
     if answer.chance is not None:
-        chance = 100 * answer.chance
         says = f"a constant answer has {points(answer.chance)}"
-        series.append(_level("constant answer", CHANCE, chance, ends, says))
+        yield _level("constant answer", CHANCE, 100 * answer.chance, ends, says)
     seeds = [(point, quality) for point in found for quality in point.qualities]
     if seeds:
-        series.append(
-            Series(
-                name="single seeds",
-                look=SEEDS,
-                x=tuple(depth_position(point.depth) for point, _ in seeds),
-                y=tuple(100 * quality for _, quality in seeds),
-                hover=tuple(
-                    f"one seed of {depths_text([point.depth])}: {points(quality)}"
-                    for point, quality in seeds
-                ),
-            )
+        yield Series(
+            name="single seeds",
+            look=SEEDS,
+            x=tuple(depth_position(point.depth) for point, _ in seeds),
+            y=tuple(100 * quality for _, quality in seeds),
         )
-    series.append(_means(answer, "mean over seeds", Look(colour=0)))
+    yield _means(answer, "mean over seeds", Look(colour=0))
     if known is not None:
-        series.append(_means(known, "published", PUBLISHED))
-    series.extend(_decided(answer))
-    return series
+        yield _means(known, "published", PUBLISHED)
+    heights = {point.depth: _height(point) for point in found}
+    for name, look, depth, says in _decided(answer):
+        if depth in heights:
+            at, height = depth_position(depth), heights[depth]
+            yield Series(name=name, look=look, x=(at,), y=(height,), hover=(f"{name}: {says}",))
 
 
 def _means(answer: Answer, name: str, look: Look) -> Series:
     found = _measured(answer)
+    after = "\npublished" if name == "published" else ""
     return Series(
         name=name,
         look=look,
         x=tuple(depth_position(point.depth) for point in found),
-        y=tuple(100 * (point.quality or 0.0) for point in found),
+        y=tuple(_height(point) for point in found),
         low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
         high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
-        hover=tuple(
-            point_text(answer, point) + ("\npublished" if name == "published" else "")
-            for point in found
-        ),
+        hover=tuple(_point_text(answer, point) + after for point in found),
     )
 
 
-def _decided(answer: Answer) -> list[Series]:
-    """The depths that an answer names, as marks on the curve."""
-    marks: list[tuple[str, Look, FreezeDepth, str]] = []
-    if answer.certified is not None:
-        sure = answer.certified
+def _decided(answer: Answer) -> Iterator[tuple[str, Look, FreezeDepth, str]]:
+    """The depths that an answer names: marks on the curve with what they tell."""
+    sure, raw = answer.certified, answer.operating_point
+    corrected = answer.corrected_operating_point
+    if sure is not None:
         says = f"k = {sure.fine_tuned_layers}, {target_text(sure.confidence)} certain"
-        marks.append(("certified", CERTIFIED, sure.depth, f"certified: {says}"))
-    decided: dict[str, tuple[Look, OperatingPoint | None]] = {
-        "operating point": (OPERATING, answer.operating_point),
-        "corrected for chance": (CORRECTED, answer.corrected_operating_point),
-    }
-    for name, (look, point) in decided.items():
-        if point is not None and not (
-            name != "operating point"
-            and answer.operating_point is not None
-            and point.depth == answer.operating_point.depth
-        ):
-            says = f"{name}: k = {point.fine_tuned_layers} of {answer.layers}"
-            marks.append((name, look, point.depth, says))
-    heights = {point.depth: point.quality for point in _measured(answer)}
-    return [
-        Series(
-            name=name,
-            look=look,
-            x=(depth_position(depth),),
-            y=(100 * height,),
-            hover=(says,),
-        )
-        for name, look, depth, says in marks
-        if (height := heights.get(depth)) is not None
-    ]
+        yield "certified", CERTIFIED, sure.depth, says
+    if raw is not None:
+        says = f"k = {raw.fine_tuned_layers} of {answer.layers}"
+        yield "operating point", OPERATING, raw.depth, says
+    if corrected is not None and (raw is None or corrected.depth != raw.depth):
+        says = f"k = {corrected.fine_tuned_layers} of {answer.layers}"
+        yield "corrected for chance", CORRECTED, corrected.depth, says
 
 
 def _level(name: str, look: Look, y: float, ends: tuple[float, float], says: str) -> Series:

@@ -1,24 +1,20 @@
-"""The figures of how the search went: learning rate x depth, and what early stopping saw.
-
-They must not draw; rows and histories go in, `Chart`s come out.
-"""
+"""The figures of how the search went: learning rate x depth, and what early stopping saw."""
 
 from __future__ import annotations
 
 import math
-import re
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.report.charts import Chart, Heat, Look, Panel, Series
+from elsa_tune.report.charts import Cell, Chart, Heat, Look, Panel, Series
 from elsa_tune.report.freeze_charts import FROZEN_TITLE
 from elsa_tune.report.subjects import Subject, left_out
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
-from elsa_tune.words import border_arrow, metric_text, points, rate_text
+from elsa_tune.words import border_arrow, depths_text, metric_text, points, rate_text
 
 # More learning rates than this are put together into as many steps of equal ratio.
 MOST_RATES = 10
@@ -26,74 +22,89 @@ MOST_RATES = 10
 # By (search, trial): the score at each evaluation that trials were compared by.
 Histories = Mapping[tuple[str, str], tuple[float, ...]]
 
-CHOSEN = Look(colour=2, marker="circle", dash="solid", size=4, width=2.6)
-FINISHED = Look(colour=0, marker="square", dash="dashdot", size=4, width=1.6)
-STOPPED = Look(colour=1, marker="triangle", dash="dashed", size=4, width=1.6)
-STOP = Look(colour=1, marker="cross", dash=None, size=9)
-BROKEN = Look(colour=3, marker="diamond", dash="dotted", size=4, width=1.6)
+# More heat maps than this nobody looks at, and they make a heavy page.
+MOST_HEATS = 12
+
+CHOSEN = Look(colour=2, size=4, width=2.6)
+FINISHED = Look(colour=0, marker="s", line="-.", size=4, width=1.6)
+STOPPED = Look(colour=1, marker="^", line="--", size=4, width=1.6)
+STOP = Look(colour=1, marker="X", line="", size=9)
+BROKEN = Look(colour=3, marker="D", line=":", size=4, width=1.6)
 
 
 def learning_rates(subjects: Sequence[Subject]) -> Chart:
     """Mean quality by learning rate and depth; the rate that was measured is marked."""
-    panels = []
-    unnamed, alone, unfinished = [], [], []
-    for subject in subjects:
-        rated = [row for row in subject.rows if row.learning_rate is not None]
-        if not rated:
-            unnamed.append(subject)
-        elif len({row.learning_rate for row in rated}) == 1:
-            alone.append(subject)
-        elif not any(_is_told(row) for row in rated):
-            unfinished.append(subject)
-        else:
-            panels.append(
-                Panel(
-                    title=subject.name,
-                    x_title=FROZEN_TITLE,
-                    y_title="learning rate",
-                    heat=_heat(subject.answer, rated),
-                )
-            )
+    rated = {
+        subject.name: [row for row in subject.rows if row.learning_rate is not None]
+        for subject in subjects
+    }
+    drawn = [
+        subject
+        for subject in subjects
+        if len({row.learning_rate for row in rated[subject.name]}) > 1
+        and any(_is_told(row) for row in rated[subject.name])
+    ]
+    reasons = left_out("No trials have completed at several learning rates", drawn, subjects)
+    if len(drawn) > MOST_HEATS:
+        drawn, reasons = [], (f"It is drawn for {MOST_HEATS} answers or fewer.",)
     return Chart(
         key="learning_rates",
         title="Learning rates",
-        caption="Mean quality × 100 of the completed trials, exploring and measuring, by learning "
-        "rate and frozen layers. A frame marks the rate that a depth was measured at; × marks "
-        "where every trial was stopped or failed; empty cells were not tried. ↑ (↓) beside a "
-        "depth: the largest (smallest) rate tried is its best; others beyond it may be better.",
-        panels=tuple(panels),
-        left_out=(
-            *left_out("The results name no learning rate", unnamed, subjects),
-            *left_out("Every trial had the same learning rate", alone, subjects),
-            *left_out("No trial has completed", unfinished, subjects),
+        caption="Mean quality × 100 of the completed trials. Framed: the rate that a depth was "
+        "measured at. ×: every trial was stopped or failed. ↑ (↓): the largest (smallest) rate "
+        "tried is the depth's best; others beyond it may be better.",
+        panels=tuple(
+            Panel(
+                title=subject.name,
+                x_title=FROZEN_TITLE,
+                y_title="learning rate",
+                heat=_heat(subject.answer, rated[subject.name]),
+            )
+            for subject in drawn
         ),
+        left_out=reasons,
     )
 
 
-def early_stopping(subjects: Sequence[Subject], histories: Histories) -> list[Chart]:
-    """Per subject, quality over the evaluations of each exploring trial, a panel per depth."""
-    charts = []
-    for number, subject in enumerate(subjects, 1):
-        exploring = [
-            row for row in subject.rows if row.phase is Phase.EXPLORE and _history(row, histories)
+def early_stopping(subjects: Sequence[Subject], histories: Histories) -> Chart:
+    """Of a single subject, quality over its exploring trials' evaluations, a panel a depth."""
+    courses = [
+        (row, histories[row.search or "", row.trial or ""])
+        for subject in subjects
+        for row in subject.rows
+        if row.phase is Phase.EXPLORE and histories.get((row.search or "", row.trial or ""))
+    ]
+    answer = subjects[0].answer if len(subjects) == 1 else None
+    held_out = " on the holdout" if answer and answer.selection == Selection.HOLDOUT else ""
+    panels, reason = [], "It is drawn of one answer: report one search (--search)."
+    if not courses:
+        reason = (
+            "There is no quality per evaluation of any exploring trial: a results table does not "
+            "hold it, the record of a search does."
+        )
+    elif answer is not None:
+        chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+        panels = [
+            Panel(
+                title=depths_text([depth]),
+                x_title="evaluation",
+                y_title=f"{metric_text(answer.metric)}{held_out} × 100",
+                series=tuple(
+                    series
+                    for row, qualities in courses
+                    if row.depth == depth
+                    for series in _course(row, qualities, chosen.get(depth))
+                ),
+            )
+            for depth in sorted({row.depth for row, _ in courses})
         ]
-        if exploring:
-            chart = _early_stopping(subject.answer, exploring, histories)
-            charts.append(chart if len(subjects) == 1 else _named(chart, subject.name, number))
-    return charts
-
-
-def no_history() -> Chart:
-    """What stands in the place of early stopping's figure where there is nothing to draw."""
     return Chart(
         key="early_stopping",
         title="Early stopping",
-        caption="",
-        panels=(),
-        left_out=(
-            "There is no quality per evaluation of any exploring trial: a results table does not "
-            "hold it, the record of a search does.",
-        ),
+        caption=f"Quality{held_out} at each evaluation of the exploring trials, which compete only "
+        "with others of their depth. A line that ends in a cross was stopped there.",
+        panels=tuple(panels),
+        left_out=() if panels else (reason,),
     )
 
 
@@ -106,29 +117,27 @@ def _heat(answer: Answer, rows: Sequence[ResultRow]) -> Heat:
     steps = _steps(sorted({row.learning_rate for row in rows if row.learning_rate is not None}))
     chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
     arrows = {point.depth: border_arrow(point.tried.at_border) for point in answer.points}
-    cells = [
-        [[r for r in rows if r.depth == depth and r.learning_rate in step] for depth in depths]
-        for step in steps
-    ]
+    cells = []
+    for number, step in enumerate(steps):
+        for column, depth in enumerate(depths):
+            tried = [row for row in rows if row.depth == depth and row.learning_rate in step]
+            cells.append(
+                Cell(
+                    column=column,
+                    row=number,
+                    value=_mean(tried),
+                    note="×" if tried else "",
+                    hover=_cell_text(depth, step, tried),
+                    is_framed=chosen.get(depth) in step,
+                )
+            )
     return Heat(
         columns=tuple(
             f"{'emb.' if depth.is_embeddings_only else depth.label}{arrows.get(depth, '')}"
             for depth in depths
         ),
         rows=tuple(_step_text(step) for step in steps),
-        values=tuple(tuple(_mean(cell) for cell in line) for line in cells),
-        notes=tuple(tuple("×" if cell else "" for cell in line) for line in cells),
-        hover=tuple(
-            tuple(_cell_text(depth, step, c) for depth, c in zip(depths, line, strict=True))
-            for step, line in zip(steps, cells, strict=True)
-        ),
-        marked=tuple(
-            (number, column)
-            for number, step in enumerate(steps)
-            for column, depth in enumerate(depths)
-            if chosen.get(depth) in step
-        ),
-        unit=f"{metric_text(answer.metric)} × 100",
+        cells=tuple(cells),
     )
 
 
@@ -163,86 +172,36 @@ def _cell_text(depth: FreezeDepth, step: Sequence[float], rows: Sequence[ResultR
     if not rows:
         return f"{where}\nnot tried"
     mean = _mean(rows)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for row in rows:
-        name = row.status.value.replace("_", " ")
-        counts[name] = counts.get(name, 0) + row.runs
+        counts[row.status.value.replace("_", " ")] += row.runs
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     value = "no completed trial" if mean is None else f"mean {mean:.1f}"
     return f"{where}\n{value} ({told})"
 
 
-def _named(chart: Chart, name: str, number: int) -> Chart:
-    """The chart of one subject among several; the number keeps similar names apart in files."""
-    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name.replace(" on ", "-")).strip("-.")
-    return replace(
-        chart,
-        key=f"{chart.key}-{number}-{plain}",
-        title=f"{chart.title}: {name}",
-        folded=True,
-    )
-
-
-def _early_stopping(answer: Answer, rows: Sequence[ResultRow], histories: Histories) -> Chart:
-    chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
-    held_out = " on the holdout" if answer.selection == Selection.HOLDOUT else ""
-    panels = []
-    for depth in sorted({row.depth for row in rows}):
-        series = []
-        for row in rows:
-            if row.depth == depth:
-                is_chosen = row.learning_rate == chosen.get(depth)
-                series.extend(_course(row, _history(row, histories), is_chosen=is_chosen))
-        name = "the full model" if depth.is_full_model else f"N = {depth.label}"
-        panels.append(
-            Panel(
-                title="embeddings only" if depth.is_embeddings_only else name,
-                x_title="evaluation",
-                y_title=f"{metric_text(answer.metric)}{held_out} × 100",
-                series=tuple(series),
-            )
-        )
-    return Chart(
-        key="early_stopping",
-        title="Early stopping",
-        caption=f"Quality{held_out} at each evaluation of the exploring trials, one panel per "
-        "depth, as trials compete on the learning rate only with others of their depth. A line "
-        "that ends in a cross was stopped there.",
-        panels=tuple(panels),
-    )
-
-
-def _history(row: ResultRow, histories: Histories) -> tuple[float, ...]:
-    if row.search is None or row.trial is None:
-        return ()
-    return histories.get((row.search, row.trial), ())
-
-
-def _course(row: ResultRow, qualities: Sequence[float], *, is_chosen: bool) -> list[Series]:
+def _course(
+    row: ResultRow, qualities: Sequence[float], chosen_rate: float | None
+) -> Iterator[Series]:
     name, look = "did not end", BROKEN
     if row.status is TrialStatus.STOPPED_EARLY:
         name, look = "stopped early", STOPPED
     elif row.status is TrialStatus.COMPLETED:
+        is_chosen = row.learning_rate == chosen_rate
         name, look = ("chosen rate", CHOSEN) if is_chosen else ("completed", FINISHED)
     xs = tuple(float(number) for number in range(1, len(qualities) + 1))
     rate = rate_text(row.learning_rate)
-    course = Series(
+    ys = tuple(100 * quality for quality in qualities)
+    yield Series(
         name=name,
         look=look,
         x=xs,
-        y=tuple(100 * quality for quality in qualities),
+        y=ys,
         hover=tuple(
             f"learning rate {rate}, {name}\nevaluation {number}: {points(quality)}"
             for number, quality in enumerate(qualities, 1)
         ),
     )
-    if row.status is not TrialStatus.STOPPED_EARLY:
-        return [course]
-    end = Series(
-        name="stopped here",
-        look=STOP,
-        x=xs[-1:],
-        y=course.y[-1:],
-        hover=(f"learning rate {rate}, stopped after evaluation {len(qualities)}",),
-    )
-    return [course, end]
+    if row.status is TrialStatus.STOPPED_EARLY:
+        hover = (f"learning rate {rate}, stopped after evaluation {len(qualities)}",)
+        yield Series(name="stopped here", look=STOP, x=xs[-1:], y=ys[-1:], hover=hover)

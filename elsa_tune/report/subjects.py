@@ -1,6 +1,6 @@
 """What a report is about: each answered curve with its name and its rows.
 
-It must not draw or decide anything. Joint answers have no curve of their own and are no subject.
+Joint answers have no curve of their own and are no subject.
 """
 
 from __future__ import annotations
@@ -74,12 +74,10 @@ def printed_for(answer: Answer, printed: Sequence[Answer]) -> Answer | None:
     return None
 
 
-def left_out(
-    reason: str, missing: Sequence[Subject], subjects: Sequence[Subject]
-) -> tuple[str, ...]:
+def left_out(reason: str, drawn: Sequence[Subject], subjects: Sequence[Subject]) -> tuple[str, ...]:
     """The sentence that says why some subjects, or all, are not in a figure; () for none."""
-    if not missing:
-        return ()
-    if len(missing) == len(subjects):
+    names = {subject.name for subject in drawn}
+    missing = [subject.name for subject in subjects if subject.name not in names]
+    if not drawn:
         return (f"{reason}.",)
-    return (f"{reason}: {listed(dict.fromkeys(subject.name for subject in missing))}.",)
+    return (f"{reason}: {listed(missing)}.",) if missing else ()

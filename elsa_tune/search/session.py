@@ -5,8 +5,12 @@ It must not know how a search came to be: `launch` starts and resumes.
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
@@ -31,10 +35,10 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.names import MACHINE_TAG, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import histories_of, rows_of
+from elsa_tune.tracking.rows import histories_of, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
@@ -200,10 +204,19 @@ def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
         tags={
             **spec.versions,
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
+            MACHINE_TAG: _machine(spec),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },
     )
+
+
+def _machine(spec: SearchSpec) -> str:
+    """The driver's machine, e.g. `lab3, 16 cores, NVIDIA H200`."""
+    parts = [platform.node(), f"{os.cpu_count()} cores"]
+    if spec.resources.gpus and torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
 
 
 def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
@@ -225,6 +238,7 @@ def _report(
 ) -> str | None:
     """Write the page and figures; returns their folder, relative to the search's."""
     from elsa_tune.report.folder import write_report
+    from elsa_tune.report.page import Context
 
     try:
         write_report(
@@ -232,7 +246,10 @@ def _report(
             rows_of(state, paths.folder),
             histories_of(state),
             paths.report,
-            command=f"elsa-tune report --search {paths.name} --out DIR",
+            Context(
+                command=f"elsa-tune report --search {paths.name} --out DIR",
+                origins={paths.name: origin_of(state)},
+            ),
         )
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")

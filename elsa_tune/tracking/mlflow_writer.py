@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import getpass
 import math
+import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection, all_pages
@@ -58,6 +62,7 @@ class _Run:
     """A run in the store: its params as they stand there, and which of them a tag replaces."""
 
     run_id: str
+    artifact_uri: str
     params: dict[str, str]
     changed: set[str] = field(default_factory=set)
 
@@ -150,14 +155,23 @@ class MlflowStore:
         self.log(search, record.trial, points, every)
         self._terminate(search, record.trial, RUN_STATUS[record.status], record.milliseconds)
 
-    def add_artifact(self, search: SearchStarted, trial: str, file: Path) -> None:
-        """Keep a file with the trial's run; once more replaces it."""
-        run_id = self._known(search, trial).run_id
-        self._open().log_artifact(run_id, str(file), PREDICTIONS_FOLDER)
-
-    def add_report(self, search: SearchStarted, folder: Path) -> None:
-        """Keep a folder's files with the search's run; once more replaces them."""
-        self._open().log_artifacts(self._known(search, "").run_id, str(folder), REPORT)
+    def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
+        """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
+        replaces it. A store on this file system gets a hard link, so that nothing lies there twice.
+        """
+        run, client = self._known(search, trial), self._open()
+        folder = PREDICTIONS_FOLDER if trial else REPORT
+        place = urlsplit(run.artifact_uri)
+        if place.scheme != "file":
+            send = client.log_artifact if source.is_file() else client.log_artifacts
+            send(run.run_id, str(source), folder)
+            return
+        target = Path(url2pathname(place.path)) / folder
+        if source.is_file():
+            target.mkdir(parents=True, exist_ok=True)
+            _link(source, target / source.name)
+        else:
+            shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
     def end_search(self, search: SearchStarted, record: SearchEnded) -> None:
         """Let the parent run read as ended, and remove runs that a lost answer made twice."""
@@ -255,7 +269,7 @@ class MlflowStore:
             run_name=trial or search.name,
         )
         self._doubtful.discard(key)
-        self._runs[key] = _Run(run.info.run_id, {})
+        self._runs[key] = _Run(run.info.run_id, run.info.artifact_uri, {})
         return self._runs[key], True
 
     def _known(self, search: SearchStarted, trial: str) -> _Run:
@@ -289,7 +303,8 @@ class MlflowStore:
                 for name in keep.data.tags
                 if name.startswith(CHANGED_PARAM_PREFIX)
             }
-            self._runs[key] = _Run(keep.info.run_id, dict(keep.data.params), changed)
+            params = dict(keep.data.params)
+            self._runs[key] = _Run(keep.info.run_id, keep.info.artifact_uri, params, changed)
         self._loaded.add(search.search_id)
 
     def _find(self, experiments: list[str], search_id: str) -> Iterator[Any]:
@@ -336,6 +351,15 @@ class MlflowStore:
 
 class MissingRunError(Exception):
     """A run that should be in the store is not: somebody removed it, or the store was replaced."""
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """One file under two names; a copy where the file system has no such thing."""
+    Path(target).unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _fullness(run: Any) -> tuple[int, str]:

@@ -36,6 +36,8 @@ PREDICTIONS_FOLDER: Final = "predictions"
 PREDICTIONS_TAG: Final = "predictions"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
+# On the search's run: the machine that its driver runs on.
+MACHINE_TAG: Final = "machine"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 

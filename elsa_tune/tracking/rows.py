@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from elsa_tune.tracking.names import (
     EVALUATION,
     HOST_TAG,
     JOURNAL_TAG,
+    MACHINE_TAG,
     PREDICTIONS_TAG,
     SEARCH_ID_TAG,
     SEARCH_TAG,
@@ -107,6 +109,17 @@ def read_histories(
 def read_journal_histories(journal: Path) -> dict[tuple[str, str], tuple[float, ...]]:
     """The same from a search's journal; of every trial, whatever its phase."""
     return histories_of(SearchState.replay(read_journal(journal)))
+
+
+def read_origin(journal: Path) -> str:
+    """When a search started and on which machine, as a page says it."""
+    return origin_of(SearchState.replay(read_journal(journal)))
+
+
+def origin_of(state: SearchState) -> str:
+    """The same of a replayed search; the machine only where it was recorded."""
+    started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
+    return ", ".join(filter(None, [started, state.tags.get(MACHINE_TAG)]))
 
 
 def histories_of(state: SearchState) -> dict[tuple[str, str], tuple[float, ...]]:

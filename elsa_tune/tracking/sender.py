@@ -212,10 +212,7 @@ class Sender:
         try:
             if not file.exists():
                 raise RefusedError(f"{file} is not there any more")
-            if file.is_dir():
-                self._store.add_report(search, file)
-            else:
-                self._store.add_artifact(search, trial, file)
+            self._store.add_artifact(search, trial, file)
             del self._artifact_tries[trial]
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
             if tries < _ARTIFACT_TRIES and not _is_refusal(error):

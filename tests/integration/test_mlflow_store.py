@@ -502,6 +502,33 @@ def test_deleting_with_a_silent_store_deletes_nothing(places: StorePaths) -> Non
     assert paths.exists
 
 
+@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
+def test_a_report_is_kept_with_the_search_and_lies_once(
+    places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:  # as on another file system
+        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError(18, "no link")))
+    folder = places.storage / "first" / "report"
+    (folder / "figures").mkdir(parents=True)
+    search = search_started()
+    store.initialise()
+    store.begin_search(search, {})
+    for text in ("drawn", "drawn again", "drawn again"):
+        for name in ("index.html", "figures/freeze_curve.svg"):
+            (folder / "aside").write_text(text)
+            (folder / "aside").replace(folder / name)
+        store.add_artifact(search, "", folder)
+        (page,) = places.artifact_root.rglob("report/index.html")
+        (figure,) = places.artifact_root.rglob("report/figures/freeze_curve.svg")
+        assert page.read_text() == figure.read_text() == text
+        assert page.samefile(folder / "index.html") is links
+    (run,) = MlflowClient(store.uri).search_runs(
+        [one.experiment_id for one in MlflowClient(store.uri).search_experiments()]
+    )
+    listed = MlflowClient(store.uri).list_artifacts(run.info.run_id, "report")
+    assert [one.path for one in listed] == ["report/figures", "report/index.html"]
+
+
 def test_a_report_of_nothing_finite_is_left_out(places: StorePaths, store: MlflowStore) -> None:
     broken = Report(trial=A, evaluation=1, step=5, metrics={"quality": float("nan"), "x": 1.0})
     paths = SearchPaths(places.storage, "first")

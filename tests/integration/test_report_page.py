@@ -1,11 +1,10 @@
-"""A report opened in a real browser: it is read, clicked, narrowed and darkened."""
+"""A report opened in a real browser: it is read, sorted, narrowed and darkened."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -13,7 +12,6 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.wait import WebDriverWait
 
 from elsa_tune.cli.app import app
 from elsa_tune.report.folder import write_report
@@ -84,26 +82,10 @@ def scheme(browser: Browser, name: str) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def drawn(browser: Browser, name: str = "freeze_curve-0") -> WebElement:
-    """A figure, scrolled to and drawn."""
-    plot = browser.find_element(By.ID, name)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
-    wait(browser, lambda: plot.find_elements(By.CSS_SELECTOR, ".main-svg .trace, .main-svg .hm"))
-    return plot
-
-
-def wait(browser: Browser, is_so: Any) -> Any:
-    return WebDriverWait(browser, 30, poll_frequency=0.05).until(lambda _: is_so())
-
-
-def told_by_last_point(browser: Browser, figure: str) -> str:
-    """What appears when the mouse is over the last point of a figure's last line."""
-    plot = drawn(browser, figure)
-    *_, line = plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace")
-    *_, last = line.find_elements(By.CSS_SELECTOR, ".point")
-    ActionChains(browser).move_to_element(last).perform()
-    wait(browser, lambda: plot.find_elements(By.CSS_SELECTOR, ".hoverlayer .hovertext"))
-    return plot.find_element(By.CSS_SELECTOR, ".hoverlayer .hovertext").text
+def titles(browser: Browser, chart: str) -> list[str]:
+    """What the spots of a chart tell the pointer."""
+    spots = browser.find_elements(By.CSS_SELECTOR, f"[aria-labelledby={chart}] .spot title")
+    return [spot.get_attribute("textContent") or "" for spot in spots]
 
 
 def column(table: WebElement, name: str) -> tuple[WebElement, list[str]]:
@@ -117,7 +99,7 @@ def column(table: WebElement, name: str) -> tuple[WebElement, list[str]]:
 
 
 def test_a_table_is_sorted_by_a_click_and_by_a_key(page: Browser) -> None:
-    table = page.find_element(By.CSS_SELECTOR, ".curves table")
+    table = page.find_element(By.CSS_SELECTOR, "#curves ~ section table")
     head, before = column(table, "kept")
     assert before == ["100.0 %", "97.8 %", "92.2 %", "84.4 %", "66.7 %"]
     button = head.find_element(By.TAG_NAME, "button")
@@ -141,34 +123,18 @@ def test_what_is_not_known_stands_last_either_way(page: Browser) -> None:
         assert trials[-1] == "" and trials[0].startswith("explore-N")
 
 
-def test_a_legend_entry_hides_and_shows_its_series_in_every_panel(page: Browser) -> None:
-    plots = [drawn(page, f"freeze_curve-{number}") for number in (0, 1)]
-    shown = [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace")) for plot in plots]
-    button = page.find_element(By.CSS_SELECTOR, '.legend [data-series="single seeds"]')
-    button.click()
-    assert button.get_attribute("aria-pressed") == "false"
-    for plot, count in zip(plots, shown, strict=True):
-        left = plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace")
-        assert len(left) == count - 1
-    button.send_keys(Keys.SPACE)
-    assert button.get_attribute("aria-pressed") == "true"
-    again = [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .trace")) for plot in plots]
-    assert again == shown
-
-
-def test_a_point_tells_its_values(page: Browser) -> None:
-    text = told_by_last_point(page, "relative_change-0")
-    assert "N = 6, k = 0 of 6" in text and "keeps 66.7 %" in text and "change -33.3 %" in text
+def test_a_point_tells_its_values_where_the_pointer_is(page: Browser) -> None:
+    assert any("N = 6, k = 0 of 6" in text for text in titles(page, "relative_change"))
+    for spot in page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=freeze_curve] .spot")[4:9]:
+        ActionChains(page).move_to_element(spot).perform()
+        stroke = spot.value_of_css_property("stroke")
+        # Nothing lies over it: the browser shows the title of what is under the pointer.
+        assert stroke == "rgb(74, 81, 96)", spot.get_attribute("textContent")
 
 
 def test_every_figure_is_drawn_without_a_word_of_complaint(page: Browser) -> None:
-    plots = page.find_elements(By.CSS_SELECTOR, ".plot")
-    assert len(plots) == 2 + 2 + 2 + 2 + 2 + 5 + 5
-    # Those of several searches are folded away; what opens them is the keyboard's too.
-    for summary in page.find_elements(By.CSS_SELECTOR, "summary"):
-        summary.send_keys(Keys.ENTER)
-    for plot in plots:
-        drawn(page, plot.get_attribute("id") or "")
+    figures = page.find_elements(By.CSS_SELECTOR, "figure > svg")
+    assert len(figures) == 2 + 2 + 2 + 2
     assert page.get_log("browser") == []
     assert NASTY in page.find_element(By.TAG_NAME, "main").text
 
@@ -180,9 +146,9 @@ def test_a_reproduced_study_is_read_and_clicked(browser: Browser, tmp_path: Path
     app(report, standalone_mode=False)
     narrow(browser, 1600)
     browser.get((out / "index.html").as_uri())
-    story = browser.find_element(By.CSS_SELECTOR, ".story").text
-    assert "2 of 6 layers at 5e-05 keep 97.8 % of the full model's accuracy (78.8 of 80.5)" in story
-    table = browser.find_element(By.CSS_SELECTOR, ".curves table")
+    cards = browser.find_element(By.CSS_SELECTOR, ".cards").text
+    assert "2 of 6 layers\n97.8 % of the full model's accuracy kept" in cards
+    table = browser.find_element(By.CSS_SELECTOR, "#curves ~ section table")
     head, kept = column(table, "kept")
     assert kept == ["100.0 %", "98.0 %", "97.8 %", "85.5 %", "63.5 %"]
     head.find_element(By.TAG_NAME, "button").click()
@@ -193,11 +159,10 @@ def test_a_reproduced_study_is_read_and_clicked(browser: Browser, tmp_path: Path
     assert column(trials, "learning rate")[1] == ["1e-05", "2e-05", "3e-05", "4e-05"] + 26 * [
         "5e-05"
     ]
-    assert "keeps 63.5 %" in told_by_last_point(browser, "relative_change-0")
+    assert any("change -36.5 %" in text for text in titles(browser, "relative_change"))
 
 
 def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
-    drawn(page)
     messages = "\n".join(str(entry["message"]) for entry in page.get_log("performance"))
     assert report.as_uri() in messages
     assert '"url":"http' not in messages
@@ -210,49 +175,73 @@ def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
     assert any("Content Security Policy" in entry["message"] for entry in page.get_log("browser"))
 
 
-@pytest.mark.parametrize("width", [400, 1600])
-def test_the_page_is_no_wider_than_its_window(page: Browser, width: int) -> None:
+def boxes(browser: Browser, selector: str, side: str) -> list[float]:
+    """A side of each such element, in pixels from the window's left edge."""
+    script = (
+        "return [...document.querySelectorAll(arguments[0])]"
+        ".map((one) => one.getBoundingClientRect()[arguments[1]])"
+    )
+    return list(browser.execute_script(script, selector, side))
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("width", [400, 800, 1600])
+def test_nothing_is_cut_at_any_width(page: Browser, width: int, tasks: int, tmp_path: Path) -> None:
     narrow(page, width)
-    page.refresh()
-    drawn(page)
+    if tasks == 1:
+        rows, histories = searched()
+        page.get(write_report(answers_of(rows), rows, histories, tmp_path)[0].as_uri())
     root = "document.documentElement"
     needed, there = page.execute_script(f"return [{root}.scrollWidth, {root}.clientWidth]")
     assert needed <= there <= width
-    plots = page.find_elements(By.CSS_SELECTOR, ".plot")
-    assert all(plot.size["width"] > 250 for plot in plots if plot.is_displayed())
-    # The widest table scrolls in its own box.
-    box = page.find_element(By.CSS_SELECTOR, ".table.tall")
-    inside, outside = page.execute_script(
-        "return [arguments[0].scrollWidth, arguments[0].clientWidth]", box
+    assert max(boxes(page, "figure svg text, h1, p, li, dd, dt, figcaption", "right")) <= there
+    assert min(boxes(page, "figure svg text", "left")) >= 0
+    # Signs that a phone can show and eyes can read.
+    heights = page.execute_script(
+        "return [...document.querySelectorAll('figure svg text:not([transform])')]"
+        ".map((text) => text.getBBox().height * text.getScreenCTM().d)"
     )
-    assert outside <= width and inside >= outside
+    assert min(heights) > 7
+    for box in page.find_elements(By.CSS_SELECTOR, ".table"):
+        inside, outside = page.execute_script(
+            "return [arguments[0].scrollWidth, arguments[0].clientWidth]", box
+        )
+        assert outside <= width and (width < 1600 or inside <= outside)
+    # A table wider than a phone is scrolled in its own box; of one search the quality is in sight.
+    for table in page.find_elements(By.CSS_SELECTOR, ".table") if tasks == 1 else ():
+        head, _ = column(table, "quality")
+        assert head.rect["x"] + head.rect["width"] <= there
+
+
+def test_the_width_of_a_wide_window_is_used(page: Browser) -> None:
+    rights = boxes(page, "figure svg", "right")
+    assert max(rights) > 1500 and max(boxes(page, ".facts", "left")) > 700
 
 
 def test_dark_is_dark_and_paper_is_light(page: Browser) -> None:
-    plot = drawn(page)
+    line = page.find_element(By.CSS_SELECTOR, "[aria-labelledby=relative_change] path[style*='-0']")
+    text = page.find_element(By.CSS_SELECTOR, "figure svg text")
 
-    def colours() -> tuple[str, str]:
+    def colours() -> tuple[str, str, str]:
         ground = page.execute_script("return getComputedStyle(document.body).backgroundColor")
-        figure = plot.find_element(By.CSS_SELECTOR, ".main-svg").value_of_css_property("background")
-        return str(ground), str(figure).split(" none")[0]
+        shown = (line.value_of_css_property(name) for name in ("fill", "stroke"))
+        return ground, next(c for c in shown if c != "none"), text.value_of_css_property("fill")
 
-    light = colours()
-    assert light == ("rgb(255, 255, 255)",) * 2
-    scheme(page, "dark")
-    dark = colours()
-    assert dark == ("rgb(20, 23, 28)",) * 2
-    page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    light = ("rgb(255, 255, 255)", "rgb(0, 114, 178)", "rgb(74, 81, 96)")
     assert colours() == light
-    page.execute_script("window.dispatchEvent(new Event('afterprint'))")
-    assert colours() == dark
+    scheme(page, "dark")
+    assert colours() == ("rgb(20, 23, 28)", "rgb(79, 168, 224)", "rgb(179, 186, 198)")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert colours() == light
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_without_scripts_the_story_and_the_tables_are_there(page: Browser, report: Path) -> None:
+def test_without_scripts_all_but_sorting_is_there(page: Browser, report: Path) -> None:
     page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         page.get(report.as_uri())
         text = page.find_element(By.TAG_NAME, "main").text
         assert "2 of 2 questions have an answer" in text
-        assert "need JavaScript" in text and "92.2 %" in text
+        assert "92.2 %" in text and "frozen layers N" in text
     finally:
         page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.report.folder import all_charts
+from elsa_tune.report.page import Context, page_html
 from elsa_tune.report.search_charts import Histories
 from elsa_tune.report.subjects import Subject, subjects_of
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
 
-# What HTML, a script, plotly's text and matplotlib's formulas would each take for their own.
+# What HTML, a script and matplotlib's formulas would each take for their own.
 NASTY = '</script><b onclick="x">&amp; $a_1$'
 
 
@@ -53,3 +55,13 @@ def subjects(rows: list[ResultRow]) -> list[Subject]:
 def answers_of(rows: list[ResultRow]) -> list[Answer]:
     """Their answers, joint ones too."""
     return answer_rows(rows)
+
+
+def page_of(
+    rows: list[ResultRow], histories: Histories | None = None, context: Context | None = None
+) -> str:
+    """The page of these rows."""
+    found = subjects(rows)
+    charts = all_charts(found, histories or {})
+    answers = answers_of(rows)
+    return page_html(answers, subjects_of(answers, rows), rows, charts, context or Context())

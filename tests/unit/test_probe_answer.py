@@ -15,11 +15,11 @@ from elsa_tune.analysis.answer_json import answer_object, freeze_curve_object
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.cli.answer_tables import print_answers, print_curves
-from elsa_tune.report.folder import make_page, write_report
-from elsa_tune.report.page import page_html
+from elsa_tune.report.folder import write_report
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import read_results, write_results
+from tests.unit.report_examples import page_of
 from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
 
 LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no training."
@@ -69,10 +69,9 @@ def test_tables_and_the_page_have_its_line() -> None:
     print_answers(answer_rows(rows), console)
     print_curves(freeze_curves(rows), console)
     assert out.getvalue().count(LINE) == 2
-    page = make_page(answer_rows(rows), rows, {})
-    assert LINE in page.story[0] and any("linear probe" in rule for rule in page.rules)
-    assert LINE in page_html(page)
-    assert "linear probe" not in page_html(make_page(answer_rows(falling_curve()), rows[:-1], {}))
+    page = page_of(rows)
+    assert LINE in page and "<li>The linear probe is a logistic or ridge regression" in page
+    assert "linear probe" not in page_of(falling_curve())
 
 
 def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:

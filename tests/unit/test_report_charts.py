@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
 from elsa_tune.analysis.answer import Certified
-from elsa_tune.report import cost_charts, figures, freeze_charts, search_charts
-from elsa_tune.report.charts import Chart, Look, Panel, Series
+from elsa_tune.report import figures, freeze_charts, search_charts
+from elsa_tune.report.charts import Chart, Panel, Series
 from elsa_tune.report.folder import all_charts
-from elsa_tune.report.palette import DASHES, MARKERS
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -26,6 +27,11 @@ def by_name(panel: Panel) -> dict[str, Series]:
 def only(chart: Chart) -> Panel:
     (panel,) = chart.panels
     return panel
+
+
+def svg_of(chart: Chart) -> ElementTree.Element:
+    """The chart's first panel as the page has it."""
+    return ElementTree.fromstring(figures.panel_svg(chart, 0))
 
 
 def test_relative_change_is_against_the_full_model_in_percent() -> None:
@@ -44,7 +50,7 @@ def test_models_share_a_panel_and_differ_in_more_than_colour() -> None:
     rows = [one for model in "abcdef" for one in falling_curve(model=model)]
     chart = freeze_charts.relative_change(subjects(rows), [])
     looks = [series.look for series in only(chart).series if series.name != "target"]
-    assert len({(look.marker, look.dash) for look in looks}) == len(looks) == 6
+    assert len({(look.marker, look.line) for look in looks}) == len(looks) == 6
 
 
 def test_the_freeze_curve_marks_what_was_decided() -> None:
@@ -76,10 +82,20 @@ def test_the_freeze_curve_has_its_interval_and_its_seeds() -> None:
     told = replace(subject, answer=replace(subject.answer, points=points))
     series = by_name(only(freeze_charts.freeze_curve([told], [])))
     mean = series["mean over seeds"]
-    assert [list(run) for run in mean.band_runs] == [[1, 2]]
-    assert (mean.low[1], mean.high[1]) == (70, 90)
+    assert mean.low == (None, 70, 70, None, None)
+    assert mean.high == (None, 90, 90, None, None)
     assert series["single seeds"].x[:4] == (0, 0, 0, 3)
     assert series["single seeds"].y[:4] == pytest.approx((89, 90, 91, 87))
+
+
+def test_a_wide_interval_does_not_squeeze_what_was_measured() -> None:
+    (subject,) = subjects(seeds(0, [0.9, 0.86], chance=None) + seeds(3, [0.85, 0.8], chance=None))
+    points = tuple(replace(one, ci_low=0.0, ci_high=1.0) for one in subject.answer.points)
+    wide = replace(subject, answer=replace(subject.answer, points=points))
+    texts = svg_of(freeze_charts.freeze_curve([wide], [])).iter("text")
+    ticks = [float(text.text or "") for text in texts if "end" in text.get("style", "")]
+    # From the target, 79.2, to the best seed, 90.
+    assert len(ticks) >= 3 and 75 < min(ticks) < max(ticks) < 95
 
 
 def test_published_numbers_are_drawn_where_model_and_task_match() -> None:
@@ -90,9 +106,9 @@ def test_published_numbers_are_drawn_where_model_and_task_match() -> None:
         replace(mine[0].answer, task="cola"),
     ]
     for make in (freeze_charts.relative_change, freeze_charts.freeze_curve):
-        (look,) = [look for name, look in make(mine, printed).legend if "published" in name]
-        assert look.hollow
-        assert not [name for name, _ in make(mine, printed[2:]).legend if "published" in name]
+        legend = make(mine, printed).legend
+        assert [look.hollow for name, look in legend.items() if "published" in name] == [True]
+        assert not [name for name in make(mine, printed[2:]).legend if "published" in name]
 
 
 def test_embeddings_only_stands_between_the_full_model_and_the_first_layer() -> None:
@@ -109,19 +125,15 @@ def test_ticks_leave_one_another_room() -> None:
     assert all(after[0] - before[0] >= 2 for before, after in itertools.pairwise(ticks))
 
 
-def test_cost_is_drawn_where_it_is_known() -> None:
+def test_time_is_drawn_where_it_is_known() -> None:
     rows = [
-        replace(
-            one, train_seconds=60.0 - 9 * one.depth.frozen_layers, trainable_parameters=7_000_000
-        )
-        for one in falling_curve()
+        replace(one, train_seconds=60.0 - 9 * one.depth.frozen_layers) for one in falling_curve()
     ]
-    panel = only(cost_charts.training_time(subjects(rows)))
+    panel = only(freeze_charts.training_time(subjects(rows)))
     assert by_name(panel)["minilm"].x == (60, 33, 24, 15, 6)
     assert by_name(panel)["minilm"].labels == ("N=0", "N=3", "N=4", "N=5", "N=6")
     assert by_name(panel)["operating point"].x == (24,)
-    assert by_name(only(cost_charts.trained_parameters(subjects(rows))))["minilm"].x[0] == 7
-    nothing = cost_charts.training_time(subjects(falling_curve()))
+    nothing = freeze_charts.training_time(subjects(falling_curve()))
     assert nothing.panels == () and nothing.left_out == (
         "The results do not tell the training times.",
     )
@@ -135,10 +147,11 @@ def test_the_heat_map_holds_completed_trials_and_marks_the_rate() -> None:
     # The other rate was stopped early: the largest one is the best.
     assert heat.columns == ("0↑", "3↑", "4↑", "5↑", "6↑")
     # 1e-05 was stopped everywhere: no value, a sign that it was tried.
-    assert heat.values[0] == (None,) * 5 and set(heat.notes[0]) == {"×"}
-    assert heat.values[1][0] == pytest.approx(100 * (0.89 + 0.9 + 0.91 + 0.8) / 4)
-    assert heat.marked == tuple((1, column) for column in range(5))
-    assert "1 stopped early" in heat.hover[0][0]
+    stopped, completed = heat.cells[:5], heat.cells[5:]
+    assert {(cell.row, cell.value, cell.note) for cell in stopped} == {(0, None, "×")}
+    assert completed[0].value == pytest.approx(100 * (0.89 + 0.9 + 0.91 + 0.8) / 4)
+    assert [cell.is_framed for cell in heat.cells] == 5 * [False] + 5 * [True]
+    assert "1 stopped early" in stopped[0].hover
 
 
 def test_many_rates_are_put_together() -> None:
@@ -159,7 +172,7 @@ def test_without_a_choice_of_rates_there_is_no_heat_map(rate: float | None) -> N
 
 def test_early_stopping_ends_lines_where_trials_were_stopped() -> None:
     rows, histories = searched()
-    (chart,) = search_charts.early_stopping(subjects(rows), histories)
+    chart = search_charts.early_stopping(subjects(rows), histories)
     assert [panel.title for panel in chart.panels] == [
         "the full model",
         *(f"N = {n}" for n in (3, 4, 5, 6)),
@@ -174,41 +187,68 @@ def test_early_stopping_ends_lines_where_trials_were_stopped() -> None:
 def test_early_stopping_says_where_trials_competed_on_a_holdout() -> None:
     rows, histories = searched()
     held_out = [replace(row, selection="holdout") for row in rows]
-    (chart,) = search_charts.early_stopping(subjects(held_out), histories)
+    chart = search_charts.early_stopping(subjects(held_out), histories)
     assert {panel.y_title for panel in chart.panels} == {"accuracy on the holdout × 100"}
     assert "on the holdout at each evaluation" in chart.caption
 
 
-def test_long_names_keep_their_ends_and_fit() -> None:
+def test_long_names_keep_their_ends() -> None:
     name = "organisation/a-model-whose-name-is-longer-than-any-panel-of-a-figure-could-be-v2 on rte"
-    shown = figures._fitted(name, 3.0, figures.TITLE_SIZE)
-    assert figures._width(shown, figures.TITLE_SIZE) <= 3.0 < figures._width(name, 10)
-    start, end = shown.split("…")
+    start, end = figures.shortened(name).split("…")
     assert name.startswith(start) and name.endswith(end) and min(len(start), len(end)) > 10
-    assert figures._fitted("minilm on rte", 3.0, figures.TITLE_SIZE) == "minilm on rte"
+    assert len(figures.shortened(name)) == figures.LONGEST_NAME
+    assert figures.shortened("minilm on rte") == "minilm on rte"
 
 
-def test_signs_without_a_font_are_known_and_warn_of_nothing() -> None:
-    private = "\U000f1234"
-    assert figures.cannot_show(["été on rte", f"{private} {private}"]) == private
-    # Warnings are errors here.
-    assert set(
-        figures.draw(freeze_charts.freeze_curve(subjects(falling_curve(task=private)), ()))
-    ) == {
-        "png",
-        "svg",
-    }
+def test_a_sign_without_a_font_is_text_on_the_page_and_warns_of_nothing() -> None:
+    # From a private plane of Unicode: no font has it. Warnings are errors here.
+    chart = freeze_charts.freeze_curve(subjects(falling_curve(task="\U000f1234")), ())
+    assert set(figures.draw(chart)) == {"png", "svg"}
+    assert "\U000f1234".encode() in figures.draw(chart)["svg"]
 
 
-def test_early_stopping_of_several_subjects_are_several_figures() -> None:
+def test_a_panel_of_the_page_has_text_variables_and_a_title_for_each_point() -> None:
+    chart = freeze_charts.freeze_curve(subjects(falling_curve()), [])
+    drawn = svg_of(chart)
+    texts = [element.text for element in drawn.iter("text")]
+    assert {"frozen layers N", "accuracy × 100", "3"} <= set(texts)
+    titles = [element.text or "" for element in drawn.iter("title")]
+    # Two ends of each line, and the five depths, at one of which three series tell of it.
+    assert len(titles) == 2 + 2 + 5
+    (told,) = (title for title in titles if "operating point" in title)
+    assert "minilm: N = 4, k = 2 of 6\naccuracy 83.0 ± 1.0" in told
+    assert "keeps 92.2 %" in told and "operating point: k = 2 of 6" in told
+    written = figures.panel_svg(chart, 0)
+    assert "var(--series-0)" in written and not re.search("#[0-9a-f]{6}\\b", written)
+
+
+def test_each_cell_of_a_heat_map_has_its_title_and_its_label_whole() -> None:
+    rows, _ = searched()
+    drawn = svg_of(search_charts.learning_rates(subjects(rows)))
+    titles = [element.text or "" for element in drawn.iter("title")]
+    assert len(titles) == 2 * 5 and titles[0].startswith("N = 0, learning rate 1e-05")
+    assert {"1e-05", "3e-05", "87.5", "×"} <= {element.text for element in drawn.iter("text")}
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 3, 4, 7, 12])
+def test_evaluations_have_whole_ticks(evaluations: int) -> None:
+    trial = row(3, 0.7, phase=Phase.EXPLORE, search="first", trial="explore")
+    history = {("first", "explore"): tuple(0.5 + n / 100 for n in range(evaluations))}
+    rows = [*falling_curve(), trial]
+    chart = search_charts.early_stopping(subjects(rows), history)
+    texts = [text for text in svg_of(chart).iter("text") if "transform" not in text.attrib]
+    ticks = [text.text or "" for text in texts if "middle" in text.get("style", "")]
+    assert ticks.pop() == "evaluation"
+    assert ticks and all(tick.isdigit() for tick in ticks) and len(set(ticks)) == len(ticks)
+
+
+def test_early_stopping_is_drawn_of_one_answer() -> None:
     rows, histories = searched()
-    more, others = searched("second", task="co/la")
-    charts = search_charts.early_stopping(subjects(rows + more), {**histories, **others})
-    assert [chart.key for chart in charts] == [
-        "early_stopping-1-minilm-rte",
-        "early_stopping-2-minilm-co-la",
-    ]
-    assert search_charts.early_stopping(subjects(rows), {}) == []
+    more, others = searched("second", task="cola")
+    chart = search_charts.early_stopping(subjects(rows + more), {**histories, **others})
+    assert chart.panels == () and "one answer" in chart.left_out[0]
+    chart = search_charts.early_stopping(subjects(rows), {})
+    assert chart.panels == () and "no quality per evaluation" in chart.left_out[0]
 
 
 def big() -> list[ResultRow]:
@@ -250,13 +290,3 @@ def test_every_figure_is_drawn_or_says_why_not(rows: list[ResultRow]) -> None:
                 assert len(series.x) == len(series.y) > 0
                 assert len(series.low) == len(series.high) and len(series.low) in (0, len(series.x))
                 assert len(series.hover) in (0, len(series.x))
-
-
-def test_every_look_is_known_to_both_renderers() -> None:
-    rows, histories = searched()
-    looks: list[Look] = [
-        look for chart in all_charts(subjects(rows), histories) for _, look in chart.legend
-    ]
-    assert len(looks) > 10
-    assert {look.marker for look in looks} <= {*MARKERS, None}
-    assert {look.dash for look in looks} <= {*DASHES, None}

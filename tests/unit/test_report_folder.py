@@ -12,6 +12,7 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
 from elsa_tune.report.folder import check_folder, write_report
+from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.results_csv import read_results
 from tests.unit.report_examples import NASTY, answers_of, searched
@@ -35,7 +36,7 @@ def test_every_file_is_written_and_nothing_else(tmp_path: Path) -> None:
     written = write_report(answers_of(rows), rows, histories, folder)
     assert written[0] == folder / "index.html"
     assert {str(path.relative_to(folder)) for path in written} == names(folder)
-    charts = ["freeze_curve", "relative_change", "training_time", "trained_parameters"]
+    charts = ["freeze_curve", "relative_change", "training_time"]
     charts += ["learning_rates", "early_stopping"]
     assert names(folder) == TABLES | {
         f"figures/{chart}.{kind}" for chart in charts for kind in ("png", "svg")
@@ -70,14 +71,14 @@ def test_the_bytes_are_the_same_at_every_run(tmp_path: Path) -> None:
 def test_an_older_report_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     figures.mkdir()
-    for name in ("early_stopping-2-minilm-rte.svg", "learning_rates.png", "mine.png"):
+    for name in ("early_stopping-2.svg", "learning_rates.png", "mine.png"):
         (figures / name).write_text("old")
     (tmp_path / "index.html").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
     write(SMALL, tmp_path)
     kept = {path.name for path in figures.iterdir()}
     assert "mine.png" in kept and "freeze_curve.png" in kept
-    assert not kept & {"early_stopping-2-minilm-rte.svg", "learning_rates.png"}
+    assert not kept & {"early_stopping-2.svg", "learning_rates.png"}
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert "<html" in (tmp_path / "index.html").read_text()
 
@@ -142,12 +143,14 @@ def test_more_files_and_notes_come_with_it(tmp_path: Path) -> None:
         SMALL,
         {},
         tmp_path,
-        notes=["Not finished: 3 < 4 trials."],
-        files={"table-new.csv": "a,b\n"},
-        stale=re.compile(r"table-.+\.csv"),
+        Context(
+            notes=["Not finished: 3 < 4 trials."],
+            files={"table-new.csv": "a,b\n"},
+            stale=re.compile(r"table-.+\.csv"),
+        ),
     )
     assert tmp_path / "table-new.csv" in others
     assert names(tmp_path) >= TABLES | {"table-new.csv", "mine.csv"}
     assert "table-old.csv" not in names(tmp_path)
     text = page.read_text()
-    assert text.index("Not finished: 3 &lt; 4 trials.") < text.index('<div class="story">')
+    assert text.index("Not finished: 3 &lt; 4 trials.") < text.index('<dl class="cards">')

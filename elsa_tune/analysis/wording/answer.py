@@ -127,19 +127,29 @@ def in_short(answer: Answer) -> str:
     return f"{told}; rates {at}" if at else told
 
 
-def saves_sentence(point: OperatingPoint) -> str:
-    """What it saves against the full model; "" where nothing is known or nothing is frozen."""
+def saved_shares(point: OperatingPoint) -> list[str]:
+    """What it saves against the full model, e.g. `64.0 % of the trained parameters`, `no memory`;
+    [] where nothing is known or nothing is frozen.
+    """
+    if point.depth.is_full_model:
+        return []
     shares = {
         "trained parameters": point.saves.trainable_parameters,
         "training time": point.saves.train_seconds,
         "peak memory": point.saves.peak_memory_mb,
     }
-    told = [
-        f"{percent(share)} of the {what}" for what, share in shares.items() if share is not None
+    return [
+        # A share that would print as 0.0 %, or as less, is none.
+        f"{percent(share)} of the {what}" if share >= 5e-4 else f"no {what.split()[-1]}"
+        for what, share in shares.items()
+        if share is not None
     ]
-    if not told or point.depth.is_full_model:
-        return ""
-    return f"Saves {listed(told)}."
+
+
+def saves_sentence(point: OperatingPoint) -> str:
+    """The same as a sentence, "" where there is nothing to say."""
+    told = saved_shares(point)
+    return f"Saves {listed(told)}." if told else ""
 
 
 def probe_sentence(probe: LinearProbe) -> str:

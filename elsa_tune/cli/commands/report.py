@@ -37,6 +37,7 @@ from elsa_tune.errors import UsageError
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
     from elsa_tune.cli.answer_rows import Query
+    from elsa_tune.specs.result_row import ResultRow
 
 
 class Against(enum.StrEnum):
@@ -82,6 +83,7 @@ def report(
     from elsa_tune.cli.answer_rows import evidence_for, find_rows
     from elsa_tune.cli.given_command import given_command
     from elsa_tune.report.folder import check_folder, write_report
+    from elsa_tune.report.page import Context
 
     if published and against is not None:
         raise UsageError(
@@ -102,11 +104,13 @@ def report(
         rows,
         find_histories(query),
         out,
-        published=() if against is None else printed_answers(answers),
-        command=given_command(),
+        Context(
+            published=() if against is None else printed_answers(answers),
+            command=given_command(),
+            origins=find_origins(query, rows),
+        ),
     )
     print(f"elsa-tune: {len(others)} more files in {out}", file=sys.stderr)
-    say_missing_signs(answers)
     typer.echo(page)
     require_an_answer(answers, told=False)
 
@@ -131,17 +135,18 @@ def find_histories(query: Query) -> dict[tuple[str, str], tuple[float, ...]]:
     return results.read_histories(store, tasks, query.search)
 
 
-def say_missing_signs(answers: Sequence[Answer]) -> None:
-    """Say on stderr which signs of the names stand as boxes in PNG and SVG figures, if any."""
-    from elsa_tune.report.figures import cannot_show
+def find_origins(query: Query, rows: Sequence[ResultRow]) -> dict[str, str]:
+    """When and where each search ran whose journal lies here."""
+    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.tracking.rows import read_origin
 
-    signs = cannot_show(f"{answer.model}{answer.task}" for answer in answers)
-    if signs:
-        print(
-            f"elsa-tune: no font on this machine has {signs}, so that boxes stand there in the "
-            "PNG and SVG figures; the page itself shows them where it is read",
-            file=sys.stderr,
-        )
+    names = {row.search for row in rows if row.search is not None}
+    if query.table is not None:
+        journals = dict.fromkeys(names, query.table) if query.table.suffix == ".jsonl" else {}
+    else:
+        storage = query.storage_path or StorePaths(Path.cwd()).storage
+        journals = {name: SearchPaths(storage, name).journal for name in names}
+    return {name: read_origin(file) for name, file in journals.items() if file.is_file()}
 
 
 def printed_answers(answers: Sequence[Answer]) -> list[Answer]:

@@ -288,7 +288,6 @@ def _conclude(
     out: Path | None,
 ) -> None:
     """Print the tables (stdout), where everything is (stderr); exit status."""
-    from elsa_tune.cli.commands.report import say_missing_signs
     from elsa_tune.cli.given_command import given_command
     from elsa_tune.cli.study_tables import print_study, read_study, write_study
     from elsa_tune.studies.reproduction import standing
@@ -308,7 +307,6 @@ def _conclude(
         print_study(results)
         if out is not None:
             page = write_study(results, out, given_command())
-            say_missing_signs(results.answers)
             say(f"written: {page}, and the tables beside it")
     say(f"journals: {place.storage}")
     if carried.interrupted:
