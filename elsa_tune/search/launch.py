@@ -30,7 +30,7 @@ from elsa_tune.search.specification import (
     trials_note,
     with_seeds,
 )
-from elsa_tune.specs.search import Resources, SearchSpec
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
 from elsa_tune.tracking.journal import read_journal
@@ -51,7 +51,6 @@ from elsa_tune.training.data.tokens import TaskData
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
     from elsa_tune.search.session import Finished
-    from elsa_tune.search.tune.cluster import Capacity
 
 _PACKAGES = ("elsa-tune", "torch", "transformers", "datasets", "ray", "optuna", "mlflow")
 
@@ -149,33 +148,16 @@ def start(request: Request, say: Say) -> Finished:
         _remove_if_empty(paths.folder)
         raise
     from elsa_tune.search.session import run_session
-    from elsa_tune.search.tune.cluster import ray_session
+    from elsa_tune.search.tune.cluster import ray_session, share
 
     try:
         with ray_session(request.address) as capacity:
-            spec = dataclasses.replace(draft, resources=_resources(request, capacity, say))
+            spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, say)
     finally:
         _remove_if_empty(paths.folder)
-
-
-def _resources(request: Request, capacity: Capacity, say: Say) -> Resources:
-    """One trial's share: as asked for, else as measured on this machine, else by a rule."""
-    from elsa_tune.training.throughput import remembered
-
-    cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
-    # Of other machines' cores nothing is known.
-    if cpus is None and gpus is None and request.address is None:
-        found = {one.model: one for one in remembered("cuda" if capacity.gpus else "cpu")}
-        tuned = found.get(request.model.name)
-        if tuned is not None and tuned.division.threads <= capacity.largest_cpus:
-            cpus = float(tuned.division.threads)
-            gpus = 1 / tuned.division.trials if capacity.gpus else None
-            share = f"{cpus:g} CPU" + (f" and {gpus:g} GPU" if gpus else "")
-            say(f"  {share} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
-    return capacity.resources(cpus, gpus)
 
 
 def resume(

@@ -15,9 +15,8 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError
-from elsa_tune.search.launch import _resources
 from elsa_tune.search.specification import Request
-from elsa_tune.search.tune.cluster import Capacity
+from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput
@@ -73,22 +72,22 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
         object.__setattr__(request, field.name, None)
     object.__setattr__(request, "model", resolve_model("minilm"))
     said: list[str] = []
-    assert _resources(request, HERE, said.append) == Resources(cpus=4, gpus=0)
+    assert share(request, HERE, said.append) == Resources(cpus=4, gpus=0)
     throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte")
     assert said == []
-    assert _resources(request, HERE, said.append) == Resources(cpus=1, gpus=0)
+    assert share(request, HERE, said.append) == Resources(cpus=1, gpus=0)
     assert "doctor --tune" in said.pop()
     asked = dataclasses.replace(request, cpus_per_trial=2.0)
-    assert _resources(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
+    assert share(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
     # It says nothing of other models and of another machine's cores.
     larger = dataclasses.replace(request, model=resolve_model("bert_large"))
-    assert _resources(larger, HERE, said.append) == Resources(cpus=4, gpus=0)
+    assert share(larger, HERE, said.append) == Resources(cpus=4, gpus=0)
     elsewhere = dataclasses.replace(request, address="10.0.0.1:6379")
-    assert _resources(elsewhere, HERE, said.append) == Resources(cpus=4, gpus=0)
+    assert share(elsewhere, HERE, said.append) == Resources(cpus=4, gpus=0)
     # Of a larger machine with the same name, say in a container with fewer CPUs.
     small = dataclasses.replace(HERE, cpus=0.5, largest_cpus=0.5)
     with pytest.raises(Exception, match="CPUs per trial"):
-        _resources(request, small, said.append)
+        share(request, small, said.append)
     assert said == []
 
 

@@ -24,6 +24,7 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.search.pace import SEARCH_SECONDS, TRIAL_SECONDS, Pace
 from elsa_tune.search.specification import save_specification, specify
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -32,7 +33,6 @@ from elsa_tune.specs.space import load_space
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.studies import reproduction
-from elsa_tune.studies.forecast import SEARCH_SECONDS, TRIAL_SECONDS, Pace, Tokens, seconds_of
 from elsa_tune.studies.protocols import PROTOCOLS, Edition, Scale, Study, Trained, departures
 from elsa_tune.studies.reproduction import (
     Part,
@@ -413,16 +413,17 @@ def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
 # ---- how long ----
 
 
-def test_hours_come_from_depths_tokens_and_paces() -> None:
+def test_hours_come_from_depths_tokens_and_paces(tmp_path: Path) -> None:
     pace = Pace(full=100.0, frozen=400.0, evaluating=500.0, at_once=2)
-    tokens = Tokens(train=1000, evaluation=100)
+    request = request_of(PlannedSearch(part=part(), seeds=1), place(tmp_path))
     left = Counter({FULL_MODEL: 2, FreezeDepth.of(3): 1, FreezeDepth.of(6): 1})
     # Three epochs; half frozen lies between .01 and .0025 seconds a token.
     training = 3 * 1000 * (2 * 0.01 + 0.00625 + 0.0025)
     evaluating = 4 * 3 * 100 / 500
     alone = SEARCH_SECONDS + 4 * TRIAL_SECONDS / 2
-    assert seconds_of(left, part(), tokens, pace) == pytest.approx(training + evaluating + alone)
-    assert seconds_of(Counter(), part(), tokens, pace) == 0.0
+    expected = training + evaluating + alone
+    assert pace.seconds(left, request, 1000, 100) == pytest.approx(expected)
+    assert pace.seconds(Counter(), request, 1000, 100) == 0.0
 
 
 # ---- the command line ----

@@ -262,13 +262,15 @@ def _print_plan(edition: Edition, standings: Sequence[Standing], place: Place) -
 
 def _forecast(standings: Sequence[Standing], place: Place) -> tuple[dict[str, float], str]:
     """Seconds by search, or why they are not known."""
-    from elsa_tune.studies.forecast import forecast
+    from elsa_tune.search.pace import forecast
+    from elsa_tune.studies.reproduction import request_of
 
-    if not any(one.left for one in standings):
+    unfinished = [(request_of(one.search, place), one.left) for one in standings if one.left]
+    if not unfinished:
         return {}, ""
     say("training for a few seconds for each model and task, to tell the hours")
     try:
-        return forecast(standings, place), ""
+        return forecast(unfinished), ""
     except (ElsaTuneError, OSError) as error:
         return {}, f"{error}"
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
+from elsa_tune.search.specification import Request
 from elsa_tune.specs.search import Resources
 
 CONNECT_SECONDS = 5.0
@@ -46,6 +48,19 @@ class Capacity:
     largest_cpus: float
     largest_gpus: float
 
+    @classmethod
+    def of_this_machine(cls) -> Capacity:
+        """What Ray will find here, without starting it."""
+        import torch
+
+        cpus, gpus = float(os.cpu_count() or 1), float(torch.cuda.device_count())
+        return cls(cpus=cpus, gpus=gpus, nodes=1, largest_cpus=cpus, largest_gpus=gpus)
+
+    def at_once(self, each: Resources) -> int:
+        """How many trials of this share run side by side."""
+        by_gpus = self.gpus / each.gpus if each.gpus else math.inf
+        return max(1, int(min(self.cpus / each.cpus, by_gpus)))
+
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
         """One trial's share: what was asked for, else a GPU where there is one and half a node's
         CPUs.
@@ -72,6 +87,29 @@ class Capacity:
                 "whole ones"
             )
         return Resources(cpus=cpus, gpus=gpus)
+
+
+def share(
+    request: Request, capacity: Capacity, say: Callable[[str], None] | None = None
+) -> Resources:
+    """One trial's share: as asked for, else as `doctor --tune` found for the model, else by a rule.
+
+    Raises UsageError when no node could ever run such a trial.
+    """
+    from elsa_tune.training.throughput import remembered
+
+    cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
+    # Of other machines' cores nothing is known.
+    if cpus is None and gpus is None and request.address is None:
+        found = {one.model: one for one in remembered("cuda" if capacity.gpus else "cpu")}
+        tuned = found.get(request.model.name)
+        if tuned is not None and tuned.division.threads <= capacity.largest_cpus:
+            cpus = float(tuned.division.threads)
+            gpus = 1 / tuned.division.trials if capacity.gpus else None
+            if say is not None:
+                each = f"{cpus:g} CPU" + (f" and {gpus:g} GPU" if gpus else "")
+                say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
+    return capacity.resources(cpus, gpus)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,152 @@
+"""How long a search's trials will take on this machine, from a few seconds of training here.
+
+Nothing is started or recorded, and nothing is said of a cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elsa_tune.search.specification import Request
+from elsa_tune.search.tune.cluster import Capacity, share
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.trial import PrefixCache, TrialSpec
+
+if TYPE_CHECKING:
+    from elsa_tune.training.data.tokens import TaskData
+
+PROBE_SECONDS = 2.0
+# What the probe does not see, roughly: Ray's, MLflow's and the workers' start; a trial's weights,
+# first step and records. Any search that is worth a forecast takes many times that.
+SEARCH_SECONDS = 20.0
+TRIAL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Tokens per second of all trials side by side, padding not counted: training the full model,
+    training with everything frozen, and evaluating. at_once: how many trials run side by side.
+    """
+
+    full: float
+    frozen: float
+    evaluating: float
+    at_once: int
+
+    def seconds(
+        self, left: Counter[FreezeDepth], request: Request, train: int, evaluation: int
+    ) -> float:
+        """How long these trials of a search take, by depth; 0.0 for none.
+
+        train, evaluation: tokens of one pass over the training and the evaluation examples. Between
+        the two depths measured, the cost of a training token is in proportion to N, as a layer's
+        cost is.
+        """
+        if not left:
+            return 0.0
+        recipe = request.recipe
+        frozen = sum(
+            trials * depth.frozen_layers / request.layers for depth, trials in left.items()
+        )
+        training = (left.total() - frozen) / self.full + frozen / self.frozen
+        evaluating = left.total() * recipe.evaluations * evaluation / self.evaluating
+        starting = SEARCH_SECONDS + TRIAL_SECONDS * left.total() / self.at_once
+        return starting + recipe.epochs * train * training + evaluating
+
+
+def forecast(
+    unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]], seconds: float = PROBE_SECONDS
+) -> dict[str, float]:
+    """Seconds that each search's remaining trials take, by the search's name.
+
+    seconds: how long every model and task is trained at two depths, and evaluated. Raises DataError
+    or ModelError where data or weights are missing, UsageError for a share of the machine that it
+    does not have.
+    """
+    from elsa_tune.training.data.preparation import prepare
+
+    data = {
+        request.name: prepare(request.model, request.task, request.recipe)
+        for request, _ in unfinished
+    }
+    largest: dict[tuple[str, str], Request] = {}
+    for request, _ in sorted(unfinished, key=lambda one: len(data[one[0].name].train)):
+        largest[_pair(request)] = request
+    paces: dict[tuple[str, str], Pace] = {}
+    for location in {request.model.location for request in largest.values()}:
+        alike = [one for one in largest.values() if one.model.location == location]
+        found = _measured(alike, data, seconds)
+        paces.update(zip(map(_pair, alike), found, strict=True))
+    return {
+        request.name: paces[_pair(request)].seconds(left, request, *_tokens(data[request.name]))
+        for request, left in unfinished
+    }
+
+
+def _pair(request: Request) -> tuple[str, str]:
+    return request.model.location, request.task.name
+
+
+def _tokens(data: TaskData) -> tuple[int, int]:
+    """Of one pass over the training examples, and over all those that are evaluated."""
+    train, *evaluated = (int(rows.lengths.sum()) for rows in data.splits().values())
+    return train, sum(evaluated)
+
+
+def _measured(
+    requests: Sequence[Request], data: Mapping[str, TaskData], seconds: float
+) -> list[Pace]:
+    """The pace of each task of one model, all trained in the same processes."""
+    from elsa_tune.training.throughput import Division, measure_each
+
+    capacity = Capacity.of_this_machine()
+    each = share(requests[0], capacity)
+    at_once = capacity.at_once(each)
+    device = "cuda" if each.gpus else "cpu"
+    # What is measured on one GPU goes for all of them.
+    here = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
+    division = Division(trials=here, threads=max(1, int(each.cpus)))
+    trainings = [probe for one in requests for probe in _probes(one, data[one.name])]
+    rates = [
+        one.tokens_per_second * at_once / here
+        for one in measure_each(trainings, division, device, seconds)
+    ]
+    return [
+        Pace(full=full, frozen=frozen, evaluating=evaluating, at_once=at_once)
+        for full, frozen, evaluating in zip(rates[::3], rates[1::3], rates[2::3], strict=True)
+    ]
+
+
+def _probes(request: Request, data: TaskData) -> list[tuple[TrialSpec, TaskData]]:
+    """The full model, everything frozen, and, as `steps` does not evaluate, what costs the same as
+    evaluating: the evaluation examples through frozen layers without dropout.
+    """
+    full = TrialSpec(
+        model=request.model,
+        task=request.task,
+        recipe=request.recipe,
+        depth=FULL_MODEL,
+        learning_rate=2e-5,
+        seed=1,
+    )
+    frozen = dataclasses.replace(full, depth=FreezeDepth.of(request.layers))
+    recipe = dataclasses.replace(
+        request.recipe,
+        batch_size=request.recipe.eval_batch_size,
+        frozen_dropout=False,
+        prefix_cache=PrefixCache.NONE,
+        # Where a batch holds them all there is one step an epoch.
+        evaluations_per_epoch=1,
+    )
+    return [
+        (full, data),
+        (frozen, data),
+        (
+            dataclasses.replace(frozen, recipe=recipe),
+            dataclasses.replace(data, train=data.evaluation),
+        ),
+    ]
