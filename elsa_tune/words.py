@@ -6,7 +6,7 @@ the way out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth
@@ -99,3 +99,18 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
+    """The lines of a table, two spaces between columns. right: places of the columns whose cells
+    stand to the right.
+    """
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        padded = [
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)

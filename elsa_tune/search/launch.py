@@ -12,13 +12,14 @@ import dataclasses
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
-from elsa_tune.search.planning.plan import Estimate, estimate
+from elsa_tune.search.planning.plan import Estimate, estimate, exploring_slots
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -30,11 +31,11 @@ from elsa_tune.search.specification import (
     trials_note,
     with_seeds,
 )
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
@@ -186,7 +187,6 @@ def resume(
             "wait for it or end it"
         )
     state = SearchState.replay(records, alive=False)
-    _check_trials(spec, paths, state)
     kept = spec
     if seeds is not None:
         kept = with_seeds(kept, seeds)
@@ -194,7 +194,7 @@ def resume(
         kept = dataclasses.replace(kept, tracking_uri=shown_uri(tracking_uri))
     changed = kept if kept != spec else None
     spec = kept
-    if state.status is SearchStatus.COMPLETED and _measured(state) >= spec.measuring_trials:
+    if not trials_to_go(spec, paths, state) and state.is_complete:
         from elsa_tune.search.session import answer_again
 
         # The store that it had need not answer now: what it has not got stays in the journal.
@@ -220,22 +220,28 @@ def resume(
         return run_session(spec, paths, data, store, say, changed=changed)
 
 
-def _check_trials(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> None:
-    """Raise StorageError for a journal whose records are whole, but do not say what a trial is."""
+def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Counter[FreezeDepth]:
+    """Trials that are left of the plan, by depth; none where it was carried out.
+
+    Raises StorageError for a journal whose records are whole, but do not say what a trial is.
+    """
+    known = []
     for trial in state.planned_trials:
         try:
-            known_trial(spec, trial)
+            known.append(known_trial(spec, trial))
             rows_of(dataclasses.replace(state, trials={trial.key: trial}))
         except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
             raise StorageError(
                 f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
                 "a copy, or delete the search"
             ) from error
-
-
-def _measured(state: SearchState) -> int:
-    trials = state.trials.values()
-    return sum(t.params["phase"] == Phase.MEASURE and t.status.is_final for t in trials)
+    left = Counter({depth: spec.seeds for depth in spec.depths})
+    left.subtract(
+        one.trial.depth for one in known if one.trial.phase is Phase.MEASURE and one.status.is_final
+    )
+    if not state.is_complete:  # else its answer did not need what failed in exploring
+        left.update(slot.depth for slot in exploring_slots(spec, known))
+    return +left
 
 
 # ---- what a search stands on ----

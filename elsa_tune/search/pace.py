@@ -5,16 +5,15 @@ Nothing is started or recorded, and nothing is said of a cluster.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elsa_tune.search.specification import Request
+from elsa_tune.search.specification import Request, specify
 from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.trial import PrefixCache, TrialSpec
+from elsa_tune.specs.trial import Phase
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
@@ -29,12 +28,11 @@ TRIAL_SECONDS = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """Tokens per second of all trials side by side, padding not counted: training the full model,
-    training with everything frozen, and evaluating. at_once: how many trials run side by side.
+    and with everything frozen. at_once: how many trials run side by side.
     """
 
     full: float
     frozen: float
-    evaluating: float
     at_once: int
 
     def seconds(
@@ -44,18 +42,19 @@ class Pace:
 
         train, evaluation: tokens of one pass over the training and the evaluation examples. Between
         the two depths measured, the cost of a training token is in proportion to N, as a layer's
-        cost is.
+        cost is; an evaluation only runs forward, a third of a trained layer's cost.
         """
         if not left:
             return 0.0
-        recipe = request.recipe
         frozen = sum(
             trials * depth.frozen_layers / request.layers for depth, trials in left.items()
         )
-        training = (left.total() - frozen) / self.full + frozen / self.frozen
-        evaluating = left.total() * recipe.evaluations * evaluation / self.evaluating
+        trained = (left.total() - frozen) / self.full
+        frozen /= self.frozen
+        training = request.recipe.epochs * train * (trained + frozen)
+        evaluating = request.recipe.evaluations * evaluation * (trained / 3 + frozen)
         starting = SEARCH_SECONDS + TRIAL_SECONDS * left.total() / self.at_once
-        return starting + recipe.epochs * train * training + evaluating
+        return starting + training + evaluating
 
 
 def forecast(
@@ -63,9 +62,9 @@ def forecast(
 ) -> dict[str, float]:
     """Seconds that each search's remaining trials take, by the search's name.
 
-    seconds: how long every model and task is trained at two depths, and evaluated. Raises DataError
-    or ModelError where data or weights are missing, UsageError for a share of the machine that it
-    does not have.
+    seconds: how long every model and task is trained at each of two depths. Raises DataError or
+    ModelError where data or weights are missing, UsageError for a share of the machine that it does
+    not have.
     """
     from elsa_tune.training.data.preparation import prepare
 
@@ -73,14 +72,11 @@ def forecast(
         request.name: prepare(request.model, request.task, request.recipe)
         for request, _ in unfinished
     }
-    largest: dict[tuple[str, str], Request] = {}
-    for request, _ in sorted(unfinished, key=lambda one: len(data[one[0].name].train)):
-        largest[_pair(request)] = request
+    pairs = {_pair(request): request for request, _ in unfinished}
     paces: dict[tuple[str, str], Pace] = {}
-    for location in {request.model.location for request in largest.values()}:
-        alike = [one for one in largest.values() if one.model.location == location]
-        found = _measured(alike, data, seconds)
-        paces.update(zip(map(_pair, alike), found, strict=True))
+    for location in {location for location, _ in pairs}:
+        alike = {pair: request for pair, request in pairs.items() if pair[0] == location}
+        paces |= zip(alike, _measured(list(alike.values()), data, seconds), strict=True)
     return {
         request.name: paces[_pair(request)].seconds(left, request, *_tokens(data[request.name]))
         for request, left in unfinished
@@ -101,7 +97,7 @@ def _measured(
     requests: Sequence[Request], data: Mapping[str, TaskData], seconds: float
 ) -> list[Pace]:
     """The pace of each task of one model, all trained in the same processes."""
-    from elsa_tune.training.throughput import Division, measure_each
+    from elsa_tune.training.throughput import Division, measure
 
     capacity = Capacity.of_this_machine()
     each = share(requests[0], capacity)
@@ -110,43 +106,16 @@ def _measured(
     # What is measured on one GPU goes for all of them.
     here = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
     division = Division(trials=here, threads=max(1, int(each.cpus)))
-    trainings = [probe for one in requests for probe in _probes(one, data[one.name])]
+    trainings = [
+        (specify(one).trial(Phase.MEASURE, depth, learning_rate=2e-5, seed=1), data[one.name])
+        for one in requests
+        for depth in (FULL_MODEL, FreezeDepth.of(one.layers))
+    ]
     rates = [
         one.tokens_per_second * at_once / here
-        for one in measure_each(trainings, division, device, seconds)
+        for one in measure(trainings, division, device, seconds)
     ]
     return [
-        Pace(full=full, frozen=frozen, evaluating=evaluating, at_once=at_once)
-        for full, frozen, evaluating in zip(rates[::3], rates[1::3], rates[2::3], strict=True)
-    ]
-
-
-def _probes(request: Request, data: TaskData) -> list[tuple[TrialSpec, TaskData]]:
-    """The full model, everything frozen, and, as `steps` does not evaluate, what costs the same as
-    evaluating: the evaluation examples through frozen layers without dropout.
-    """
-    full = TrialSpec(
-        model=request.model,
-        task=request.task,
-        recipe=request.recipe,
-        depth=FULL_MODEL,
-        learning_rate=2e-5,
-        seed=1,
-    )
-    frozen = dataclasses.replace(full, depth=FreezeDepth.of(request.layers))
-    recipe = dataclasses.replace(
-        request.recipe,
-        batch_size=request.recipe.eval_batch_size,
-        frozen_dropout=False,
-        prefix_cache=PrefixCache.NONE,
-        # Where a batch holds them all there is one step an epoch.
-        evaluations_per_epoch=1,
-    )
-    return [
-        (full, data),
-        (frozen, data),
-        (
-            dataclasses.replace(frozen, recipe=recipe),
-            dataclasses.replace(data, train=data.evaluation),
-        ),
+        Pace(full=full, frozen=frozen, at_once=at_once)
+        for full, frozen in zip(rates[::2], rates[1::2], strict=True)
     ]

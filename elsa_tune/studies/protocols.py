@@ -1,7 +1,5 @@
-"""The two published studies: what each asks for, the steps that shrink it, and what was shrunk in
+"""The two published studies: what each asks for, the scales that shrink it, and what was shrunk in
 words.
-
-It must not know how a search runs; `reproduction` makes searches of it.
 """
 
 from __future__ import annotations
@@ -10,12 +8,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-
-class Study(enum.StrEnum):
-    """Which study."""
-
-    ELSA = "elsa"  # Lee, Tang, Lin 2019: the whole training set, depths L/2..L
-    LOW_RESOURCE = "low-resource"  # the blog's: 50 to 1,000 examples, depths 0..L
+from elsa_tune.tables.published import Study, published_values
 
 
 class Scale(enum.StrEnum):
@@ -27,7 +20,7 @@ class Scale(enum.StrEnum):
     SMOKE = "smoke"  # shows that everything works, measures nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Extent:
     """Seeds of each depth, tasks, and training sizes: several for the blog's study, at most so
     many examples for the paper's (None: all).
@@ -42,14 +35,12 @@ class Extent:
 class Protocol:
     """What a study asks for. space: the shipped search space that is its recipe for one search.
 
-    models: those reproduced unless others are named. known_models: all it reports. metric: replaces
-    every task's own. extents: by scale; `full` is the study itself.
+    models: those reproduced unless others are named. metric: replaces every task's own. extents: by
+    scale; `full` is the study itself.
     """
 
-    source: str
     space: str
     models: tuple[str, ...]
-    known_models: tuple[str, ...]
     metric: str | None
     extents: Mapping[Scale, Extent]
 
@@ -58,37 +49,36 @@ class Protocol:
         """The study as it was published."""
         return self.extents[Scale.FULL]
 
+    @property
+    def reference(self) -> str:
+        """Whom a model stands beside that the study does not have."""
+        return self.models[0]
+
 
 _PAPER_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 _BLOG_SIZES = (50, 100, 200, 500, 1000)
 
 PROTOCOLS: dict[Study, Protocol] = {
     Study.ELSA: Protocol(
-        source="Lee, Tang, Lin 2019, What Would Elsa Do? (arXiv 1911.03090)",
         space="paper",
         models=("bert_base", "roberta_base"),
-        known_models=("bert_base", "roberta_base", "bert_large", "roberta_large"),
         metric=None,
         extents={
-            Scale.FULL: Extent(seeds=5, tasks=_PAPER_TASKS, train_sizes=(None,)),
-            Scale.HALF: Extent(seeds=3, tasks=_PAPER_TASKS, train_sizes=(10_000,)),
-            Scale.SMALL: Extent(
-                seeds=3, tasks=("cola", "sst2", "mrpc", "rte"), train_sizes=(1000,)
-            ),
-            Scale.SMOKE: Extent(seeds=2, tasks=("sst2",), train_sizes=(64,)),
+            Scale.FULL: Extent(5, _PAPER_TASKS, (None,)),
+            Scale.HALF: Extent(3, _PAPER_TASKS, (10_000,)),
+            Scale.SMALL: Extent(3, ("cola", "sst2", "mrpc", "rte"), (1000,)),
+            Scale.SMOKE: Extent(2, ("sst2",), (64,)),
         },
     ),
     Study.LOW_RESOURCE: Protocol(
-        source="the low-resource blog study, appendix",
         space="low_resource",
         models=("roberta_base",),
-        known_models=("roberta_base",),
         metric="accuracy",
         extents={
-            Scale.FULL: Extent(seeds=5, tasks=("sst2", "cola"), train_sizes=_BLOG_SIZES),
-            Scale.HALF: Extent(seeds=3, tasks=("sst2", "cola"), train_sizes=_BLOG_SIZES),
-            Scale.SMALL: Extent(seeds=3, tasks=("sst2", "cola"), train_sizes=(50, 200)),
-            Scale.SMOKE: Extent(seeds=2, tasks=("sst2",), train_sizes=(50,)),
+            Scale.FULL: Extent(5, ("sst2", "cola"), _BLOG_SIZES),
+            Scale.HALF: Extent(3, ("sst2", "cola"), _BLOG_SIZES),
+            Scale.SMALL: Extent(3, ("sst2", "cola"), (50, 200)),
+            Scale.SMOKE: Extent(2, ("sst2",), (50,)),
         },
     ),
 }
@@ -103,20 +93,6 @@ class Trained:
     of: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edition:
-    """A study as it is carried out here. seeds: of its searches, usually one number. departures:
-    what differs from the published study, in sentences.
-    """
-
-    study: Study
-    scale: Scale
-    models: tuple[str, ...]
-    trained: tuple[Trained, ...]
-    seeds: tuple[int, ...]
-    departures: tuple[str, ...]
-
-
 def departures(
     study: Study, models: Sequence[str], seeds: Sequence[int], trained: Sequence[Trained]
 ) -> tuple[str, ...]:
@@ -124,12 +100,14 @@ def departures(
 
     seeds: of each search at every depth. trained: of every task and training size.
     """
-    protocol = PROTOCOLS[study]
-    whole = protocol.whole
-    tasks = tuple(dict.fromkeys(one.task for one in trained))
-    said = [_of_seeds(sorted(set(seeds)), whole.seeds)]
-    said.append(_of_names("task", tasks, whole.tasks))
-    said.append(_of_names("model", models, protocol.known_models, all_wanted=False))
+    whole = PROTOCOLS[study].whole
+    reported = {value.model for value in published_values() if value.study is study}
+    said = []
+    if set(seeds) != {whole.seeds}:
+        here = " or ".join(map(str, sorted(set(seeds))))
+        said.append(f"{here} seeds at each depth; the study has {whole.seeds}.")
+    said += _names("task", [one.task for one in trained], whole.tasks)
+    said += _names("model", models, [name for name in models if name in reported])
     if study is Study.ELSA:
         said += [
             f"{one.task}: {one.examples:,} of {one.of:,} training examples."
@@ -137,31 +115,19 @@ def departures(
             if one.examples < one.of
         ]
     else:
-        sizes = tuple(dict.fromkeys(f"{one.examples:,}" for one in trained))
-        published = tuple(f"{size:,}" for size in whole.train_sizes if size is not None)
-        said.append(_of_names("training size", sizes, published))
-    return tuple(sentence for sentence in said if sentence)
+        sizes = [f"{one.examples:,}" for one in trained]
+        said += _names("training size", sizes, [f"{size:,}" for size in whole.train_sizes if size])
+    return tuple(said)
 
 
-def _of_seeds(seeds: Sequence[int], published: int) -> str:
-    if set(seeds) <= {published}:
-        return ""
-    return f"{' or '.join(map(str, seeds))} seeds at each depth; the study has {published}."
-
-
-def _of_names(
-    what: str, names: Sequence[str], published: Sequence[str], *, all_wanted: bool = True
-) -> str:
-    """Which are left out, and which the study does not have."""
-    missing = [name for name in published if name not in names] if all_wanted else []
-    others = [name for name in names if name not in published]
+def _names(what: str, names: Sequence[str], published: Sequence[str]) -> list[str]:
+    """A sentence on which are left out, and which the study does not have, if any."""
+    missing = [name for name in published if name not in names]
+    others = [name for name in dict.fromkeys(names) if name not in published]
     said = []
     if missing:
         said.append(f"{what}s left out: {', '.join(missing)}")
     if others:
         said.append(f"{what}s that the study does not have: {', '.join(others)}")
-    return _sentence("; ".join(said)) if said else ""
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    sentence = "; ".join(said)
+    return [f"{sentence[0].upper()}{sentence[1:]}."] if said else []

@@ -10,27 +10,32 @@ froze RoBERTa-base on 50 to 1,000 examples (SST-2, and CoLA scored by accuracy, 
 from __future__ import annotations
 
 import csv
+import enum
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal
 
-from elsa_tune.errors import UnknownNameError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.glue import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
-Study = Literal["elsa", "low-resource"]
 
-SOURCES: dict[Study, str] = {
-    "elsa": "Lee, Tang, Lin 2019 (arXiv 1911.03090)",
-    "low-resource": "the low-resource blog study, appendix",
+class Study(enum.StrEnum):
+    """Which study."""
+
+    ELSA = "elsa"  # Lee, Tang, Lin 2019: the whole training set, depths L/2..L
+    LOW_RESOURCE = "low-resource"  # the blog's: 50 to 1,000 examples, depths 0..L
+
+
+SOURCES = {
+    Study.ELSA: "Lee, Tang, Lin 2019 (arXiv 1911.03090)",
+    Study.LOW_RESOURCE: "the low-resource blog study, appendix",
 }
 
 # Which epoch's quality a study prints; the paper does not say.
-_SELECTIONS: dict[Study, str | None] = {"elsa": None, "low-resource": "best_epoch"}
+_SELECTIONS = {Study.ELSA: None, Study.LOW_RESOURCE: "best_epoch"}
 
 # Table 4 prints BERT-base again (STS-B as 88.9, not 88.8); a curve must have it once.
 _CURVE_TABLES = {"bert_base": 3, "roberta_base": 4, "bert_large": 5, "roberta_large": 5}
@@ -65,28 +70,11 @@ class PublishedValue:
     kind: str
 
     @property
-    def source(self) -> str:
-        """Where it is printed, e.g. `Lee, Tang, Lin 2019 (arXiv 1911.03090), Table 3`."""
-        place = "" if self.table is None else f", Table {self.table}"
-        return f"{SOURCES[self.study]}{place}"
-
-    @property
     def is_on_a_curve(self) -> bool:
         """It is a mean that a freeze curve takes, and the one place it is taken from."""
         if self.runs is None or self.task not in GLUE_TASKS:
             return False  # Table 2 prints best runs; mnli_mismatched goes beside MNLI's metric
-        return self.study != "elsa" or self.table == _CURVE_TABLES[self.model]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedParameters:
-    """A line of Table 1: parameters in millions, rounded as printed. layer: of each layer."""
-
-    model: str
-    embedding: float
-    layer: float
-    output: float
-    total: float
+        return self.study is not Study.ELSA or self.table == _CURVE_TABLES[self.model]
 
 
 @functools.cache
@@ -95,38 +83,13 @@ def published_values() -> tuple[PublishedValue, ...]:
     return tuple(_value(cells) for cells in _cells("published_values.csv"))
 
 
-@functools.cache
-def parameter_table() -> tuple[PublishedParameters, ...]:
-    """Table 1 of the paper."""
-    return tuple(
-        PublishedParameters(
-            model=cells["model"],
-            embedding=float(cells["embedding_millions"]),
-            layer=float(cells["layer_millions"]),
-            output=float(cells["output_millions"]),
-            total=float(cells["total_millions"]),
-        )
-        for cells in _cells("published_parameters.csv")
-    )
-
-
-def published_rows(model: str | None = None, tasks: Sequence[str] | None = None) -> list[ResultRow]:
-    """The printed means as results rows, for all models and tasks or those named.
+def published_rows() -> list[ResultRow]:
+    """The printed means as results rows.
 
     The paper's are its Tables 3-5 (BERT-base from Table 3); its Table 2, best runs, and
     mnli_mismatched are left out. Chance is that of GLUE's dev splits. The blog's have a train_size.
-    Raises UnknownNameError for a model, or a task of that model, that is not printed.
     """
-    values = [value for value in published_values() if value.is_on_a_curve]
-    models = {value.model for value in values}
-    if model is not None and model not in models:
-        raise UnknownNameError.among("published model", model, models)
-    values = [value for value in values if model in (None, value.model)]
-    known = {value.task for value in values}
-    for task in tasks or ():
-        if task not in known:
-            raise UnknownNameError.among("published task", task, known)
-    return [_row(value) for value in values if tasks is None or value.task in tasks]
+    return [_row(value) for value in published_values() if value.is_on_a_curve]
 
 
 def _row(value: PublishedValue) -> ResultRow:
@@ -150,9 +113,8 @@ def _row(value: PublishedValue) -> ResultRow:
 
 
 def _value(cells: dict[str, str]) -> PublishedValue:
-    study: Study = "elsa" if cells["study"] == "elsa" else "low-resource"
     return PublishedValue(
-        study=study,
+        study=Study(cells["study"]),
         table=_whole(cells["table"]),
         model=cells["model"],
         task=cells["task"],

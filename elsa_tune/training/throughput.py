@@ -11,18 +11,18 @@ import json
 import multiprocessing
 import os
 import socket
-import statistics
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import benchmark
 
 from elsa_tune.errors import RunError
+from elsa_tune.files import slug
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.cache import cache_dir, write_aside
 from elsa_tune.training.course import is_out_of_memory
@@ -31,8 +31,6 @@ from elsa_tune.training.loop import steps
 from elsa_tune.training.memory import MIB, PeakMemory, settle
 
 _WARM_STEPS = 2
-# Loading a large model in many processes at once takes minutes.
-_START_SECONDS = 600.0
 # Trials side by side may take so much of the memory: the driver and the page cache need the rest.
 _MEMORY_SHARE = 0.8
 _MOST_TRIALS_A_GPU = 8
@@ -62,16 +60,11 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The best division for a model, and where it was found. device: `cpu`, or the GPU's name."""
+    """The best division for a model's searches, on which task and when it was found."""
 
     division: Division
-    model: str
     task: str
     date: str
-    host: str
-    device: str
-    cores: int
-    torch: str
 
 
 def divisions(cores: int, gpus: int = 0) -> list[Division]:
@@ -83,47 +76,66 @@ def divisions(cores: int, gpus: int = 0) -> list[Division]:
     return [Division(trials=cores // n, threads=n) for n in sorted(threads, reverse=True)]
 
 
-def measure(
-    trial: TrialSpec, data: TaskData, division: Division, device: str, seconds: float = 8.0
-) -> Throughput:
-    """Train so many trials at once for so many seconds, after a start that does not count.
+def tune(
+    trial: TrialSpec, data: TaskData, device: str, seconds: float
+) -> Iterator[tuple[Division, Throughput | str]]:
+    """Every division worth trying with what it trains, or why it was not measured.
 
-    Raises RunError where one of them is killed, as the kernel does when memory runs out.
+    Raises RunError where even the first one does not run.
     """
-    return measure_each([(trial, data)], division, device, seconds)[0]
+    peak = 0.0
+    for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
+        if division.trials * peak > _MEMORY_SHARE * memory_mb(device):
+            yield division, "skipped: it would not fit in memory"
+            continue
+        try:
+            (found,) = measure([(trial, data)], division, device, seconds)
+        except RunError as error:
+            if not peak:
+                raise
+            yield division, str(error)
+            continue
+        peak = max(peak, found.peak_memory_mb)
+        yield division, found
 
 
-def measure_each(
+def measure(
     trainings: Sequence[tuple[TrialSpec, TaskData]],
     division: Division,
     device: str,
-    seconds: float = 8.0,
+    seconds: float,
 ) -> list[Throughput]:
-    """The same for several trials, each for so many seconds, one after another in the same
-    processes, whose start takes longer than that.
+    """Train each of these for so many seconds, as many copies at once as the division has trials,
+    after a start that does not count; one after another in the same processes, whose start takes
+    longer than that.
+
+    Raises RunError where one of them is killed, as the kernel does when memory runs out.
     """
     # Not a pool of the standard library: one whose first process dies while the next one starts
     # may wait for ever for what that next one never says.
     context = multiprocessing.get_context("spawn")
-    start = context.Barrier(division.trials)
     processes, ends = [], []
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
-            given = (theirs, start, division.threads, device, seconds)
+            given = (theirs, division.threads, device)
             processes.append(context.Process(target=_train_each, args=given, daemon=True))
             ends.append(ours)
             processes[-1].start()
             theirs.close()  # so that its death ends what we read
-        for end in ends:
-            end.send(trainings)
-        answers = _gather(ends)
-        # Those that only waited for one that failed say nothing of why.
-        errors = [answer for answer in answers if isinstance(answer, BaseException)]
-        errors.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
-        if errors:
-            raise errors[0]
-    except (EOFError, ConnectionError, threading.BrokenBarrierError) as error:
+        found = []
+        for training in trainings:
+            _ask(ends, training)
+            answers = _ask(ends, seconds)
+            found.append(
+                Throughput(
+                    division=division,
+                    tokens_per_second=sum(rate for rate, _ in answers),
+                    peak_memory_mb=max(peak for _, peak in answers),
+                )
+            )
+        return found
+    except (EOFError, ConnectionError) as error:
         raise RunError(
             f"{division.trials} trials at once with {division.threads} CPU threads each did "
             "not get going: one was killed, most likely for memory"
@@ -137,33 +149,21 @@ def measure_each(
             if process.pid is not None:
                 process.kill()
                 process.join()
-    return [
-        Throughput(
-            division=division,
-            tokens_per_second=sum(rate for rate, _ in alike),
-            peak_memory_mb=max(peak for _, peak in alike),
-        )
-        for alike in zip(*answers, strict=True)
-    ]
 
 
-def _gather(ends: Sequence[Connection]) -> list[Any]:
-    """Every process's answer, as they come; EOFError as soon as one ends without."""
+def _ask(ends: Sequence[Connection], question: object) -> list[Any]:
+    """Every process's answer; raises what one of them raised, EOFError where one ended without."""
+    for end in ends:
+        end.send(question)
     answers, waiting = [], list(ends)
     while waiting:
-        for end in wait(waiting):
-            assert isinstance(end, Connection)
-            answers.append(end.recv())
-            waiting.remove(end)
+        for ready in wait(waiting):
+            assert isinstance(ready, Connection)
+            answers.append(ready.recv())
+            if isinstance(answers[-1], Exception):
+                raise answers[-1]
+            waiting.remove(ready)
     return answers
-
-
-def fits(division: Division, known: Sequence[Throughput], device: str) -> bool:
-    """Whether its trials fit in memory, by what the trials measured before it took."""
-    if not known:
-        return True
-    needed = division.trials * max(one.peak_memory_mb for one in known)
-    return needed <= _MEMORY_SHARE * memory_mb(device)
 
 
 def memory_mb(device: str) -> float:
@@ -176,67 +176,47 @@ def memory_mb(device: str) -> float:
     return memory
 
 
-def product_rate(dtype: torch.dtype, device: str, seconds: float = 0.5) -> float:
+def product_rate(dtype: torch.dtype, device: str) -> float:
     """FLOP/s of matrix products of a BERT layer's shape on this process's threads."""
-    a = torch.randn(256, 768, device=device).to(dtype)
-    b = torch.randn(768, 768, device=device).to(dtype)
-    times: list[float] = []
-    deadline = time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < deadline:
-        started = time.perf_counter()
-        torch.mm(a, b)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    return 2 * 256 * 768 * 768 / statistics.median(times[1:])
+    a, b = torch.randn(256, 768), torch.randn(768, 768)
+    timer = benchmark.Timer(
+        "a @ b",
+        globals={"a": a.to(device, dtype), "b": b.to(device, dtype)},
+        num_threads=torch.get_num_threads(),
+    )
+    return 2 * 256 * 768 * 768 / timer.blocked_autorange(min_run_time=0.5).median
 
 
 # ---- in each process ----
 
 
-def _train_each(
-    end: Connection, start: threading.Barrier, threads: int, device: str, seconds: float
-) -> None:
-    """Answer the trainings that come with what each gave, or with what went wrong."""
+def _train_each(end: Connection, threads: int, device: str) -> None:
+    """Begin the training that comes, then answer with its tokens per second and the peak memory in
+    MiB over as many seconds as are asked for; then the next one.
+    """
+    torch.set_num_threads(threads)
     try:
-        trainings = end.recv()
-        end.send(
-            [_train(trial, data, start, threads, device, seconds) for trial, data in trainings]
-        )
+        while True:
+            trial, data = end.recv()
+            settle()
+            memory = PeakMemory(torch.device(device))
+            training = steps(trial, data, device=device)
+            for _ in range(_WARM_STEPS):
+                next(training)
+            end.send(None)
+            seconds = end.recv()
+            started = time.perf_counter()
+            tokens, elapsed = 0, 0.0
+            while elapsed < seconds:
+                batch = next(training)
+                tokens += int(data.train.lengths[batch].sum())
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                elapsed = time.perf_counter() - started
+            training.close()
+            end.send((tokens / elapsed, memory.mib()))
     except Exception as error:  # whatever it is, the parent judges it
         end.send(error)
-
-
-def _train(
-    trial: TrialSpec,
-    data: TaskData,
-    start: threading.Barrier,
-    threads: int,
-    device: str,
-    seconds: float,
-) -> tuple[float, float]:
-    """Tokens a second, and peak memory in MiB."""
-    torch.set_num_threads(threads)
-    settle()
-    memory = PeakMemory(torch.device(device))
-    training = steps(trial, data, device=device)
-    try:
-        for _ in range(_WARM_STEPS):
-            next(training)
-    except BaseException:
-        start.abort()  # the others need not wait
-        raise
-    start.wait(_START_SECONDS)
-    started = time.perf_counter()
-    tokens, elapsed = 0, 0.0
-    while elapsed < seconds:
-        batch = next(training)
-        tokens += int(data.train.lengths[batch].sum())
-        if device == "cuda":
-            torch.cuda.synchronize()
-        elapsed = time.perf_counter() - started
-    training.close()
-    return tokens / elapsed, memory.mib()
 
 
 # ---- what is kept ----
@@ -244,39 +224,26 @@ def _train(
 
 def remember(division: Division, device: str, model: str, task: str) -> None:
     """Keep the best division for a model's searches on this machine; raises OSError."""
-    found = {
-        **{one.model: one for one in remembered(device)},
-        model: Tuned(
-            division=division,
-            model=model,
-            task=task,
-            date=time.strftime("%Y-%m-%d"),
-            **_here(device),
-        ),
-    }
-    text = json.dumps([asdict(one) for one in found.values()], indent=1) + "\n"
+    tuned = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"))
+    found = {name: asdict(one) for name, one in {**remembered(device), model: tuned}.items()}
+    text = json.dumps(found, indent=1) + "\n"
     write_aside(_path(device), lambda file: file.write(text.encode()))
 
 
-def remembered(device: str) -> list[Tuned]:
-    """What was found on this machine as it is now."""
+def remembered(device: str) -> dict[str, Tuned]:
+    """What was found on this machine as it is now, by the model's name."""
     try:
-        entries = json.loads(_path(device).read_text(encoding="utf-8"))
-        found = [Tuned(**{**one, "division": Division(**one["division"])}) for one in entries]
-    except (OSError, ValueError, TypeError, KeyError):
-        return []
-    here = _here(device)
-    return [one for one in found if all(getattr(one, name) == here[name] for name in here)]
-
-
-def _here(device: str) -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
-        "cores": os.cpu_count() or 1,
-        "torch": torch.__version__,
-    }
+        found = json.loads(_path(device).read_text(encoding="utf-8"))
+        return {
+            model: Tuned(**{**one, "division": Division(**one["division"])})
+            for model, one in found.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def _path(device: str) -> Path:
-    return cache_dir() / f"machine-{socket.gethostname()}-{device}.json"  # a home may be shared
+    """Another host (a home may be shared), number of cores, GPU or torch has another file."""
+    here = (socket.gethostname(), os.cpu_count(), torch.__version__)
+    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    return cache_dir() / f"machine-{slug('-'.join(map(str, (*here, device, gpu))))}.json"

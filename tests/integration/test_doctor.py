@@ -20,10 +20,11 @@ from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput
-from elsa_tune.training.throughput import Division, Throughput, divisions, fits
+from elsa_tune.training.throughput import Division, Throughput, divisions
 from tests.searching import make_bench
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
 
+TWO = Division(trials=2, threads=1)
 HERE = Capacity(cpus=8, gpus=0, nodes=1, largest_cpus=8, largest_gpus=0)
 
 
@@ -42,28 +43,35 @@ def test_divisions_use_all_cores_and_no_more() -> None:
 
 def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throughput, "memory_mb", lambda device: 10_000.0)
-    known = [
-        Throughput(division=Division(trials=1, threads=8), tokens_per_second=1, peak_memory_mb=m)
-        for m in (1_500.0, 2_000.0)
-    ]
-    assert fits(Division(trials=4, threads=2), known, "cpu")
-    assert not fits(Division(trials=5, threads=1), known, "cpu")
-    assert fits(Division(trials=99, threads=1), [], "cpu")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    measured: list[int] = []
+
+    def measure(trainings: object, division: Division, *how: object) -> list[Throughput]:
+        measured.append(division.trials)
+        peak = 1_500.0 if division.trials == 1 else 2_000.0
+        return [Throughput(division=division, tokens_per_second=1, peak_memory_mb=peak)]
+
+    monkeypatch.setattr(throughput, "measure", measure)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    trial = make_trial(resolve_model("minilm"))
+    told = list(throughput.tune(trial, make_data(), "cpu", 1))
+    assert measured == [1, 2, 4]  # four of 2,000 MiB fit into four fifths of the memory
+    assert told[-1] == (Division(trials=8, threads=1), "skipped: it would not fit in memory")
 
 
 def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert throughput.remembered("cpu") == []
+    assert throughput.remembered("cpu") == {}
     throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte")
     throughput.remember(Division(trials=2, threads=4), "cpu", "bert_base", "rte")
     throughput.remember(Division(trials=4, threads=2), "cpu", "minilm", "rte")
-    found = {one.model: one.division.trials for one in throughput.remembered("cpu")}
+    found = {name: one.division.trials for name, one in throughput.remembered("cpu").items()}
     assert found == {"minilm": 4, "bert_base": 2}
     with monkeypatch.context() as other:
         other.setattr(os, "cpu_count", lambda: 999)
-        assert throughput.remembered("cpu") == []
-    assert throughput.remembered("cpu") != []
+        assert throughput.remembered("cpu") == {}
+    assert throughput.remembered("cpu") != {}
     throughput._path("cpu").write_text("{")
-    assert throughput.remembered("cpu") == []
+    assert throughput.remembered("cpu") == {}
 
 
 def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> None:
@@ -104,9 +112,7 @@ def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
 
     threading.Thread(target=kill_one, daemon=True).start()
     with pytest.raises(RunError, match=r"2 trials at once with 1 CPU threads each .* killed"):
-        throughput.measure(
-            make_trial(model), make_data(), Division(trials=2, threads=1), "cpu", seconds=60
-        )
+        throughput.measure([(make_trial(model), make_data())], TWO, "cpu", seconds=60)
     over.set()
 
 
@@ -125,9 +131,9 @@ def test_one_that_is_killed_while_the_next_one_starts_ends_it_too(
         begun.append(process.pid)
 
     monkeypatch.setattr(context.Process, "start", start)
-    two = Division(trials=2, threads=1)
+    trial = make_trial(resolve_model("minilm"))
     with pytest.raises(RunError, match="one was killed"):
-        throughput.measure(make_trial(resolve_model("minilm")), make_data(), two, "cpu")
+        throughput.measure([(trial, make_data())], TWO, "cpu", seconds=8)
     assert not multiprocessing.active_children()
 
 

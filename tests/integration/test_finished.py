@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mlflow.tracking import MlflowClient
 from elsa_tune.report import folder
 from elsa_tune.search.launch import resume
 from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted
 from elsa_tune.tracking.mlflow_reader import is_lost, read_runs
@@ -46,7 +48,8 @@ def finished(places: StorePaths, store: MlflowStore) -> SearchPaths:
     assert record(paths, records, store) == 0
     (started,) = (one for one in records if isinstance(one, SearchStarted))
     spec = make_spec(name="first", search_id=started.search_id, seeds=1, tracking_uri=store.uri)
-    save_specification(spec, paths)
+    measured = tuple(FreezeDepth.of(n) for n in range(3))
+    save_specification(dataclasses.replace(spec, depths=measured, explored=measured), paths)
     return paths
 
 

@@ -89,7 +89,7 @@ def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
 def test_more_seeds_are_added_to_what_is_there(bench: Bench, inside: Run) -> None:
     dry = inside(*STUDY, "--seeds", "3", "--dry-run")
     assert dry.status == 0, dry.err
-    assert "14 trials,    3 to go" in dry.out
+    assert "14 trials,  3 to go" in dry.out
     assert "time: about" in dry.out
     more = inside(*STUDY, "--seeds", "3")
     assert more.status == 0, more.err

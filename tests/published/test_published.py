@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.errors import UnknownNameError
 from elsa_tune.specs.glue import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.published import (
     PRINTED_STEP,
-    PublishedValue,
-    parameter_table,
     published_rows,
     published_values,
 )
@@ -110,16 +107,6 @@ def test_the_blog_tables_are_what_was_printed(name: str, shared: Path) -> None:
     assert packaged == printed
 
 
-def test_the_parameters_are_what_was_printed(shared: Path) -> None:
-    names = ("embedding", "per_layer", "output", "total")
-    printed = [
-        (cells["model"], *(float(cells[f"{name}_millions"]) for name in names))
-        for cells in lines(shared / "published" / "elsa_paper_table1_parameters.csv")
-    ]
-    packaged = [(p.model, p.embedding, p.layer, p.output, p.total) for p in parameter_table()]
-    assert packaged == printed
-
-
 def test_the_rows_are_those_that_a_table_would_give(shared: Path) -> None:
     def facts(row: ResultRow) -> tuple[object, ...]:
         return (row.model, row.task, row.layers, row.depth, row.metric, row.quality, row.runs)
@@ -136,34 +123,3 @@ def test_chance_is_known_for_every_row() -> None:
     for row in published_rows():
         assert row.metric is not None
         assert row.chance == GLUE_TASKS[row.task].published_chance[row.metric]
-
-
-def test_rows_are_narrowed_to_model_and_tasks() -> None:
-    rows = published_rows("bert_large", ["mrpc", "sst2"])
-    assert {(row.model, row.task) for row in rows} == {
-        ("bert_large", "mrpc"),
-        ("bert_large", "sst2"),
-    }
-    assert len(rows) == 6
-
-
-@pytest.mark.parametrize(
-    ("model", "tasks", "complaint"),
-    [
-        ("bert_bse", None, r"unknown published model 'bert_bse': did you mean 'bert_base'"),
-        ("bert_large", ["rte"], r"unknown published task 'rte': .*known: cola, mrpc, sst2, stsb"),
-        (None, ["mnli_mismatched"], r"known: cola, mnli, mrpc"),
-    ],
-)
-def test_unknown_names(model: str | None, tasks: list[str] | None, complaint: str) -> None:
-    with pytest.raises(UnknownNameError, match=complaint):
-        published_rows(model, tasks)
-
-
-def test_a_value_says_where_it_is_printed() -> None:
-    def source(study: str) -> str:
-        found: PublishedValue = next(v for v in published_values() if v.study == study)
-        return found.source
-
-    assert source("elsa") == "Lee, Tang, Lin 2019 (arXiv 1911.03090), Table 2"
-    assert source("low-resource") == "the low-resource blog study, appendix"

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app, main
-from elsa_tune.cli.inputs import read_inputs
 from elsa_tune.errors import ModelError, SpaceError, UnknownNameError, UsageError
+from elsa_tune.search.inputs import read_inputs
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,

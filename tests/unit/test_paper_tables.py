@@ -13,9 +13,15 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.studies.appendix_tables import low_resource_tables
-from elsa_tune.studies.paper_tables import OURS, SPREAD, elsa_tables
-from elsa_tune.studies.table import PAPER, PaperTable, scaled
+from elsa_tune.studies.paper_tables import (
+    OURS,
+    PAPER,
+    SPREAD,
+    elsa_tables,
+    low_resource_tables,
+    matched,
+)
+from elsa_tune.studies.table import PaperTable
 from elsa_tune.tables.published import published_values
 from tests.unit.result_rows import EMBEDDINGS_ONLY, row, seeds
 
@@ -169,12 +175,12 @@ def test_printed_depths_that_are_one_of_ours_are_named() -> None:
         ("bert_base", "9 of 12", PAPER),
     ]
     assert table.notes[1] == (
-        "Of the printed depths, 12 of 12 is left out: with 1 layer it would be the same as another."
+        "Printed depths that have no place of their own in 1 layer: 12 of 12."
     )
     rows = seeds(0, [0.6, 0.62], layers=2, task="sst2", train_size=50)
     (appendix,) = low_resource_tables(curves(rows), published_values())
     assert [cells[1] for cells in appendix.rows] == ["emb.", "0", "1", "2"]
-    assert appendix.notes[1].startswith("Of the printed depths, 4, 8 and 10 of 12 are left out")
+    assert appendix.notes[1].endswith("in 2 layers: 4, 8 and 10 of 12.")
 
 
 def test_figure_1_is_the_change_against_the_full_model() -> None:
@@ -248,11 +254,12 @@ def test_what_repeats_is_written_once_and_the_csv_has_it_all() -> None:
 def test_shares_of_layers_are_rounded_down_but_not_to_the_full_model(
     printed: int, layers: int, ours: int
 ) -> None:
-    assert scaled(FreezeDepth.of(printed), 12, layers) == FreezeDepth.of(ours)
+    depths, _ = matched([FreezeDepth.of(printed)], 12, layers)
+    assert depths == {FreezeDepth.of(ours): FreezeDepth.of(printed)}
 
 
 def test_embeddings_only_stays_embeddings_only() -> None:
-    assert scaled(EMBEDDINGS_ONLY, 12, 6) == EMBEDDINGS_ONLY
+    assert matched([EMBEDDINGS_ONLY], 12, 6) == ({EMBEDDINGS_ONLY: EMBEDDINGS_ONLY}, ())
 
 
 @pytest.mark.parametrize("task", ["sst2", "cola"])

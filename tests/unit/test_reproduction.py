@@ -7,6 +7,8 @@ import itertools
 import signal
 import time
 from collections import Counter
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app
-from elsa_tune.cli.commands.reproduce import _conclude
+from elsa_tune.cli.commands.reproduce import conclude
 from elsa_tune.errors import (
     ElsaTuneError,
     InterruptedSearchError,
@@ -25,26 +27,20 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.search.pace import SEARCH_SECONDS, TRIAL_SECONDS, Pace
-from elsa_tune.search.specification import save_specification, specify
+from elsa_tune.search.specification import Request, save_specification, specify
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.space import load_space
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.studies import reproduction
-from elsa_tune.studies.protocols import PROTOCOLS, Edition, Scale, Study, Trained, departures
+from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, Trained, departures
 from elsa_tune.studies.reproduction import (
-    Part,
-    Place,
-    PlannedSearch,
+    Edition,
     carry_out,
-    plan,
-    recorded_searches,
-    request_of,
+    edition,
     standing,
 )
-from elsa_tune.studies.results import SearchResults, read_search
+from elsa_tune.studies.results import read_study
+from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -60,47 +56,45 @@ from tests.recorded_search import probed
 DEPTHS = tuple(FreezeDepth.of(n) for n in (0, 3, 4, 5, 6))
 
 
-def part(study: Study = Study.ELSA, task: str = "rte", train_size: int | None = None) -> Part:
-    protocol = PROTOCOLS[study]
-    overrides = [] if train_size is None else [f"train_size={train_size}"]
-    space = load_space(protocol.space, overrides)
-    return Part(
-        study=study,
-        model=resolve_model("minilm"),
-        layers=6,
-        task=resolve_task(task, metric=protocol.metric),
-        space=space,
-        space_name=protocol.space,
-        recipe=space.recipe(3),
+def request(
+    folder: Path,
+    study: Study = Study.ELSA,
+    task: str = "rte",
+    train_size: int | None = None,
+    seeds: int = 2,
+) -> Request:
+    """One search of a study with MiniLM."""
+    extent = Extent(seeds, (task,), (train_size,))
+    (search,) = edition(study, Scale.FULL, ["minilm"], extent, made_in(folder)).searches
+    return search
+
+
+def made_in(folder: Path) -> Any:
+    return partial(
+        Request, storage=folder / "searches", tracking_uri=f"sqlite:///{folder}/mlflow.db"
     )
 
 
-def place(folder: Path) -> Place:
-    return Place(storage=folder / "searches", tracking_uri=f"sqlite:///{folder}/mlflow.db")
-
-
-def spec_of(search: PlannedSearch, where: Place) -> SearchSpec:
+def spec_of(search: Request) -> SearchSpec:
     """What a search's specification is once it has started."""
-    spec = specify(request_of(search, where))
+    spec = specify(search)
     settled = dataclasses.replace(spec.recipe, precision=Precision.FP32)
     return dataclasses.replace(spec, recipe=settled)
 
 
-def record(search: PlannedSearch, where: Place, records: list[Record]) -> None:
+def record(search: Request, records: list[Record]) -> None:
     """Put a search on disk as if it had run."""
-    paths = SearchPaths(where.storage, search.name)
+    paths = SearchPaths(search.storage, search.name)
     paths.check_writable()
-    save_specification(spec_of(search, where), paths)
+    save_specification(spec_of(search), paths)
     with Journal(paths.journal) as journal:
         for one in records:
             journal.append(one)
 
 
-def trials(
-    search: PlannedSearch, where: Place, keep: int | None = None, **metrics: float
-) -> list[Record]:
+def trials(search: Request, keep: int | None = None, **metrics: float) -> list[Record]:
     """The records of the whole plan's trials, or of its first few."""
-    spec = spec_of(search, where)
+    spec = spec_of(search)
     planned = [
         *(spec.trial(Phase.EXPLORE, FULL_MODEL, rate, 0) for rate in spec.rates.values or ()),
         *(
@@ -130,28 +124,34 @@ def trials(
     return found
 
 
-def began(search: PlannedSearch) -> SearchStarted:
+def began(search: Request) -> SearchStarted:
     return SearchStarted(
-        name=search.name, search_id="1", attempt=1, model="minilm", task=search.part.task.name
+        name=search.name, search_id="1", attempt=1, model="minilm", task=search.task.name
     )
+
+
+def finished(search: Request) -> Request:
+    """The search, recorded with all its trials."""
+    record(search, [began(search), *trials(search), SearchEnded(status=SearchStatus.COMPLETED)])
+    return search
 
 
 # ---- the plan ----
 
 
-def test_names_follow_from_study_model_task_and_size() -> None:
-    assert part().name == "elsa-minilm-rte"
-    assert part(train_size=1000).name == "elsa-minilm-rte-1000"
-    assert part(Study.LOW_RESOURCE, "sst2", 50).name == "low-resource-minilm-sst2-50"
-    model = dataclasses.replace(resolve_model("google-bert/bert-base-cased"))
-    assert dataclasses.replace(part(), model=model).name == "elsa-bert-base-cased-rte"
+def test_names_follow_from_study_model_task_and_size(tmp_path: Path) -> None:
+    assert request(tmp_path).name == "elsa-minilm-rte"
+    assert request(tmp_path, train_size=1000).name == "elsa-minilm-rte-1000"
+    # At most so many: all of RTE's.
+    assert request(tmp_path, train_size=2490).name == "elsa-minilm-rte"
+    small = request(tmp_path, Study.LOW_RESOURCE, "sst2", 50)
+    assert small.name == "low-resource-minilm-sst2-50"
 
 
 def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_layers(
     tmp_path: Path,
 ) -> None:
-    (search,) = plan([part()], 5, {})
-    spec = specify(request_of(search, place(tmp_path)))
+    spec = specify(request(tmp_path, seeds=5))
     assert spec.depths == DEPTHS
     assert spec.explored == (FULL_MODEL,) and spec.exploring_trials == 5
     assert spec.rates.values == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
@@ -160,8 +160,7 @@ def test_the_papers_search_is_a_line_search_and_five_seeds_from_half_of_the_laye
 
 
 def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: Path) -> None:
-    (search,) = plan([part(Study.LOW_RESOURCE, "cola", 50)], 5, {})
-    spec = specify(request_of(search, place(tmp_path)))
+    spec = specify(request(tmp_path, Study.LOW_RESOURCE, "cola", 50, seeds=5))
     assert [depth.label for depth in spec.depths] == ["0", "embeddings", "1", "2", "4", "5", "6"]
     assert spec.exploring_trials == 0 and spec.rates.values == (5e-5,)
     assert spec.measuring_trials == 35
@@ -171,77 +170,77 @@ def test_the_blogs_search_is_one_rate_ten_epochs_and_the_best_of_them(tmp_path: 
 
 
 def test_more_seeds_go_to_the_recorded_search_and_fewer_take_none_away(tmp_path: Path) -> None:
-    where = place(tmp_path)
-    (three,) = plan([part()], 3, {})
-    recorded = {three.name: spec_of(three, where)}
-    assert plan([part()], 5, recorded) == (PlannedSearch(part=part(), seeds=5),)
-    assert plan([part()], 2, recorded) == (PlannedSearch(part=part(), seeds=3),)
+    record(request(tmp_path, seeds=3), [])
+    assert request(tmp_path, seeds=5).seeds == 5
+    assert request(tmp_path, seeds=2).seeds == 3
 
 
 def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
-    (search,) = plan([part()], 3, {})
-    spec = spec_of(search, place(tmp_path))
-    other = dataclasses.replace(spec, recipe=dataclasses.replace(spec.recipe, epochs=7))
+    search = request(tmp_path)
+    other = dataclasses.replace(search.recipe, epochs=7)
+    record(dataclasses.replace(search, recipe=other), [])
     with pytest.raises(StorageError, match=r"another epochs.*--storage-path"):
-        plan([part()], 3, {search.name: other})
+        request(tmp_path)
 
 
-def test_two_models_of_one_name_are_refused() -> None:
+def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
+    extent = Extent(2, ("rte",), (None,))
     with pytest.raises(UsageError, match="would share the search name 'elsa-minilm-rte'"):
-        plan([part(), part()], 3, {})
+        edition(Study.ELSA, Scale.FULL, ["minilm", "minilm"], extent, made_in(tmp_path))
 
 
 # ---- what is there, and what is left ----
 
 
 def test_before_anything_ran_all_is_left(tmp_path: Path) -> None:
-    (search,) = plan([part()], 2, {})
-    found = standing(search, place(tmp_path))
-    assert found.status is None and not found.is_complete
+    found = standing(request(tmp_path))
+    assert found.status == "not begun" and not found.is_complete
     assert found.trials == 15
     assert found.left == Counter({FULL_MODEL: 7, **dict.fromkeys(DEPTHS[1:], 2)})
 
 
 def test_what_was_interrupted_has_the_rest_left(tmp_path: Path) -> None:
-    where = place(tmp_path)
-    (search,) = plan([part()], 2, {})
+    search = request(tmp_path)
     ended = SearchEnded(status=SearchStatus.INTERRUPTED)
-    done = [*probed(0.6, search.name), *trials(search, where, keep=7)]
-    record(search, where, [began(search), *done, ended])
-    found = standing(search, where)
-    assert found.status is SearchStatus.INTERRUPTED
+    done = [*probed(0.6, search.name), *trials(search, keep=7)]
+    record(search, [began(search), *done, ended])
+    found = standing(search)
+    assert found.status == "interrupted"
     assert found.left == Counter({FULL_MODEL: 1, DEPTHS[1]: 1, **dict.fromkeys(DEPTHS[2:], 2)})
-    assert recorded_searches(where.storage).keys() == {search.name}
 
 
 def test_what_is_finished_is_complete_until_more_seeds_are_asked_for(tmp_path: Path) -> None:
-    where = place(tmp_path)
-    (search,) = plan([part()], 2, {})
-    ended = SearchEnded(status=SearchStatus.COMPLETED)
-    record(search, where, [began(search), *trials(search, where), ended])
-    found = standing(search, where)
+    search = finished(request(tmp_path))
+    found = standing(search)
     assert found.is_complete and not found.left
-    more = standing(dataclasses.replace(search, seeds=4), where)
+    more = standing(dataclasses.replace(search, seeds=4))
     assert not more.is_complete
     assert more.left == Counter(dict.fromkeys(DEPTHS, 2))
 
 
+def test_a_completed_search_is_done_whatever_of_its_exploring_failed(tmp_path: Path) -> None:
+    search = request(tmp_path)
+    ended = SearchEnded(status=SearchStatus.COMPLETED)
+    record(search, [began(search), *trials(search)[2:], ended])
+    assert standing(search).is_complete
+
+
 def test_mismatched_mnli_is_read_from_the_same_trials(tmp_path: Path) -> None:
-    where = place(tmp_path)
-    (search,) = plan([part(task="mnli")], 1, {})
-    records = trials(search, where, mnli_mismatched=0.4)
-    record(search, where, [began(search), *records])
-    found = read_search(search, where.storage, "mnli_mismatched")
-    rows = found.beside
-    assert len(rows) == len(found.rows) == 10
-    assert {(row.task, row.quality) for row in rows} == {("mnli_mismatched", 0.4)}
-    assert rows[0].chance == pytest.approx(3463 / 9832)
-    assert read_search(search, where.storage, "another").beside == ()
+    search = request(tmp_path, task="mnli", seeds=1)
+    record(search, [began(search), *trials(search, mnli_mismatched=0.4)])
+    results = read_study(of(search))
+    assert len(results.rows) == 10
+    table = next(table for table in results.tables if table.name == "table3-minilm")
+    names = [name for name, _ in table.columns]
+    assert names[-2:] == ["MNLI", "MNLI-mm"]
+    assert [row[-2:] for row in table.rows if row[2] == "ours"] == [(0.6, 0.4)] * 3
+    # It is judged by it, not searched on it.
+    assert {answer.task for answer in results.answers} == {"mnli"}
 
 
 def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
-    (search,) = plan([part()], 1, {})
-    assert read_search(search, place(tmp_path).storage, "another") == SearchResults()
+    results = read_study(of(request(tmp_path)))
+    assert not results.rows and not results.tables and results.left == 15
 
 
 # ---- carrying it out ----
@@ -250,6 +249,14 @@ def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
 @pytest.fixture
 def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduction, "_check_inputs", lambda searches: None)
+
+
+def two(folder: Path) -> list[Request]:
+    return [request(folder), request(folder, task="cola")]
+
+
+def of(*searches: Request) -> Edition:
+    return Edition(study=Study.ELSA, scale=Scale.SMOKE, searches=searches, trained=())
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -264,55 +271,41 @@ def test_a_search_that_fails_does_not_keep_the_next_from_running(
         raise error("every trial failed")
 
     monkeypatch.setattr(reproduction, "start", start)
-    searches = plan([part(), part(task="cola")], 2, {})
-    carried = carry_out(searches, place(tmp_path), lambda message: None)
+    failed = carry_out(two(tmp_path), lambda message: None)
     assert asked == ["elsa-minilm-rte", "elsa-minilm-cola"]
-    assert carried.failed == tuple((name, "every trial failed") for name in asked)
-    assert not carried.interrupted and not carried.time_up
+    assert failed == dict.fromkeys(asked, "every trial failed")
 
 
 @pytest.mark.usefixtures("no_checks")
 def test_an_interrupted_search_ends_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked = []
+
     def start(request: Any, say: Any) -> Any:
+        asked.append(request.name)
         raise InterruptedSearchError("interrupted")
 
     monkeypatch.setattr(reproduction, "start", start)
-    searches = plan([part(), part(task="cola")], 2, {})
-    carried = carry_out(searches, place(tmp_path), lambda message: None)
-    assert carried.interrupted and not carried.failed
-
-
-def edition() -> Edition:
-    return Edition(
-        study=Study.ELSA,
-        scale=Scale.SMOKE,
-        models=("minilm",),
-        trained=(),
-        seeds=(2,),
-        departures=(),
-    )
+    with pytest.raises(InterruptedSearchError, match="the same command goes on"):
+        carry_out(two(tmp_path), lambda message: None)
+    assert asked == ["elsa-minilm-rte"]
 
 
 @pytest.mark.usefixtures("no_checks")
 def test_a_search_that_cannot_be_read_does_not_hide_the_tables_of_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = place(tmp_path)
-    searches = plan([part(), part(task="cola")], 2, {})
-    for search in searches:
-        ended = SearchEnded(status=SearchStatus.COMPLETED)
-        record(search, where, [began(search), *trials(search, where), ended])
-    SearchPaths(where.storage, searches[1].name).journal.write_text("{}\n")
-    carried = carry_out(searches, where, lambda message: None)
-    assert [name for name, _ in carried.failed] == ["elsa-minilm-cola"]
+    searches = [finished(search) for search in two(tmp_path)]
+    SearchPaths(searches[1].storage, searches[1].name).journal.write_text("{}\n")
+    failed = carry_out(searches, lambda message: None)
+    assert failed.keys() == {"elsa-minilm-cola"}
     out = tmp_path / "out"
     (out / "figures").mkdir(parents=True)
     for name in ("table3-older.csv", "appendix-minilm-sst2.csv", "mine.csv"):
         (out / name).write_text("old")
-    with pytest.raises(RunError, match=r"1 of 2 searches are not whole \(elsa-minilm-cola\)"):
-        _conclude(edition(), searches, where, carried, out)
+    with pytest.raises(RunError, match=r"1 of 2 searches are incomplete \(elsa-minilm-cola\)"):
+        conclude(of(*searches), failed, out)
     told = capsys.readouterr()
     assert "search 'elsa-minilm-cola' is not in the tables" in told.err
     assert "Like Table 3, for minilm" in told.out and "Not read: elsa-minilm-cola." in told.out
@@ -338,17 +331,17 @@ def test_ctrl_c_and_the_end_of_the_time_stop_the_plan(
         time.sleep(20)
 
     monkeypatch.setattr(reproduction, "start", start)
-    searches = plan([part(), part(task="cola")], 2, {})
     # What a shell runs in its background begins so; a limit must hold there too.
     ignored = signal.SIG_IGN if max_time is not None else signal.default_int_handler
     before = signal.signal(signal.SIGINT, ignored)
+    ends = pytest.raises(InterruptedSearchError) if max_time is None else nullcontext()
     try:
-        carried = carry_out(searches, place(tmp_path), lambda message: None, max_time)
+        with ends:
+            assert carry_out(two(tmp_path), lambda message: None, max_time) == {}
         assert signal.getsignal(signal.SIGINT) is ignored
     finally:
         signal.signal(signal.SIGINT, before)
     assert asked == ["elsa-minilm-rte"]
-    assert (carried.interrupted, carried.time_up) == (max_time is None, max_time is not None)
 
 
 def test_what_the_last_search_lacks_is_said_before_the_first_begins(
@@ -356,9 +349,9 @@ def test_what_the_last_search_lacks_is_said_before_the_first_begins(
 ) -> None:
     monkeypatch.setattr(reproduction, "start", lambda request, say: pytest.fail("it began"))
     # One step an epoch cannot be evaluated twice.
-    parts = [part(Study.LOW_RESOURCE, "stdlib", size) for size in (50, 8)]
+    searches = [request(tmp_path, Study.LOW_RESOURCE, "stdlib", size) for size in (50, 8)]
     with pytest.raises(SpaceError, match="evaluations_per_epoch"):
-        carry_out(plan(parts, 2, {}), place(tmp_path), lambda message: None)
+        carry_out(searches, lambda message: None)
 
 
 # ---- what was shrunk ----
@@ -414,16 +407,17 @@ def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
 
 
 def test_hours_come_from_depths_tokens_and_paces(tmp_path: Path) -> None:
-    pace = Pace(full=100.0, frozen=400.0, evaluating=500.0, at_once=2)
-    request = request_of(PlannedSearch(part=part(), seeds=1), place(tmp_path))
+    pace = Pace(full=100.0, frozen=400.0, at_once=2)
+    search = request(tmp_path)
     left = Counter({FULL_MODEL: 2, FreezeDepth.of(3): 1, FreezeDepth.of(6): 1})
     # Three epochs; half frozen lies between .01 and .0025 seconds a token.
     training = 3 * 1000 * (2 * 0.01 + 0.00625 + 0.0025)
-    evaluating = 4 * 3 * 100 / 500
+    # Three evaluations; what trains costs a third of that.
+    evaluating = 3 * 100 * (2 * 0.01 / 3 + (0.01 / 3 + 0.0025) / 2 + 0.0025)
     alone = SEARCH_SECONDS + 4 * TRIAL_SECONDS / 2
     expected = training + evaluating + alone
-    assert pace.seconds(left, request, 1000, 100) == pytest.approx(expected)
-    assert pace.seconds(Counter(), request, 1000, 100) == 0.0
+    assert pace.seconds(left, search, 1000, 100) == pytest.approx(expected)
+    assert pace.seconds(Counter(), search, 1000, 100) == 0.0
 
 
 # ---- the command line ----
@@ -447,7 +441,10 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (("elsa", "--models", "minilm", "--tasks", "mrcp"), "did you mean 'mrpc'"),
         (("elsa", "--models", "minilmm", "--tasks", "stdlib"), "did you mean 'minilm'"),
         (("elsa", "--max-time", "soon"), "--max-time soon"),
-        (("low-resource", "--models", "minilm", "--tasks", "stsb"), "by accuracy"),
+        (
+            ("low-resource", "--models", "minilm", "--tasks", "stsb"),
+            "'accuracy' cannot score task 'stsb'",
+        ),
         (
             ("low-resource", "--models", "minilm", "--tasks", "wnli", "--train-size", "1000"),
             "635 training examples",

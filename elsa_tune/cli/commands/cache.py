@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import dataclasses
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from elsa_tune.cli.printing import Format, FormatOption, show
+from elsa_tune.search.saying import say
+from elsa_tune.words import aligned
 
 app = typer.Typer(no_args_is_help=True, help="What is kept of frozen layers' output here.")
 
 
 @app.command("ls")
-def list_entries(
-    output: Annotated[str, typer.Option("--format", help="`table` or `json`.")] = "table",
-) -> None:
+def list_entries(format: FormatOption = Format.TABLE) -> None:
     """List what is kept, the most recently used first."""
-    from elsa_tune.errors import UsageError
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
-    if output not in ("table", "json"):
-        raise UsageError(f"--format {output}: it must be table or json")
     store = PrefixStore()
     entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
-    if output == "json":
-        rows = [
-            {
-                "key": entry.key,
-                "what": entry.what,
-                "bytes": entry.bytes,
-                "last_used": _when(entry.last_used),
-                "in_use": entry.in_use,
-            }
-            for entry in entries
-        ]
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    for entry in entries:
-        use = "in use" if entry.in_use else _when(entry.last_used)[:16].replace("T", " ")
-        typer.echo(f"{entry.bytes / 1e6:9.1f} MB  {use:16}  {entry.what}")
-    total = sum(entry.bytes for entry in entries)
-    print(
-        f"{total / 1e9:.2f} of {store.budget / 1e9:g} GB in {store.folder}; "
-        "ELSA_TUNE_PREFIX_CACHE_GB sets the limit",
-        file=sys.stderr,
-    )
+    rows = [dataclasses.asdict(one) | {"last_used": _when(one.last_used)} for one in entries]
+    show(rows, format, _entries_text)
+    if format is Format.TABLE:
+        total = sum(entry.bytes for entry in entries)
+        say(
+            f"{total / 1e9:.2f} of {store.budget / 1e9:g} GB in {store.folder}; "
+            "ELSA_TUNE_PREFIX_CACHE_GB sets the limit"
+        )
+
+
+def _entries_text(entries: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            f"{one['bytes'] / 1e6:9.1f} MB",
+            "in use" if one["in_use"] else one["last_used"][:16].replace("T", " "),
+            one["what"],
+        )
+        for one in entries
+    ]
+    return aligned(rows)
 
 
 @app.command()
@@ -66,7 +62,7 @@ def prune(
             kept += entry.bytes
         else:
             removed += entry.bytes
-    print(f"removed {removed / 1e9:.2f} GB, kept {kept / 1e9:.2f} GB", file=sys.stderr)
+    say(f"removed {removed / 1e9:.2f} GB, kept {kept / 1e9:.2f} GB")
 
 
 def _when(seconds: float) -> str:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.errors import RunError
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.specs.trial import TrialSpec
-    from elsa_tune.training.throughput import Division, Throughput
+    from elsa_tune.training.throughput import Division
 
 # bf16 is worth the question of its precision from here on.
 _WORTHWHILE = 1.3
@@ -38,28 +37,13 @@ def doctor(
 
     --tune finds and keeps the best number of trials at once.
     """
-    if tune:
-        trial = _trial(model, task, data_dir)
+    from elsa_tune.search.inputs import read_inputs
+
+    # The full model, on which a search spends most.
+    trial = read_inputs(model, task, data_dir=data_dir).trial() if tune else None
     _show_machine()
-    if tune:
+    if trial is not None:
         _tune(trial, seconds)
-
-
-def _trial(model: str, task: str, data_dir: str | None) -> TrialSpec:
-    """The full model, on which a search spends most."""
-    from elsa_tune.cli.inputs import read_inputs
-    from elsa_tune.specs.freeze import FULL_MODEL
-    from elsa_tune.specs.trial import TrialSpec
-
-    inputs = read_inputs(model, task, data_dir=data_dir)
-    return TrialSpec(
-        model=inputs.model,
-        task=inputs.task,
-        recipe=inputs.recipe,
-        depth=FULL_MODEL,
-        learning_rate=2e-5,
-        seed=1,
-    )
 
 
 def _device() -> str:
@@ -86,9 +70,9 @@ def _show_machine() -> None:
     at_once = [
         (
             "trials",
-            f"{one.model}: {_words(one.division, device)} ({one.task}, {one.date})",
+            f"{name}: {_words(one.division, device)} ({one.task}, {one.date})",
         )
-        for one in remembered(device)
+        for name, one in remembered(device).items()
     ] or [("trials", "not measured: `elsa-tune doctor --tune` finds the best number")]
     lines = (
         ("CPU", f"{os.cpu_count()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
@@ -106,27 +90,19 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
     import torch
 
     from elsa_tune.training.data.preparation import prepare
-    from elsa_tune.training.throughput import divisions, fits, measure, product_rate, remember
+    from elsa_tune.training.throughput import Throughput, product_rate, remember, tune
 
     device = _device()
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
     say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
     found: list[Throughput] = []
-    for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
-        words = _words(division, device)
-        if not fits(division, found, device):
-            say(f"  {words}: not tried, the memory would not do")
-            continue
-        try:
-            one = measure(trial, data, division, device, seconds)
-        except RunError as error:
-            if not found:
-                raise
-            say(f"  {words}: {error}")
-            continue
-        found.append(one)
-        say(f"  {words}: {one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each")
+    for division, one in tune(trial, data, device, seconds):
+        told = one
+        if isinstance(one, Throughput):
+            found.append(one)
+            told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
+        say(f"  {_words(division, device)}: {told}")
     best = max(found, key=lambda one: one.tokens_per_second).division
     typer.echo(f"{'best':<13} {_words(best, device)}")
     options = f"--cpus-per-trial {best.threads}"

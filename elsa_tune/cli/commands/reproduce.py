@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,20 +14,13 @@ import typer
 from elsa_tune.cli.options import StoragePath, TrackingUri, out_folder
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
-from elsa_tune.studies.protocols import (
-    PROTOCOLS,
-    Edition,
-    Extent,
-    Scale,
-    Study,
-    Trained,
-    departures,
-)
+from elsa_tune.studies.protocols import PROTOCOLS, Scale
+from elsa_tune.tables.published import SOURCES, Study
+from elsa_tune.words import aligned
 
 if TYPE_CHECKING:
-    from elsa_tune.studies.reproduction import Carried, Part, Place, PlannedSearch, Standing
-
-_SEPARATORS = re.compile(r"[,\s]+")
+    from elsa_tune.studies.reproduction import Edition
+    from elsa_tune.studies.results import StudyResults
 
 
 def reproduce(
@@ -95,13 +90,15 @@ def reproduce(
     there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the
     others ran; 2 bad input, before anything starts; 130 interrupted.
     """
-    from elsa_tune.cli.inputs import read_duration
-    from elsa_tune.studies.reproduction import Place, carry_out, plan, recorded_searches, standing
+    from elsa_tune.search.inputs import read_duration
+    from elsa_tune.search.specification import Request
+    from elsa_tune.studies.reproduction import carry_out, edition
     from elsa_tune.tracking.paths import StorePaths
 
     seconds = None if max_time is None else read_duration(max_time)
     places = StorePaths(Path.cwd())
-    place = Place(
+    request = functools.partial(
+        Request,
         storage=Path(storage_path).absolute() if storage_path else places.storage,
         tracking_uri=places.tracking_uri(tracking_uri),
         address=address,
@@ -112,212 +109,105 @@ def reproduce(
         from elsa_tune.report.folder import check_folder
 
         check_folder(out)
-    extent = _extent(study, scale, seeds, tasks, train_size)
-    names = _split(models) or PROTOCOLS[study].models
-    parts, trained = _parts(study, names, extent, data_dir)
-    searches = plan(parts, extent.seeds, recorded_searches(place.storage))
-    edition = _edition(study, scale, searches, trained)
+    extent = PROTOCOLS[study].extents[scale]
+    if seeds is not None:
+        extent = dataclasses.replace(extent, seeds=seeds)
+    if given := _words(tasks):
+        extent = dataclasses.replace(extent, tasks=given)
+    if given := _words(train_size):
+        extent = dataclasses.replace(extent, train_sizes=_sizes(study, given))
+    names = _words(models) or PROTOCOLS[study].models
+    planned = edition(study, scale, names, extent, request, data_dir)
     if dry_run:
-        _print_plan(edition, [standing(search, place) for search in searches], place)
+        _print_plan(planned)
         return
-    say(f"reproducing {study}: {len(searches)} searches")
-    for sentence in edition.departures:
+    say(f"reproducing {study}: {len(planned.searches)} searches")
+    for sentence in planned.departures:
         say(f"  not as published: {sentence}")
-    carried = carry_out(searches, place, say, seconds)
-    _conclude(edition, searches, place, carried, out)
+    try:
+        failed = carry_out(planned.searches, say, seconds)
+    except InterruptedSearchError:
+        _print_results(planned, out)
+        raise
+    conclude(planned, failed, out)
 
 
-# ---- what is asked ----
-
-
-def _extent(
-    study: Study,
-    scale: Scale,
-    seeds: int | None,
-    tasks: Sequence[str] | None,
-    train_size: Sequence[str] | None,
-) -> Extent:
-    """The scale's, with what was asked for in its place."""
-    scaled = PROTOCOLS[study].extents[scale]
-    sizes = [_size(text) for text in _split(train_size)]
-    if study is Study.ELSA and len(sizes) > 1:
-        raise UsageError(
-            f"--train-size {' '.join(map(str, sizes))}: the paper's study has one training size a "
-            "task; give one number, at most so many examples are used"
-        )
-    return Extent(
-        seeds=seeds or scaled.seeds,
-        tasks=_split(tasks) or scaled.tasks,
-        train_sizes=tuple(dict.fromkeys(sizes)) or scaled.train_sizes,
-    )
-
-
-def _split(texts: Sequence[str] | None) -> tuple[str, ...]:
-    words = (word for text in texts or () for word in _SEPARATORS.split(text))
+def _words(texts: Sequence[str] | None) -> tuple[str, ...]:
+    words = (word for text in texts or () for word in re.split(r"[,\s]+", text))
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-def _size(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise UsageError(f"--train-size is '{text}'; it must be a number of examples above 0")
-    return int(text)
+def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
+    if study is Study.ELSA and len(texts) > 1:
+        raise UsageError(
+            f"--train-size {' '.join(texts)}: the paper's study has one training size a task; give "
+            "one number, at most so many examples are used"
+        )
+    for text in texts:
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise UsageError(f"--train-size is '{text}'; it must be a number of examples above 0")
+    return tuple(dict.fromkeys(map(int, texts)))
 
 
-def _parts(
-    study: Study, models: Sequence[str], extent: Extent, data_dir: str | None
-) -> tuple[list[Part], list[Trained]]:
-    """What each search answers, and what each task is trained on; everything is checked here."""
-    from elsa_tune.cli.inputs import read_inputs
-    from elsa_tune.search.launch import sizes
-    from elsa_tune.specs.task import TaskKind
-    from elsa_tune.specs.tasks import resolve_task
-    from elsa_tune.studies.reproduction import Part
+def _print_plan(edition: Edition) -> None:
+    from elsa_tune.search.pace import forecast
+    from elsa_tune.studies.reproduction import standing
 
-    protocol = PROTOCOLS[study]
-    parts: list[Part] = []
-    trained: list[Trained] = []
-    for task in extent.tasks:
-        if protocol.metric is not None and resolve_task(task).kind is TaskKind.REGRESSION:
-            raise UsageError(
-                f"the {study} study scores every task by {protocol.metric}, which task '{task}' "
-                "does not have; leave it out of --tasks"
-            )
-        whole = read_inputs(models[0], task, space=protocol.space, data_dir=data_dir)
-        available, _ = sizes(whole.task, whole.recipe)
-        for size in extent.train_sizes:
-            if size is not None and size > available and study is Study.LOW_RESOURCE:
-                raise UsageError(
-                    f"task '{task}' has {available:,} training examples, and {size:,} were asked "
-                    "for; name smaller sizes with --train-size"
-                )
-            # The paper's study takes at most so many.
-            is_all = size is None or (size >= available and study is Study.ELSA)
-            used = None if is_all else size
-            trained.append(Trained(task=whole.task.name, examples=used or available, of=available))
-            overrides = [] if used is None else [f"train_size={used}"]
-            for model in models:
-                inputs = read_inputs(
-                    model,
-                    task,
-                    space=protocol.space,
-                    overrides=overrides,
-                    data_dir=data_dir,
-                    metric=protocol.metric,
-                )
-                parts.append(
-                    Part(
-                        study=study,
-                        model=inputs.model,
-                        layers=inputs.facts.layers,
-                        task=inputs.task,
-                        space=inputs.space,
-                        space_name=protocol.space,
-                        recipe=inputs.recipe,
-                    )
-                )
-    return parts, trained
-
-
-def _edition(
-    study: Study, scale: Scale, searches: Sequence[PlannedSearch], trained: Sequence[Trained]
-) -> Edition:
-    models = tuple(dict.fromkeys(search.part.model.name for search in searches))
-    seeds = tuple(sorted({search.seeds for search in searches}))
-    return Edition(
-        study=study,
-        scale=scale,
-        models=models,
-        trained=tuple(trained),
-        seeds=seeds,
-        departures=departures(study, models, seeds, trained),
-    )
-
-
-# ---- a dry run ----
-
-
-def _print_plan(edition: Edition, standings: Sequence[Standing], place: Place) -> None:
-    hours, why_not = _forecast(standings, place)
-    typer.echo(f"{edition.study}, scale {edition.scale}: {PROTOCOLS[edition.study].source}")
+    standings = [standing(search) for search in edition.searches]
+    left = sum(one.left.total() for one in standings)
+    seconds: dict[str, float] = {}
+    time = "none, everything is there"
+    if left:
+        say("training for a few seconds for each model and task, to tell the hours")
+        try:
+            seconds = forecast([(one.search, one.left) for one in standings if one.left])
+            time = f"about {_hours(sum(seconds.values()))} on this machine, from a short probe"
+        except (ElsaTuneError, OSError) as error:
+            time = f"not known, {error}"
+    typer.echo(f"{edition.study}, scale {edition.scale}: {SOURCES[edition.study]}")
     for sentence in edition.departures or ("As published.",):
         typer.echo(f"  {sentence}")
-    width = max(len(one.search.name) for one in standings)
+    rows = []
     for one in standings:
-        left = one.left.total()
-        state = "not begun" if one.status is None else one.status.value.replace("_", " ")
-        time = f"  {_hours(hours[one.search.name])}" if one.search.name in hours else ""
-        typer.echo(
-            f"{one.search.name:<{width}}  {one.trials:>4} trials, {left:>4} to go, {state}{time}"
-        )
+        hours = seconds.get(one.search.name)
+        to_go = f"{one.left.total()} to go"
+        words = (one.status, "" if hours is None else _hours(hours))
+        rows.append((one.search.name, f"{one.trials} trials,", to_go, *words))
     trials = sum(one.trials for one in standings)
-    left = sum(one.left.total() for one in standings)
-    typer.echo(f"{'in all':<{width}}  {trials:>4} trials, {left:>4} to go")
-    if not left:
-        typer.echo("time: none, everything is there")
-    elif why_not:
-        typer.echo(f"time: not known, {why_not}")
-    else:
-        typer.echo(f"time: about {_hours(sum(hours.values()))} on this machine, from a short probe")
-
-
-def _forecast(standings: Sequence[Standing], place: Place) -> tuple[dict[str, float], str]:
-    """Seconds by search, or why they are not known."""
-    from elsa_tune.search.pace import forecast
-    from elsa_tune.studies.reproduction import request_of
-
-    unfinished = [(request_of(one.search, place), one.left) for one in standings if one.left]
-    if not unfinished:
-        return {}, ""
-    say("training for a few seconds for each model and task, to tell the hours")
-    try:
-        return forecast(unfinished), ""
-    except (ElsaTuneError, OSError) as error:
-        return {}, f"{error}"
+    rows.append(("in all", f"{trials} trials,", f"{left} to go", "", ""))
+    typer.echo(aligned(rows, right=(1, 2)))
+    typer.echo(f"time: {time}")
 
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
-# ---- what came out ----
+def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> None:
+    """Print what came out; raises RunError where a search failed or cannot be read."""
+    results = _print_results(edition, out)
+    if failed := {**results.unread, **failed}:
+        raise RunError(
+            f"{len(failed)} of {len(edition.searches)} searches are incomplete "
+            f"({', '.join(failed)}); the same command tries the rest again"
+        )
+    if results.left:
+        say(f"time was up with {results.left} trials to go; the same command goes on")
 
 
-def _conclude(
-    edition: Edition,
-    searches: Sequence[PlannedSearch],
-    place: Place,
-    carried: Carried,
-    out: Path | None,
-) -> None:
-    """Print the tables (stdout), where everything is (stderr); exit status."""
+def _print_results(edition: Edition, out: Path | None) -> StudyResults:
+    """The tables (stdout), and where everything is (stderr)."""
+    from elsa_tune.cli.answer_tables import stdout_console
     from elsa_tune.cli.given_command import given_command
-    from elsa_tune.cli.study_tables import print_study, read_study, write_study
-    from elsa_tune.studies.reproduction import standing
+    from elsa_tune.studies.results import read_study, write_study
 
-    standings: list[Standing] = []
-    failed = dict(carried.failed)
-    for search in searches:
-        try:
-            standings.append(standing(search, place))
-        except ElsaTuneError as error:
-            failed[search.name] = f"{error}"
-    left = sum(one.left.total() for one in standings if not one.is_complete)
-    results = read_study(edition, searches, place.storage, left)
+    results = read_study(edition)
     for name, reason in results.unread.items():
         say(f"search '{name}' is not in the tables: {reason}")
     if results.rows:
-        print_study(results)
+        stdout_console().print(results.text)
         if out is not None:
             page = write_study(results, out, given_command())
             say(f"written: {page}, and the tables beside it")
-    say(f"journals: {place.storage}")
-    if carried.interrupted:
-        raise InterruptedSearchError("interrupted; the same command goes on")
-    failed = {**results.unread, **failed}
-    if failed:
-        raise RunError(
-            f"{len(failed)} of {len(searches)} searches are not whole ({', '.join(failed)}); the "
-            "same command tries the rest again"
-        )
-    if not all(one.is_complete for one in standings):
-        say(f"time was up with {left} trials to go; the same command goes on")
+    say(f"journals: {edition.searches[0].storage}")
+    return results

@@ -22,7 +22,7 @@ from elsa_tune.errors import (
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
-    from elsa_tune.cli.inputs import Inputs
+    from elsa_tune.search.inputs import Inputs
     from elsa_tune.search.planning.plan import Estimate
     from elsa_tune.search.session import Finished
     from elsa_tune.search.specification import Request
@@ -74,7 +74,7 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
-    from elsa_tune.cli.inputs import read_duration, read_inputs
+    from elsa_tune.search.inputs import read_duration, read_inputs
     from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
     if task == "all":
@@ -141,7 +141,7 @@ def resume(
 
     After Ctrl-C, a crash or a kill what is finished is kept.
     """
-    from elsa_tune.cli.inputs import read_duration
+    from elsa_tune.search.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
     seconds = None if max_time is None else read_duration(max_time)

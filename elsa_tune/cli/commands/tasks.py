@@ -1,23 +1,20 @@
-"""`elsa-tune tasks`: the tasks that are known, or one task's data looked at.
-
-It must not import anything heavy outside its functions.
-"""
+"""`elsa-tune tasks`: the tasks that are known, or one task's data looked at."""
 
 from __future__ import annotations
 
-import enum
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elsa_tune.cli.printing import Format, FormatOption, show
 from elsa_tune.errors import UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.table_file import format_of
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.words import aligned, points
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.split import Split
@@ -25,13 +22,6 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 EXAMPLE_WIDTH = 160
 MOST_CLASSES_SHOWN = 20
-
-
-class Format(enum.StrEnum):
-    """How the answer is printed on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def tasks(
@@ -46,31 +36,22 @@ def tasks(
         str | None, typer.Option(help="A local GLUE folder in the official layout (RTE/train.tsv).")
     ] = None,
     metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
-    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.TABLE,
+    format: FormatOption = Format.TABLE,
 ) -> None:
     """List the tasks, look at one, or begin a task file."""
     is_table = task is not None and format_of(Path(task)) is not None
     if (task is None or is_table) and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
-    if task is not None and is_table:
+    if task is None:
+        show([described(spec) for spec in KNOWN_TASKS.values()], format, _list_text)
+    elif is_table:
         from elsa_tune.specs.task_draft import draft_task
 
         typer.echo(draft_task(Path(task)), nl=False)
         say("next: save it here as a .yaml file, check it, and `elsa-tune tasks FILE.yaml`")
-        return
-    if task is None:
-        specs = list(KNOWN_TASKS.values())
-        if format is Format.JSON:
-            _print_json([described(spec) for spec in specs])
-        else:
-            _print_list(specs)
-        return
-    spec = resolve_task(task, data_dir, metric)
-    looked_at = {**described(spec), **look(spec)}
-    if format is Format.JSON:
-        _print_json(looked_at)
     else:
-        _print_task(looked_at)
+        spec = resolve_task(task, data_dir, metric)
+        show({**described(spec), **look(spec)}, format, _task_text)
 
 
 def described(spec: TaskSpec) -> dict[str, Any]:
@@ -120,18 +101,13 @@ def look(spec: TaskSpec) -> dict[str, Any]:
 
 
 def _split_facts(spec: TaskSpec, split: Split) -> dict[str, Any]:
+    labels = split.labels
     facts: dict[str, Any] = {"rows": len(split), "from": split.where}
     if spec.kind is TaskKind.REGRESSION:
-        labels = split.labels
-        facts |= {
-            "lowest": float(labels.min()),
-            "mean": round(float(labels.mean()), 6),
-            "highest": float(labels.max()),
-        }
-    else:
-        counts = {name: int((split.labels == c).sum()) for c, name in enumerate(spec.classes)}
-        facts["labels"] = counts
-    return facts
+        mean = round(float(labels.mean()), 6)
+        return facts | {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
+    counts = {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}
+    return facts | {"labels": counts}
 
 
 def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
@@ -140,79 +116,62 @@ def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
     if spec.kind is TaskKind.CLASSIFICATION:
         firsts = [int((split.labels == c).argmax()) for c in range(min(EXAMPLES, spec.outputs))]
         rows = sorted(list(dict.fromkeys([*firsts, *rows]))[:EXAMPLES])
+    columns = dict(zip(spec.text_columns, split.texts, strict=True))
     return [
         {
-            **{
-                name: column[row]
-                for name, column in zip(spec.text_columns, split.texts, strict=True)
-            },
-            "label": _label_text(spec, split, row),
+            **{name: column[row] for name, column in columns.items()},
+            "label": spec.classes[int(split.labels[row])]
+            if spec.classes
+            else round(float(split.labels[row]), 6),
         }
         for row in rows
     ]
 
 
-def _label_text(spec: TaskSpec, split: Split, row: int) -> str | float:
-    if spec.kind is TaskKind.REGRESSION:
-        return round(float(split.labels[row]), 6)
-    return spec.classes[int(split.labels[row])]
+# ---- in words ----
 
 
-# --- Printing ------------------------------------------------------------------------------------
-
-
-def _print_json(values: object) -> None:
-    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def _print_list(specs: list[TaskSpec]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("task", "kind", "texts", "metric", "chance", "data"):
-        table.add_column(
-            name, justify="right" if name == "chance" else "left", no_wrap=name != "data"
+def _list_text(tasks: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            one["name"],
+            "regression" if not one["classes"] else f"{len(one['classes'])} classes",
+            "pair" if len(one["texts"]) == 2 else "single",
+            one["metric"],
+            points(one["chance"]),
+            one["source"],
         )
-    for spec in specs:
-        kind = "regression" if spec.kind is TaskKind.REGRESSION else f"{spec.outputs} classes"
-        texts, metric = "pair" if len(spec.text_columns) == 2 else "single", spec.metric.value
-        chance = _percent(spec.known_chance)
-        table.add_row(spec.name, kind, texts, metric, chance, source_text(spec))
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console.width = 140  # a pipe has no edge; 80 would fold the last column
-    console.print(table)
+        for one in tasks
+    ]
+    names = ("task", "kind", "texts", "metric", "chance", "data")
+    return aligned([names, *rows], right=(4,))
 
 
-def _print_task(facts: dict[str, Any]) -> None:
+def _task_text(facts: dict[str, Any]) -> str:
     companions = f" (beside it: {', '.join(facts['companions'])})" if facts["companions"] else ""
-    print(f"{facts['name']}: {facts['kind']} of {' + '.join(facts['texts'])}")
-    print(f"metric      {facts['metric']}{companions}")
-    print(f"chance      {_percent(facts['chance'])} (the best constant answer, x 100)")
+    lines = [
+        f"{facts['name']}: {facts['kind']} of {' + '.join(facts['texts'])}",
+        f"metric      {facts['metric']}{companions}",
+        f"chance      {points(facts['chance'])} (the best constant answer, x 100)",
+    ]
     for name, split in facts["splits"].items():
-        print(f"{name:<11} {split['rows']:,} rows ({_labels_text(split)})")
-        print(f"            from {split['from']}")
-    print("examples")
+        lines.append(f"{name:<11} {split['rows']:,} rows ({_labels_text(split)})")
+        lines.append(f"            from {split['from']}")
+    lines.append("examples")
     for example in facts["examples"]:
         *texts, label = example.values()
-        print(f"  [{label}] " + " | ".join(_shortened(str(text)) for text in texts))
-    for note in facts["notes"]:
-        print(f"note: {note}")
+        lines.append(f"  [{label}] " + " | ".join(_shortened(str(text)) for text in texts))
+    return "\n".join([*lines, *(f"note: {note}" for note in facts["notes"])])
 
 
 def _labels_text(split: dict[str, Any]) -> str:
     if "labels" not in split:
         return f"values {split['lowest']:g}..{split['highest']:g}, mean {split['mean']:.3g}"
-    labels = list(split["labels"].items())
-    shown = ", ".join(f"{name}: {count:,}" for name, count in labels[:MOST_CLASSES_SHOWN])
-    more = len(labels) - MOST_CLASSES_SHOWN
-    return f"{shown}, and {more} more classes" if more > 0 else shown
+    labels = [f"{name}: {count:,}" for name, count in split["labels"].items()]
+    if len(labels) > MOST_CLASSES_SHOWN:
+        more = f"and {len(labels) - MOST_CLASSES_SHOWN} more classes"
+        labels = [*labels[:MOST_CLASSES_SHOWN], more]
+    return ", ".join(labels)
 
 
 def _shortened(text: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from typing import Annotated
 
 import typer
+
+from elsa_tune.search.saying import say
 
 _PREFIX = {"none": "none", "cached": "read from the cache", "recomputed": "recomputed"}
 
@@ -39,11 +40,11 @@ def trial(
     ] = "lines",
 ) -> None:
     """Run one trial here, without Ray or MLflow."""
-    from elsa_tune.cli.inputs import read_inputs
     from elsa_tune.errors import UsageError
+    from elsa_tune.search.inputs import read_inputs
     from elsa_tune.specs.freeze import FreezeDepth
     from elsa_tune.specs.space import OWN_FIELDS
-    from elsa_tune.specs.trial import TrialSpec, canonical_rate, trial_quality
+    from elsa_tune.specs.trial import canonical_rate, trial_quality
 
     if output not in ("lines", "json"):
         raise UsageError(f"--format {output}: it must be lines or json")
@@ -57,14 +58,7 @@ def trial(
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
     inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)
-    spec = TrialSpec(
-        model=inputs.model,
-        task=inputs.task,
-        recipe=inputs.recipe,
-        depth=depth.check(inputs.facts.layers),
-        learning_rate=rate,
-        seed=seed,
-    )
+    spec = inputs.trial(depth, rate, seed)
 
     import torch
 
@@ -79,7 +73,7 @@ def trial(
         for note in (few_steps(spec.recipe, result.steps), *result.notes):
             if note is not None and note not in notes:
                 notes.add(note)
-                print(f"note: {note}", file=sys.stderr)
+                say(f"note: {note}")
         qualities.append(result.quality)
         if result.holdout_quality is not None:
             held_out.append(result.holdout_quality)
@@ -96,10 +90,9 @@ def trial(
             f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
         )
     quality = trial_quality(spec.recipe.selection, qualities, held_out)
-    print(
+    say(
         f"{spec.key}: {inputs.task.metric.value} {100 * quality:.1f} "
         f"(a constant answer scores {100 * result.chance:.1f}); "
         f"{result.trainable_parameters:,} parameters trained, {result.precision}, "
-        f"{result.batches} batches, frozen layers {_PREFIX[result.prefix]}",
-        file=sys.stderr,
+        f"{result.batches} batches, frozen layers {_PREFIX[result.prefix]}"
     )

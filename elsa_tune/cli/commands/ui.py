@@ -1,37 +1,37 @@
-"""The command `ui`: MLflow's user interface on the recorded searches.
-
-It must not speak MLflow itself beyond starting its server.
-"""
+"""The command `ui`: MLflow's user interface on the recorded searches."""
 
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elsa_tune.cli.commands.searches import TrackingOption
-from elsa_tune.errors import RunError
+from elsa_tune.cli.options import TrackingUri
+from elsa_tune.errors import RunError, UsageError
+from elsa_tune.search.saying import say
 
 
 def ui(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    tracking_uri: TrackingOption = None,
+    tracking_uri: TrackingUri = None,
 ) -> None:
     """Open MLflow's pages on the recorded searches."""
-    from elsa_tune.cli.server import check_port, serve
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.paths import StorePaths, shown_uri
 
     places = StorePaths(Path.cwd())
     uri = places.tracking_uri(tracking_uri)
     if uri.startswith("http"):
-        print(f"the record is on a server; open {shown_uri(uri)}", file=sys.stderr)
+        say(f"the record is on a server; open {shown_uri(uri)}")
         return
-    check_port(host, port)
+    _check_port(host, port)
     artifacts = places.artifact_root_for(uri)
     store = MlflowStore(uri, artifacts)
     store.check()
@@ -40,8 +40,42 @@ def ui(
     command += ["--host", host, "--port", str(port)]
     # Not an argument: every user of the machine sees those.
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
+    # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     if artifacts is not None:
         command += ["--default-artifact-root", artifacts.as_uri()]
-    status = serve(command, f"http://{host}:{port}")
-    if status != 0:
-        raise RunError(f"the MLflow server ended with status {status}; its last words stand above")
+    say(f"MLflow is starting on http://{host}:{port}; Ctrl-C ends it")
+    if status := _serve(command):
+        raise RunError(f"the MLflow server ended with status {status}; see its output above")
+
+
+def _check_port(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+            ) from error
+
+
+def _serve(command: list[str]) -> int:
+    """Run the server until it or the user ends it; its exit status, 0 when the user did."""
+    signals = 0
+    # A group of its own: the server's workers end with it, and Ctrl-C reaches them once, through
+    # us. What it prints goes to stderr: nothing on stdout was asked for.
+    server = subprocess.Popen(command, stdout=sys.stderr.fileno(), start_new_session=True)
+
+    def pass_on(_number: int, _frame: object) -> None:
+        nonlocal signals
+        signals += 1
+        if server.poll() is None:
+            # To the second Ctrl-C nobody wants a graceful end.
+            os.killpg(server.pid, signal.SIGTERM if signals == 1 else signal.SIGKILL)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    status = server.wait()
+    return 0 if signals else status

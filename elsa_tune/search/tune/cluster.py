@@ -101,8 +101,7 @@ def share(
     cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
     # Of other machines' cores nothing is known.
     if cpus is None and gpus is None and request.address is None:
-        found = {one.model: one for one in remembered("cuda" if capacity.gpus else "cpu")}
-        tuned = found.get(request.model.name)
+        tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.model.name)
         if tuned is not None and tuned.division.threads <= capacity.largest_cpus:
             cpus = float(tuned.division.threads)
             gpus = 1 / tuned.division.trials if capacity.gpus else None

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import SpaceError, UsageError
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelFacts, ModelSpec, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.specs.trial import Recipe
+from elsa_tune.specs.trial import Recipe, TrialSpec
 
 if TYPE_CHECKING:
     from elsa_tune.specs.space import Space
@@ -35,6 +36,19 @@ class Inputs:
     space: Space
     space_name: str
     recipe: Recipe
+
+    def trial(
+        self, depth: FreezeDepth = FULL_MODEL, learning_rate: float = 2e-5, seed: int = 1
+    ) -> TrialSpec:
+        """One trial of it; raises SpaceError for a depth that the model does not have."""
+        return TrialSpec(
+            model=self.model,
+            task=self.task,
+            recipe=self.recipe,
+            depth=depth.check(self.facts.layers),
+            learning_rate=learning_rate,
+            seed=seed,
+        )
 
 
 def read_inputs(
