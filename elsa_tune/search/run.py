@@ -119,8 +119,8 @@ class SearchRun:
         if not slots or self._is_over(deadline):
             return
         beyond = ", then outward from a best rate at the border" if spec.extend else ""
-        depths = len(spec.explored)
-        self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
+        depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
+        self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
         score = spec.recipe.selection.score
         exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
         scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
@@ -173,9 +173,8 @@ class SearchRun:
             left = measuring_trials(spec, rates, self._record.known_trials())
             if not left or self._is_over(deadline):
                 return
-            self._board.phase(
-                f"measuring: {len(left)} trials, {spec.seeds} seeds of each depth's best rate"
-            )
+            seeds = "1 seed" if spec.seeds == 1 else f"{spec.seeds} seeds"
+            self._board.phase(f"measuring: {len(left)} trials, {seeds} of {_rates_text(spec)}")
             self._measure_round(left, deadline)
             self._refuse_if_nothing_works()
 
@@ -267,6 +266,15 @@ class SearchRun:
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return Outcome(status=SearchStatus.COMPLETED, message=message)
+
+
+def _rates_text(spec: SearchSpec) -> str:
+    """What the measuring trials of a depth share."""
+    if not spec.explored:
+        return "each depth at the one learning rate"
+    if len(spec.explored) < len(spec.depths):
+        return "each depth at the full model's best rate"
+    return "each depth's best rate"
 
 
 @contextlib.contextmanager
