@@ -4,6 +4,7 @@ tests.shown_board` runs until the second Ctrl-C.
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -23,24 +24,22 @@ def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
     """Five depths of four trials each: eight done, one stopped, one running, ten waiting."""
     spec = make_spec(depths=DEPTHS, explored=DEPTHS, extend=Extension())
     known = []
-    for number, (depth, rate) in enumerate(
-        (depth, rate) for rate in (2e-5, 5e-5) for depth in DEPTHS
-    ):
-        started = now - 100 + 10 * number
-        status = TrialStatus.COMPLETED
-        if depth == DEPTHS[0] and rate == 5e-5:
-            status = TrialStatus.STOPPED_EARLY
+    for number, (rate, depth) in enumerate(itertools.product((2e-5, 5e-5), DEPTHS)):
+        status, count = TrialStatus.COMPLETED, 2
+        if number == 5:
+            status, count = TrialStatus.STOPPED_EARLY, 1
         elif number == 9:
-            status = TrialStatus.RUNNING
+            status, count = TrialStatus.RUNNING, 0
+        started = now - 540 + 60 * number
         known.append(
             KnownTrial(
                 trial=spec.trial(Phase.EXPLORE, depth, rate, 0),
                 status=status,
-                qualities=(0.7,) if status is not TrialStatus.COMPLETED else (0.7, 0.815),
+                qualities=(0.7, 0.815)[:count],
                 attempt=1,
                 started=started,
-                reported=(started + 4, started + 8),
-                ended=None if status is TrialStatus.RUNNING else started + 10,
+                reported=(started + 30, started + 60)[:count],
+                ended=started + 60 if count else None,
             )
         )
     return spec, known

@@ -164,7 +164,8 @@ class Board:
         self._live: Live | None = None
         self._drawn: tuple[Group, ConsoleDimensions] | None = None
         self._started = time.monotonic()
-        self._due = self._started
+        # When to draw again, or to say that all is well.
+        self._due = self._started + (0.0 if self._console.is_interactive else HEARTBEAT_SECONDS)
         self._phase = ""
         self._stopping = ""
         self._answer: str | None = None
@@ -314,7 +315,7 @@ class Board:
         table = fitted_table(columns, self._console.width, short=short, spared=SPARED)
         texts = [
             Text(f"{spec.name}: {spec.model.name} on {spec.task.name}", style="bold"),
-            Text(self._stopping or self._phase, style="bold red" if self._stopping else ""),
+            Text(self._stopping or self._phase, style="bold" if self._stopping else ""),
             Text(self._progress(known, lines)),
         ]
         if self._answer is not None:

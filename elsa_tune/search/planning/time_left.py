@@ -48,8 +48,8 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     rest = {depth: [0.0] for depth in spec.depths}
     for one in known:
         if one.status is TrialStatus.RUNNING:
-            depth = one.trial.depth
-            rest[depth].append(max(0.0, seconds[depth] - (now - one.started)))
+            whole = seconds[one.trial.depth]
+            rest[one.trial.depth].append(_rest(one, whole, spec.recipe.evaluations, now))
     workers = _workers(known, now)
     exploring = _exploring(spec, known, seconds, rest)
     measuring = _measuring(spec, known, seconds, rest)
@@ -87,12 +87,26 @@ def _whole(one: KnownTrial, evaluations: int) -> float:
     return pace * evaluations
 
 
+def _rest(one: KnownTrial, whole: float, evaluations: int, now: float) -> float:
+    """Seconds that a running trial still takes: by its own last evaluations, as soon as it has two.
+
+    whole: what a trial of its depth takes.
+    """
+    count = len(one.reported)
+    if not count:
+        return max(0.0, whole - (now - one.started))
+    pace = whole / evaluations
+    if count > 1:
+        pace = (one.reported[-1] - one.reported[0]) / (count - 1)
+    return max(0.0, (evaluations - count) * pace - (now - one.reported[-1]))
+
+
 def _workers(known: Sequence[KnownTrial], now: float) -> int:
-    """Trials side by side: those that run, or ran just before the last one ended."""
+    """Trials side by side: those that run, or ran half-way through the one that ended last."""
     running = sum(one.status is TrialStatus.RUNNING for one in known)
-    ends = [one.ended for one in known if one.ended and one.status.is_final]
-    last = max(ends, default=now)
-    before = sum(one.started < last <= (one.ended or now) for one in known)
+    ended = [(one.ended, one.started) for one in known if one.ended and one.status.is_final]
+    middle = sum(max(ended, default=(now, now))) / 2
+    before = sum(one.started <= middle < (one.ended or now) for one in known)
     return max(1, running, before)
 
 
