@@ -2,7 +2,7 @@
 
     python bench/time_left.py                  # the searches in bench/searches
     python bench/time_left.py FOLDER ...       # and others, by the folders of their journals
-    python bench/time_left.py --keep FOLDER    # put a search into bench/searches, without what is not read here
+    python bench/time_left.py --keep FOLDER    # put one into bench/searches
 
 Replays each journal up to 10, 25, 50 and 75 % of the search's time and asks what the board would
 have said there. Writes bench/results/time_left.json.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

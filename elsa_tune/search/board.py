@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import sys
 import threading
 import time
@@ -250,7 +251,7 @@ class Board:
             self._print(self._line(one))
 
     def _print(self, message: str) -> None:
-        self._unwrap()
+        self._fit()
         self._console.print(Text(message), soft_wrap=True)
         self._due = self._due if self._live else time.monotonic() + HEARTBEAT_SECONDS
 
@@ -285,9 +286,9 @@ class Board:
         if self._is_answer_old:
             self._is_answer_old = False
             self._answer = self._provisional()
+        self._fit()
         frame = self._frame()
         took = time.monotonic() - started
-        self._unwrap()
         self._drawn = frame, self._console.size
         self._live.update(frame, refresh=True)
         # Not counted: how long the terminal took.
@@ -323,17 +324,21 @@ class Board:
         # A terminal that is not high enough shows the first lines.
         return Group(*texts, table)
 
-    def _unwrap(self) -> None:
-        """Go up over the lines that a terminal wrapped when it became narrower: the library goes up
-        by as many as it drew.
+    def _fit(self) -> None:
+        """Take the terminal's size as it is now, and go up over the lines that it wrapped where it
+        became narrower: the library believes COLUMNS, and goes up by as many as it drew.
         """
+        with contextlib.suppress(OSError, ValueError):  # not a terminal
+            size = os.get_terminal_size(self._console.file.fileno())
+            if min(size) > 0:
+                self._console.size = size
         if self._drawn is None:
             return
-        frame, size = self._drawn
+        frame, before = self._drawn
         width = self._console.width
-        if width < size.width:
-            before = self._console.options.update(width=size.width)
-            lines = self._console.render_lines(frame, before, pad=False)[: size.height]
+        if width < before.width:
+            options = self._console.options.update(width=before.width)
+            lines = self._console.render_lines(frame, options, pad=False)[: before.height]
             rows = sum(math.ceil(Segment.get_line_length(line) / width) or 1 for line in lines)
             up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
             self._console.control(Control(*up * (rows - len(lines))))
