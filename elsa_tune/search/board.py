@@ -167,6 +167,8 @@ class Board:
         self._started = time.monotonic()
         # When to draw again, or to say that all is well.
         self._due = self._started + (0.0 if self._console.is_interactive else HEARTBEAT_SECONDS)
+        self._estimate: float | None = None
+        self._estimate_due = self._started
         self._phase = ""
         self._stopping = ""
         self._answer: str | None = None
@@ -275,10 +277,18 @@ class Board:
 
     def _left(self, known: Sequence[KnownTrial]) -> str:
         """`, about 3 min 20 s left`; nothing before it is known, or where the search is ending."""
-        left = seconds_left(self._spec, known, time.time())
-        if self._spec.max_time is not None and left is not None:
-            left = min(left, max(0.0, self._spec.max_time - (time.monotonic() - self._started)))
-        return "" if left is None or self._stopping else f", about {duration(left)} left"
+        now = time.monotonic()
+        if now >= self._estimate_due:
+            self._estimate = seconds_left(self._spec, known, time.time())
+            took = time.monotonic() - now
+            self._estimate_due = now + took / _DRAWING_SHARE
+        left = self._estimate
+        if left is None or self._stopping:
+            return ""
+        limit = self._spec.max_time
+        if limit is not None:
+            left = max(0.0, min(left, limit - (now - self._started)))
+        return f", about {duration(left)} left"
 
     def _draw(self) -> None:
         assert self._live is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import io
 import os
@@ -103,6 +104,16 @@ def test_a_pipe_is_told_of_each_end_with_the_counts_and_the_time_left() -> None:
         r"\[9/20\] explore-N0-lr2e-05-s0: completed at 81.5 after 2/2 evaluations, about .* left",
         ends[0],
     )
+
+
+def test_no_more_time_is_left_than_the_limit_leaves() -> None:
+    spec, known = made_up(time.time())
+    text = io.StringIO()
+    spec = dataclasses.replace(spec, max_time=0.4)
+    by_key = {one.trial.key: one for one in known}
+    with Board(spec, lambda: by_key, lambda: None, Console(file=text)) as board:
+        board.changed(known[0].trial.key)
+    assert text.getvalue().endswith("about 0 s left\n")
 
 
 def test_a_pipe_hears_a_heartbeat_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:

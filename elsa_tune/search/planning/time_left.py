@@ -6,7 +6,8 @@ It must not read a clock; whoever asks says what time it is.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.search.planning.plan import UNFINISHED, KnownTrial, exploring_slots, relative_cost
@@ -21,6 +22,9 @@ TRIAL_SECONDS = 1.0
 # Tries beyond the given rates that a depth is expected to make, until others have shown how many
 # they took (bench/results/time_left.json).
 FURTHER_TRIES = 2.0
+
+
+_ByDepth = Mapping[FreezeDepth, Sequence[KnownTrial]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,27 +46,35 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     now: seconds since the epoch. A depth's trials are taken to last as long as its last ones did; a
     depth of which nothing ran yet, in proportion to the plan's costs. A time limit is not counted.
     """
-    seconds = _seconds_per_trial(spec, known)
+    by_depth: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
+    for one in known:
+        by_depth[one.trial.depth].append(one)
+    seconds = _seconds_per_trial(spec, by_depth)
     if not seconds:
         return None
-    rest = {depth: [0.0] for depth in spec.depths}
-    for one in known:
-        if one.status is TrialStatus.RUNNING:
-            whole = seconds[one.trial.depth]
-            rest[one.trial.depth].append(_rest(one, whole, spec.recipe.evaluations, now))
+    running = {
+        depth: [
+            _rest(one, seconds[depth], spec.recipe.evaluations, now)
+            for one in here
+            if one.status is TrialStatus.RUNNING
+        ]
+        for depth, here in by_depth.items()
+    }
+    waiting = Counter(slot.depth for slot in exploring_slots(spec, known))
     workers = _workers(known, now)
-    exploring = _exploring(spec, known, seconds, rest)
-    measuring = _measuring(spec, known, seconds, rest)
+    exploring = _exploring(spec, by_depth, waiting, seconds, running)
+    measuring = _measuring(spec, by_depth, seconds, running)
     return exploring.shared(workers) + measuring.shared(workers)
 
 
-def _seconds_per_trial(spec: SearchSpec, known: Iterable[KnownTrial]) -> dict[FreezeDepth, float]:
+def _seconds_per_trial(spec: SearchSpec, by_depth: _ByDepth) -> dict[FreezeDepth, float]:
     """What a trial of each depth takes from start to end; empty before the first report."""
-    reported = sorted((one for one in known if one.reported), key=lambda one: one.reported[-1])
-    seen: dict[FreezeDepth, list[float]] = {}
-    for one in reported:
-        seen.setdefault(one.trial.depth, []).append(_whole(one, spec.recipe.evaluations))
-    found = {depth: statistics.median(each[-RECENT:]) for depth, each in seen.items()}
+    found = {}
+    for depth, here in by_depth.items():
+        reported = sorted((one for one in here if one.reported), key=lambda one: one.reported[-1])
+        if reported:
+            last = [_whole(one, spec.recipe.evaluations) for one in reported[-RECENT:]]
+            found[depth] = statistics.median(last)
     if not found:
         return {}
     training = sum(max(0.0, each - TRIAL_SECONDS) for each in found.values())
@@ -112,61 +124,56 @@ def _workers(known: Sequence[KnownTrial], now: float) -> int:
 
 def _exploring(
     spec: SearchSpec,
-    known: Sequence[KnownTrial],
+    by_depth: _ByDepth,
+    waiting: Mapping[FreezeDepth, int],
     seconds: Mapping[FreezeDepth, float],
-    rest: Mapping[FreezeDepth, Sequence[float]],
+    running: Mapping[FreezeDepth, Sequence[float]],
 ) -> _Work:
     """Nothing for depths that are being measured. A depth's tries beyond the given rates are made
     one after the other.
+
+    waiting: exploring trials that could start now. running: the rest of those that run, in seconds.
     """
-    measured = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
-    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
-    waiting = [slot.depth for slot in exploring_slots(spec, known)]
-    here = {
-        depth: [one for one in exploring if one.trial.depth == depth] for depth in spec.explored
-    }
-    active = [
-        depth
-        for depth in spec.explored
-        if depth not in measured
-        and (
-            depth in waiting
-            or len(here[depth]) < spec.tries
-            or any(one.status is TrialStatus.RUNNING for one in here[depth])
-        )
-    ]
-    further = [len(here[depth]) - spec.tries for depth in spec.explored if depth not in active]
+    tried: dict[FreezeDepth, list[KnownTrial]] = {}  # of depths that go on
+    further = []  # tries beyond the given rates, of depths that do not
+    evaluations = []
+    for depth in spec.explored:
+        here = [one for one in by_depth[depth] if one.trial.phase is Phase.EXPLORE]
+        evaluations += [len(one.reported) for one in here if one.reported and one.status.is_final]
+        is_measured = len(here) < len(by_depth[depth])
+        if is_measured or not (waiting.get(depth) or running[depth] or len(here) < spec.tries):
+            further.append(len(here) - spec.tries)
+        else:
+            tried[depth] = here
     expected = (FURTHER_TRIES + sum(further)) / (1 + len(further)) if spec.extend else 0.0
     # What early stopping leaves of a trial.
-    ended = [len(one.reported) for one in exploring if one.status.is_final and one.reported]
-    share = sum(ended) / (len(ended) * spec.recipe.evaluations) if ended else 1.0
+    share = statistics.mean(evaluations) / spec.recipe.evaluations if evaluations else 1.0
     total, longest = 0.0, 0.0
-    for depth in active:
-        given = max(0, spec.tries - len(here[depth]))
-        again = sum(one.status in UNFINISHED for one in here[depth])
-        beyond = max(0.0, expected - max(0, len(here[depth]) - spec.tries))
-        tries = max(waiting.count(depth), given + again + beyond)
-        total += sum(rest[depth]) + tries * seconds[depth] * share
-        longest = max(longest, sum(rest[depth]) + (tries - given) * seconds[depth] * share)
+    for depth, here in tried.items():
+        given = max(0, spec.tries - len(here))
+        again = sum(one.status in UNFINISHED for one in here)
+        beyond = max(0.0, expected - max(0, len(here) - spec.tries))
+        after = max(waiting.get(depth, 0) - given, again + beyond) * seconds[depth] * share
+        rest = sum(running[depth])
+        total += rest + given * seconds[depth] * share + after
+        longest = max(longest, rest + after)
     return _Work(total=total, longest=longest)
 
 
 def _measuring(
     spec: SearchSpec,
-    known: Sequence[KnownTrial],
+    by_depth: _ByDepth,
     seconds: Mapping[FreezeDepth, float],
-    rest: Mapping[FreezeDepth, Sequence[float]],
+    running: Mapping[FreezeDepth, Sequence[float]],
 ) -> _Work:
-    begun = [
-        one.trial.depth
-        for one in known
-        if one.trial.phase is Phase.MEASURE
-        and (one.status.is_final or one.status is TrialStatus.RUNNING)
-    ]
     total, longest = 0.0, 0.0
-    for depth in spec.depths:
-        left = max(0, spec.seeds - begun.count(depth))
-        now = rest[depth] if depth in begun else [0.0]
-        total += sum(now) + left * seconds[depth]
-        longest = max(longest, *now, seconds[depth] if left else 0.0)
+    for depth, here in by_depth.items():
+        measuring = [one for one in here if one.trial.phase is Phase.MEASURE]
+        begun = [
+            one for one in measuring if one.status.is_final or one.status is TrialStatus.RUNNING
+        ]
+        left = max(0, spec.seeds - len(begun))
+        rest = running[depth] if measuring else []
+        total += sum(rest) + left * seconds[depth]
+        longest = max(longest, *rest, seconds[depth] if left else 0.0)
     return _Work(total=total, longest=longest)
