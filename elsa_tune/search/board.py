@@ -276,18 +276,17 @@ class Board:
         return f"{Counts.of(lines)}; {elapsed} elapsed{self._left(known)}"
 
     def _left(self, known: Sequence[KnownTrial]) -> str:
-        """`, about 3 min 20 s left`; nothing before it is known, or where the search is ending."""
+        """`, about 3 min 20 s left`; nothing before it is known, or where nothing is left."""
         now = time.monotonic()
         if now >= self._estimate_due:
             self._estimate = seconds_left(self._spec, known, time.time())
             took = time.monotonic() - now
             self._estimate_due = now + took / _DRAWING_SHARE
         left = self._estimate
-        if left is None or self._stopping:
+        if self._spec.max_time is not None and left is not None:
+            left = min(left, self._spec.max_time - (now - self._started))
+        if left is None or left < 1 or self._stopping:
             return ""
-        limit = self._spec.max_time
-        if limit is not None:
-            left = max(0.0, min(left, limit - (now - self._started)))
         return f", about {duration(left)} left"
 
     def _draw(self) -> None:
