@@ -18,6 +18,7 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import (
     BORDER_WORDS,
@@ -151,26 +152,15 @@ def _curve(
         "tries": [str(point.explored or "") for point in rows],
         "stopped": [str(point.stopped_early or "") for point in rows],
     }
-    columns = {name: cells for name, cells in columns.items() if set(cells) - {"", "-"}}
-    spared = []
-    for name in SPARED:
-        if name in columns and _width(columns, 1) > console.width:
-            del columns[name]
-            spared.append(name)
-    table = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2 if _width(columns, 2) <= console.width else 1, 0, 0),
-        header_style="dim",
-    )
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for point, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
-        table.add_row(*cells, style="bold" if RAW_MARK in marks.get(point.depth, "") else None)
+    bold = [RAW_MARK in marks.get(point.depth, "") for point in rows]
+    table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
+    there = {column.header for column in table.columns}
+    spared = [name for name in SPARED if set(columns[name]) - {"", "-"} and name not in there]
     console.print(table)
     shown = "".join(marks.values())
     told = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in shown]
-    borders = {point.tried.at_border for point in rows} if "rate" in columns else set()
+    has_rates = any(column.header == "rate" for column in table.columns)
+    borders = {point.tried.at_border for point in rows} if has_rates else set()
     told += [f"{border_arrow(one)} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
     if told:
         console.print("  ".join(told), style="dim")
@@ -182,10 +172,6 @@ def _rate(point: CurvePoint) -> str:
     if point.learning_rate is None:
         return "-"
     return f"{rate_text(point.learning_rate)}{border_arrow(point.tried.at_border)}"
-
-
-def _width(columns: Mapping[str, Sequence[str]], gap: int) -> int:
-    return sum(max(map(len, (name, *cells))) + gap for name, cells in columns.items())
 
 
 def _warnings(console: Console, warnings: Sequence[AnswerWarning]) -> None:

@@ -6,34 +6,51 @@ It must not know Ray; it draws what the record says.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import IO, Self, cast
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
+from rich.control import Control
 from rich.live import Live
-from rich.table import Table
+from rich.segment import ControlType, Segment
 from rich.text import Text
 
+from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.search.planning.plan import KnownTrial, planned_trials
+from elsa_tune.search.planning.time_left import seconds_left
 from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.words import points, rate_text
 
-# Drawing asks for the whole state; more often than this nobody could read it.
+# The clock moves on a terminal; elsewhere a line is printed when nothing else was for so long.
 REFRESH_SECONDS = 1.0
-# Of thousands of trials it takes long: no more than so much of the driver's time is drawing.
+HEARTBEAT_SECONDS = 60.0
+# With thousands of trials, drawing takes no more than this share of the driver's time.
 _DRAWING_SHARE = 0.05
+# How long the end of a search waits for a terminal that takes nothing (Ctrl-S).
+_PATIENCE = 5.0
+
+# Headings for a narrow window, and the columns that a very narrow one does without.
+SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail"}
+SPARED = ("rate", "tuned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthLine:
-    """One row of the table: counts of trials at a depth, and the best score so far (held out
-    under `selection: holdout`).
+    """One row of the table: a depth's trials of both phases, each counted once, and the best score
+    so far (held out under `selection: holdout`).
     """
 
     depth: FreezeDepth
@@ -41,17 +58,24 @@ class DepthLine:
     running: int
     stopped: int
     failed: int
-    planned: int
+    waiting: int
     best: float | None
     best_rate: float | None
     measured: float | None
 
 
-def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
+def depth_lines(spec: SearchSpec, known: Iterable[KnownTrial]) -> list[DepthLine]:
     """The rows, shallowest depth first. `measured`: the mean over completed measuring trials."""
+    by_depth: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
+    for one in known:
+        by_depth[one.trial.depth].append(one)
     lines = []
-    for depth, here in _by_depth(spec, known).items():
+    for depth, here in by_depth.items():
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
+        running = _count(here, TrialStatus.RUNNING)
+        stopped = _count(here, TrialStatus.STOPPED_EARLY)
+        failed = _count(here, TrialStatus.FAILED, TrialStatus.DIVERGED)
+        begun = len(completed) + running + stopped + failed
         scores = [(one.score, one.trial.learning_rate) for one in completed]
         best = max(scores, default=(None, None), key=lambda pair: pair[0] or 0.0)
         measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]
@@ -59,10 +83,10 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
             DepthLine(
                 depth=depth,
                 done=len(completed),
-                running=_count(here, TrialStatus.RUNNING),
-                stopped=_count(here, TrialStatus.STOPPED_EARLY),
-                failed=_count(here, TrialStatus.FAILED, TrialStatus.DIVERGED),
-                planned=planned_trials(spec, here, depth),
+                running=running,
+                stopped=stopped,
+                failed=failed,
+                waiting=max(0, planned_trials(spec, here, depth) - begun),
                 best=best[0],
                 best_rate=best[1],
                 measured=sum(measured) / len(measured) if measured else None,
@@ -71,21 +95,39 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
     return lines
 
 
-def seconds_left(
-    spec: SearchSpec, known: Sequence[KnownTrial], elapsed: float, now_done: int
-) -> float | None:
-    """Time to the end at the pace so far, ASHA's stops not counted on; None before any evaluation.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Trials of all depths; each is counted once, and together they are those planned so far."""
 
-    now_done: evaluations that were reported since `elapsed` began to count.
-    """
-    if now_done == 0:
-        return None
-    planned = _planned(spec, known) * spec.recipe.evaluations
-    spent = 0
-    for one in known:
-        # Whatever a finished trial did not use is not to come any more.
-        spent += spec.recipe.evaluations if one.status.is_final else len(one.qualities)
-    return max(0, planned - spent) * elapsed / now_done
+    done: int
+    running: int
+    stopped: int
+    failed: int
+    waiting: int
+
+    @classmethod
+    def of(cls, lines: Sequence[DepthLine]) -> Counts:
+        """The sums over a table's rows."""
+        names = ("done", "running", "stopped", "failed", "waiting")
+        return cls(**{name: sum(getattr(line, name) for line in lines) for name in names})
+
+    @property
+    def ended(self) -> str:
+        """`12/40`: how many of those planned so far have ended."""
+        ended = self.done + self.stopped + self.failed
+        return f"{ended}/{ended + self.running + self.waiting}"
+
+    def __str__(self) -> str:
+        """`12/40 trials: 9 done, 2 stopped, 1 failed, 2 running, 26 waiting`."""
+        parts = {
+            "done": self.done,
+            "stopped": self.stopped,
+            "failed": self.failed,
+            "running": self.running,
+            "waiting": self.waiting,
+        }
+        told = ", ".join(f"{count} {name}" for name, count in parts.items() if count)
+        return f"{self.ended} trials: {told}"
 
 
 def duration(seconds: float) -> str:
@@ -101,8 +143,9 @@ def duration(seconds: float) -> str:
 class Board:
     """Shows a search's progress between `with` and its end.
 
-    known: gives the trials so far by their keys. provisional: gives the answer so far in a line, or
-    None.
+    Everything is printed by one thread of its own, so that nobody who says something waits for a
+    terminal or a pipe that takes nothing. known: gives the trials so far by their keys.
+    provisional: gives the answer so far in a line, or None. Both are called in that thread.
     """
 
     def __init__(
@@ -113,21 +156,26 @@ class Board:
         console: Console | None = None,
     ) -> None:
         self._spec = spec
-        self._by_holdout = spec.recipe.selection is Selection.HOLDOUT
         self._known = known
         self._provisional = provisional
         self._console = console or Console(file=cast(IO[str], Unfailing(sys.stderr)))
+        # Its `put` may be called in a signal handler.
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._show, name="board", daemon=True)
         self._live: Live | None = None
-        self._phase = ""
+        self._drawn: tuple[Group, ConsoleDimensions] | None = None
         self._started = time.monotonic()
-        self._next_drawing = 0.0
-        self._said: dict[str, str] = {}
-        self._before = self._evaluations(known().values())
+        # When to draw again, or to say that all is well.
+        self._due = self._started + (0.0 if self._console.is_interactive else HEARTBEAT_SECONDS)
+        self._estimate: float | None = None
+        self._estimate_due = self._started
+        self._phase = ""
+        self._stopping = ""
+        self._answer: str | None = None
+        self._is_answer_old = True
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=False)
-            self._live.start()
+        self._thread.start()
         return self
 
     def __exit__(
@@ -136,116 +184,175 @@ class Board:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live is not None:
-            self._draw()
-            self._live.stop()
-            self._live = None
+        self._tasks.put(None)
+        self._thread.join(_PATIENCE)
+
+    # ---- what the driver says; none of it waits ----
 
     def phase(self, name: str) -> None:
         """A new phase begins."""
-        self._phase = name
-        if self._live is None:
-            self.say(name)
-        else:
-            self._draw()
+        self._tasks.put(functools.partial(self._begin, name))
 
     def say(self, message: str) -> None:
         """A line that stays, above the table where there is one."""
-        self._console.print(Text(message), soft_wrap=True)
+        self._tasks.put(functools.partial(self._print, message))
+
+    def stopping(self, message: str) -> None:
+        """The search is about to end early; to be called in a signal handler too."""
+        self._tasks.put(functools.partial(self._stop, message))
 
     def changed(self, key: str) -> None:
         """Something was recorded of this trial."""
-        if self._live is not None:
-            if time.monotonic() >= self._next_drawing:
-                self._draw()
-            return
-        known = self._known()
-        one = known.get(key)
-        if one is None or one.status is TrialStatus.RUNNING:
-            return
-        line = self._line(one, list(known.values()))
-        if self._said.get(key) != line:
-            self._said[key] = line
-            self.say(line)
+        one = self._known().get(key)
+        if one is not None and one.status is not TrialStatus.RUNNING:
+            self._tasks.put(functools.partial(self._end, one))
 
-    def _line(self, one: KnownTrial, known: Sequence[KnownTrial]) -> str:
+    # ---- the thread ----
+
+    def _show(self) -> None:
+        if self._console.is_interactive:
+            self._live = Live(console=self._console, auto_refresh=False)
+        with self._live or contextlib.nullcontext():
+            while True:
+                try:
+                    task = self._tasks.get(timeout=max(0.0, self._due - time.monotonic()))
+                    if task is None:
+                        break
+                    task()
+                except Empty:
+                    pass
+                if time.monotonic() >= self._due:
+                    self._refresh()
+            if self._live is not None:
+                self._draw()
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._draw()
+        else:
+            known = list(self._known().values())
+            self._print(self._progress(known, depth_lines(self._spec, known)))
+
+    def _begin(self, name: str) -> None:
+        self._phase = name
+        self._announce(name)
+
+    def _stop(self, message: str) -> None:
+        self._stopping = message
+        self._announce(message)
+
+    def _announce(self, message: str) -> None:
+        if self._live is not None:
+            self._draw()
+        else:
+            self._print(message)
+
+    def _end(self, one: KnownTrial) -> None:
+        self._is_answer_old = True
+        if self._live is None:
+            self._print(self._line(one))
+
+    def _print(self, message: str) -> None:
+        self._fit()
+        self._console.print(Text(message), soft_wrap=True)
+        self._due = self._due if self._live else time.monotonic() + HEARTBEAT_SECONDS
+
+    def _line(self, one: KnownTrial) -> str:
         measures = one.trial.phase is Phase.MEASURE
         found = one.quality if measures else one.score
-        what = "" if measures or not self._by_holdout else " held out"
-        reached = "no result" if found is None else f"{100 * found:.1f}{what}"
-        total = _planned(self._spec, known)
-        ended = sum(other.status.is_final for other in known)
-        left = self._left(known)
+        by_holdout = self._spec.recipe.selection is Selection.HOLDOUT
+        what = " held out" if by_holdout and not measures else ""
+        reached = "no result" if found is None else f"{points(found)}{what}"
+        known = list(self._known().values())
+        counts = Counts.of(depth_lines(self._spec, known))
         return (
-            f"[{ended}/{total}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {reached}"
+            f"[{counts.ended}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {reached}"
             f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
-            + (f", about {duration(left)} left" if left else "")
+            f"{self._left(known)}"
         )
 
-    def _left(self, known: Sequence[KnownTrial]) -> float | None:
-        return seconds_left(
-            self._spec,
-            known,
-            time.monotonic() - self._started,
-            self._evaluations(known) - self._before,
-        )
+    def _progress(self, known: Sequence[KnownTrial], lines: Sequence[DepthLine]) -> str:
+        elapsed = duration(time.monotonic() - self._started)
+        return f"{Counts.of(lines)}; {elapsed} elapsed{self._left(known)}"
 
-    @staticmethod
-    def _evaluations(known: Iterable[KnownTrial]) -> int:
-        return sum(len(one.qualities) for one in known)
+    def _left(self, known: Sequence[KnownTrial]) -> str:
+        """`, about 3 min 20 s left`; nothing before it is known, or where nothing is left."""
+        now = time.monotonic()
+        if now >= self._estimate_due:
+            self._estimate = seconds_left(self._spec, known, time.time())
+            took = time.monotonic() - now
+            self._estimate_due = now + took / _DRAWING_SHARE
+        left = self._estimate
+        if self._spec.max_time is not None and left is not None:
+            left = min(left, self._spec.max_time - (now - self._started))
+        if left is None or left < 1 or self._stopping:
+            return ""
+        return f", about {duration(left)} left"
 
     def _draw(self) -> None:
-        if self._live is None:
-            return
+        assert self._live is not None
         started = time.monotonic()
-        known = list(self._known().values())
-        spec = self._spec
-        table = Table(
-            title=f"{spec.name}: {spec.model.name} on {spec.task.name}", title_style="bold"
-        )
-        best = "best held out" if self._by_holdout else "best"
-        for name in ("frozen", "tuned", "done", "running", "stopped", "failed", best, "at rate"):
-            table.add_column(name, justify="right")
-        table.add_column(f"measured {spec.task.metric.value}", justify="right")
-        for line in depth_lines(spec, known):
-            table.add_row(
-                line.depth.label,
-                str(line.depth.fine_tuned_layers(spec.layers)),
-                f"{line.done}/{line.planned}",
-                str(line.running or ""),
-                str(line.stopped or ""),
-                str(line.failed or ""),
-                _percent(line.best),
-                f"{line.best_rate:g}" if line.best_rate is not None else "",
-                _percent(line.measured),
-            )
-        left = self._left(known)
-        clock = f"{self._phase}   {duration(time.monotonic() - self._started)} elapsed"
-        if left is not None:
-            clock += f", about {duration(left)} left"
-        lines = [Text(clock)]
-        if (sentence := self._provisional()) is not None:
-            lines.append(Text(f"so far: {sentence}", style="italic"))
-        self._live.update(Group(table, *lines), refresh=True)
+        if self._is_answer_old:
+            self._is_answer_old = False
+            self._answer = self._provisional()
+        self._fit()
+        frame = self._frame()
         took = time.monotonic() - started
-        self._next_drawing = started + max(REFRESH_SECONDS, took / _DRAWING_SHARE)
+        self._drawn = frame, self._console.size
+        self._live.update(frame, refresh=True)
+        # Not counted: how long the terminal took.
+        self._due = time.monotonic() + max(REFRESH_SECONDS, took / _DRAWING_SHARE)
 
+    def _frame(self) -> Group:
+        spec = self._spec
+        known = list(self._known().values())
+        lines = depth_lines(spec, known)
+        best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
+        measured = f"measured {spec.task.metric.value}"
+        columns = {
+            "frozen": ["emb." if e.depth.is_embeddings_only else e.depth.label for e in lines],
+            "tuned": [str(each.depth.fine_tuned_layers(spec.layers)) for each in lines],
+            "done": [str(each.done or "-") for each in lines],
+            "running": [str(each.running or "-") for each in lines],
+            "waiting": [str(each.waiting or "-") for each in lines],
+            "stopped": [str(each.stopped or "-") for each in lines],
+            "failed": [str(each.failed or "-") for each in lines],
+            best: [points(each.best) for each in lines],
+            "rate": [rate_text(each.best_rate) if each.best_rate else "-" for each in lines],
+            measured: [points(each.measured) for each in lines],
+        }
+        short = {**SHORT, best: "best", measured: "measured"}
+        table = fitted_table(columns, self._console.width, short=short, spared=SPARED)
+        texts = [
+            Text(f"{spec.name}: {spec.model.name} on {spec.task.name}", style="bold"),
+            Text(self._stopping or self._phase, style="bold" if self._stopping else ""),
+            Text(self._progress(known, lines)),
+        ]
+        if self._answer is not None:
+            texts.append(Text(f"answer so far: {self._answer}", style="italic"))
+        # A terminal that is not high enough shows the first lines.
+        return Group(*texts, table)
 
-def _planned(spec: SearchSpec, known: Sequence[KnownTrial]) -> int:
-    by_depth = _by_depth(spec, known)
-    return sum(planned_trials(spec, here, depth) for depth, here in by_depth.items())
-
-
-def _by_depth(spec: SearchSpec, known: Iterable[KnownTrial]) -> dict[FreezeDepth, list[KnownTrial]]:
-    found: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
-    for one in known:
-        found[one.trial.depth].append(one)
-    return found
+    def _fit(self) -> None:
+        """Take the terminal's size as it is now, and go up over the lines that it wrapped where it
+        became narrower: the library believes COLUMNS, and goes up by as many as it drew.
+        """
+        with contextlib.suppress(OSError, ValueError):  # not a terminal
+            size = os.get_terminal_size(self._console.file.fileno())
+            if min(size) > 0:
+                self._console.size = size
+        if self._drawn is None:
+            return
+        frame, before = self._drawn
+        width = self._console.width
+        if width < before.width:
+            options = self._console.options.update(width=before.width)
+            lines = self._console.render_lines(frame, options, pad=False)[: before.height]
+            rows = sum(math.ceil(Segment.get_line_length(line) / width) or 1 for line in lines)
+            up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
+            self._console.control(Control(*up * (rows - len(lines))))
+        self._drawn = frame, self._console.size
 
 
 def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:
     return sum(one.status in statuses for one in trials)
-
-
-def _percent(quality: float | None) -> str:
-    return "" if quality is None else f"{100 * quality:.1f}"

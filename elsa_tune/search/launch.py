@@ -24,6 +24,7 @@ from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
     load_specification,
+    replace_specification,
     save_specification,
     settled,
     specify,
@@ -35,7 +36,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
-from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.lock import holder, is_held
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
@@ -151,12 +152,13 @@ def start(request: Request, say: Say) -> Finished:
     from elsa_tune.search.session import run_session
     from elsa_tune.search.tune.cluster import ray_session, share
 
+    say("starting Ray")
     try:
         with ray_session(request.address) as capacity:
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
-            return run_session(spec, paths, data, store, say)
+            return run_session(spec, paths, data, store)
     finally:
         _remove_if_empty(paths.folder)
 
@@ -187,37 +189,44 @@ def resume(
             "wait for it or end it"
         )
     state = SearchState.replay(records, alive=False)
-    kept = spec
-    if seeds is not None:
-        kept = with_seeds(kept, seeds)
-    if tracking_uri is not None:
-        kept = dataclasses.replace(kept, tracking_uri=shown_uri(tracking_uri))
-    changed = kept if kept != spec else None
-    spec = kept
-    if not trials_to_go(spec, paths, state) and state.is_complete:
-        from elsa_tune.search.session import answer_again
-
-        # The store that it had need not answer now: what it has not got stays in the journal.
-        store = _open_store(uri) if changed else _store(uri)
-        return answer_again(spec, paths, store, say, changed=changed)
-    if max_time is not None:
-        spec = dataclasses.replace(spec, max_time=max_time)
-    if address is not None:
-        spec = dataclasses.replace(spec, address=address)
+    if seeds is not None and seeds != spec.seeds:
+        # At once: whatever ends this session, the next one knows what was wanted.
+        spec = _saved(with_seeds(spec, seeds), paths)
+    is_complete = not trials_to_go(spec, paths, state) and state.is_complete
+    is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
     try:
-        store = _open_store(uri)
+        # That of a complete search need not answer: what it has not got stays in the journal.
+        store = _store(uri) if is_complete and not is_moved else _open_store(uri)
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
             raise
         raise TrackingError(f"{error}; {_GIVE_AGAIN}") from error
+    if is_moved:
+        spec = _saved(dataclasses.replace(spec, tracking_uri=shown_uri(uri)), paths)
+    if is_complete:
+        from elsa_tune.search.session import answer_again
+
+        return answer_again(spec, paths, store, say)
+    if max_time is not None:
+        spec = dataclasses.replace(spec, max_time=max_time)
+    if address is not None:
+        spec = dataclasses.replace(spec, address=address)
     data, fingerprints = _inputs(spec)
     _check_unchanged(spec, fingerprints)
     from elsa_tune.search.session import run_session
     from elsa_tune.search.tune.cluster import ray_session
 
+    say("starting Ray")
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
-        return run_session(spec, paths, data, store, say, changed=changed)
+        return run_session(spec, paths, data, store)
+
+
+def _saved(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
+    """The same, once it has taken the place of the one that was saved."""
+    with Journal(paths.journal):  # no other driver has the search
+        replace_specification(spec, paths)
+    return spec
 
 
 def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Counter[FreezeDepth]:

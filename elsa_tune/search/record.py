@@ -8,6 +8,7 @@ kept.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,6 +54,8 @@ class SearchRecord:
         self._forwarder = forwarder
         self._warn = warn
         self._warned: set[str] = set()
+        # The board asks for the state in a thread of its own.
+        self._lock = threading.RLock()
         self._story = Story()
         self._known: dict[str, KnownTrial] = {}
         for record in earlier:
@@ -62,8 +65,9 @@ class SearchRecord:
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is said once and survived."""
         stamped = self._journal.stamp(record)
-        self._story.add(stamped)
-        self._learn(stamped)
+        with self._lock:
+            self._story.add(stamped)
+            self._learn(stamped)
         try:
             self._journal.append(stamped)
         except ElsaTuneError as error:
@@ -72,7 +76,8 @@ class SearchRecord:
 
     def state(self) -> SearchState:
         """Everything so far, earlier sessions included."""
-        return self._story.tell()
+        with self._lock:
+            return self._story.tell()
 
     def rows(self) -> list[ResultRow]:
         """The results so far, as `analysis` takes them."""
@@ -152,6 +157,9 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
         qualities=_reported(state, QUALITY),
         holdout_qualities=_reported(state, HOLDOUT_QUALITY),
         attempt=state.attempt,
+        started=state.started,
+        reported=tuple(report.time for report in state.reports),
+        ended=state.ended,
     )
 
 

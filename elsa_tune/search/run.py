@@ -75,6 +75,7 @@ class SearchRun:
         self._started = time.monotonic()
         self._tuners = 0
         self._rates: dict[FreezeDepth, float] = {}
+        self._is_measuring = False
         self._ran_out = False  # some phase was cut short by its time
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -93,8 +94,8 @@ class SearchRun:
         if spec.explored and self._is_unexplored(slots):
             self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
-            depths = len(spec.explored)
-            self._board.phase(f"exploring: {len(slots)} trials over {depths} depths{beyond}")
+            depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
+            self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
         if spec.max_time is None:
             self._fit((Phase.EXPLORE, Phase.MEASURE), None)
         else:
@@ -130,6 +131,11 @@ class SearchRun:
 
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
         """A depth's rate is settled, and it will be measured at it."""
+        if not self._is_measuring:
+            self._is_measuring = True
+            seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
+            left = self._spec.measuring_trials
+            self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
@@ -228,6 +234,15 @@ class SearchRun:
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return Outcome(status=SearchStatus.COMPLETED, message=message)
+
+
+def _rates_text(spec: SearchSpec) -> str:
+    """What the measuring trials of a depth share."""
+    if not spec.explored:
+        return "each depth at the one learning rate"
+    if len(spec.explored) < len(spec.depths):
+        return "each depth at the full model's best rate"
+    return "each depth's best rate"
 
 
 @contextlib.contextmanager

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import torch
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.run import SearchRun
-from elsa_tune.search.specification import replace_specification
 from elsa_tune.search.tune.stopping import Interruption
 from elsa_tune.search.tune.trainable import Train
+from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
@@ -46,6 +46,13 @@ from elsa_tune.training.loop import train as train_trial
 ANSWER = "answer"
 # How long the end of a search waits for MLflow to take what it has not taken yet.
 FLUSH_SECONDS = 30.0
+
+# What is missing while a search runs, and will be there.
+NOT_YET = {
+    Reason.NO_MEASUREMENTS: "no measuring trial has completed",
+    Reason.NO_FULL_MODEL: "the full model is not measured",
+    Reason.NO_FROZEN_DEPTH: "no depth with frozen layers is measured",
+}
 
 Say = Callable[[str], None]
 
@@ -74,48 +81,41 @@ def run_session(
     paths: SearchPaths,
     data: TaskData,
     store: MlflowStore,
-    say: Say,
     train: Train = train_trial,
-    *,
-    changed: SearchSpec | None = None,
 ) -> Finished:
-    """One driver's time with a search, from taking its lock to the last record.
-
-    changed: takes the place of the specification that is saved; without what is this session's.
-    """
+    """One driver's time with a search, from taking its lock to the last record."""
     with Journal(paths.journal) as journal:
-        if changed is not None:
-            replace_specification(changed, paths)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
+        board = Board(spec, lambda: record.known, lambda: _provisional(spec, record.rows))
+        record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
         attempt = SearchState.replay(earlier).attempt + 1
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
-        with interruption.caught(say):
+        with interruption.caught(board.stopping), board:
             try:
                 record.write(_started(spec, attempt))
-                board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
-                with board:
-                    outcome = SearchRun(spec, data, record, board, interruption, train).run()
+                outcome = SearchRun(spec, data, record, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
             except BaseException as error:
                 if interruption.requested:
-                    # A terminal that is closed takes with it what the board would draw there.
+                    # Whatever a search meets whose Ray or terminal is gone.
                     status = SearchStatus.INTERRUPTED
                 else:
                     message = shown_uri(f"{type(error).__name__}: {error}")
                 raise
             finally:
                 interruption.closing = True
-                answers = answers_of(record.state(), paths, say)
+                board.phase("answering")
+                answers = answers_of(record.state(), paths, board.say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
                 record.write(SearchEnded(status=status, message=message))
                 if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
-                    folder = _report(record.state(), paths, answers, say)
+                    board.phase("drawing the report")
+                    folder = _report(record.state(), paths, answers, board.say)
                     if folder is not None:
                         record.write(Decision(what=REPORT, value=folder))
                 unsent = forwarder.close(FLUSH_SECONDS)
@@ -134,15 +134,11 @@ def answer_again(
     paths: SearchPaths,
     store: MlflowStore,
     say: Say,
-    *,
-    changed: SearchSpec | None = None,
 ) -> Finished:
     """A search that is whole: answered again, and given what its end did not come to, the report
-    and records in MLflow. changed: as in `run_session`.
+    and records in MLflow.
     """
     with Journal(paths.journal) as journal:
-        if changed is not None:
-            replace_specification(changed, paths)
         records = read_journal(paths.journal)
         state = SearchState.replay(records)
         answers = answers_of(state, paths, say)
@@ -257,9 +253,15 @@ def _report(
     return paths.report.name
 
 
-def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
+def _provisional(spec: SearchSpec, rows: Callable[[], list[ResultRow]]) -> str | None:
+    """The answer so far; what the plan has yet to measure is no reason against one."""
     try:
         answers = answer_rows(rows())
     except Exception:  # as in answers_of
         return None
-    return answers[0].sentence if answers else None
+    if not answers:
+        return None
+    reason = answers[0].reason
+    if reason in NOT_YET and FULL_MODEL in spec.depths:
+        return f"not yet, {NOT_YET[reason]}"
+    return answers[0].sentence

@@ -36,7 +36,7 @@ def run(spec: SearchSpec, folder: Path) -> SearchState:
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
     store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
-    run_session(spec, paths, make_data(), store, print, pretend)
+    run_session(spec, paths, make_data(), store, pretend)
     return SearchState.replay(read_journal(paths.journal))
 
 

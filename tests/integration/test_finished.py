@@ -10,9 +10,11 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.report import folder
+from elsa_tune.search import launch
 from elsa_tune.search.launch import resume
 from elsa_tune.search.specification import load_specification, save_specification
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted
 from elsa_tune.tracking.mlflow_reader import is_lost, read_runs
@@ -120,3 +122,16 @@ def test_a_report_that_is_missing_is_drawn_and_logged(
     assert [file.path for file in files] == [f"{REPORT}/index.html"]
     resume(finished, print)
     assert len(drawn) == 1
+
+
+def test_seeds_that_were_asked_for_are_remembered_whatever_ends_the_start(
+    finished: SearchPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(spec: SearchSpec) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "_inputs", interrupted)
+    for seeds in (4, None):  # the second time as `resume` alone
+        with pytest.raises(KeyboardInterrupt):
+            resume(finished, print, seeds=seeds)
+        assert load_specification(finished).seeds == 4

@@ -1,4 +1,4 @@
-"""The tables of docs/measured.md are those of the committed measurements.
+"""The tables of docs/measured.md are those of the committed measurements, and these are the code's.
 
 Run as a program it writes them into the page anew.
 """
@@ -8,18 +8,27 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "measured.md"
 BEGIN, END = "<!-- computed: fair_rates -->\n", "<!-- end -->"
 
 
+def loaded(file: str) -> ModuleType:
+    """A program of bench, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(file).stem, ROOT / "bench" / file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def written(page: str) -> str:
     """The page with its table made anew."""
-    spec = importlib.util.spec_from_file_location("rules", ROOT / "bench" / "lab" / "rules.py")
-    assert spec is not None and spec.loader is not None
-    rules = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rules)
+    rules = loaded("lab/rules.py")
     found = json.loads((ROOT / "bench" / "results" / "fair_rates.json").read_text())
     before, rest = page.split(BEGIN)
     after = rest.split(END, 1)[1]
@@ -28,6 +37,17 @@ def written(page: str) -> str:
 
 def test_the_table_of_fair_rates_is_the_measured_one() -> None:
     assert PAGE.read_text() == written(PAGE.read_text())
+
+
+def test_the_time_left_is_as_far_off_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    program = loaded("time_left.py")
+    file = ROOT / "bench" / "results" / "time_left.json"
+    found = json.loads(file.read_text(encoding="utf-8"))["results"]
+    assert found == {folder.name: program.replayed(folder) for folder in program.SEARCHES.iterdir()}
+    for one in found.values():
+        *_, half, late = (at["off"] for at in one["at"])
+        assert abs(half) < 0.2 and abs(late) < 0.25
 
 
 if __name__ == "__main__":

@@ -93,6 +93,33 @@ def test_help_imports_nothing_heavy() -> None:
     assert not {command: names for command, names in heavy.items() if names}
 
 
+STARTS = """
+import sys
+from elsa_tune.cli.app import main
+from elsa_tune.cli.commands import reproduce, search
+
+def said(message):
+    print("SAID by", *sys.argv, "|", *sorted({name.split(".")[0] for name in sys.modules}))
+    sys.exit()
+
+reproduce.say = search.say = said
+for command in ("search --model minilm --task rte", "resume mine", "reproduce elsa"):
+    sys.argv = ["elsa-tune", *command.split()]
+    try:
+        main()
+    except SystemExit as done:
+        assert not done.code, (command, done.code)
+"""
+
+
+def test_a_line_is_said_before_anything_heavy_is_imported() -> None:
+    done = run_python(STARTS)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stderr
+    for line in lines:
+        assert line.startswith("SAID by") and not set(line.split(" | ")[1].split()) & set(HEAVY)
+
+
 TRIAL_ALONE = """
 import importlib, pkgutil, sys
 

@@ -1,16 +1,32 @@
-"""Whoever watches a search may go away: it goes on, in silence."""
+"""What a person sees of a search; and whoever watches may go away or stop reading: it goes on."""
 
 from __future__ import annotations
 
+import dataclasses
+import fcntl
+import io
 import os
+import re
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 
 from elsa_tune.search import board as boards
-from elsa_tune.search.board import Board
+from elsa_tune.search.board import Board, Counts, depth_lines
+from elsa_tune.search.fitted_table import fitted_table
+from elsa_tune.search.planning.plan import KnownTrial, planned_trials
+from elsa_tune.search.run import _rates_text
 from elsa_tune.search.saying import say
+from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.searching import wait_for
+from tests.shown_board import made_up
 from tests.unit.search_examples import make_spec
+
+COUNTED = "9/20 trials: 8 done, 1 stopped, 1 running, 10 waiting"
 
 
 @pytest.fixture
@@ -33,7 +49,6 @@ def test_words_that_nobody_reads_end_nothing(unread: None) -> None:
 def test_a_board_that_nobody_reads_ends_nothing(
     unread: None, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boards, "REFRESH_SECONDS", 0.0)
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     board = Board(make_spec(), lambda: {}, lambda: "so far nothing")
@@ -43,3 +58,128 @@ def test_a_board_that_nobody_reads_ends_nothing(
         board.say("a line " * 10_000)
         board.changed("explore-N0-t0")
         board.say("another")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_terminal_that_takes_nothing_holds_nobody_up(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-S, or a pipe to something that hangs."""
+    monkeypatch.setattr(boards, "_PATIENCE", 0.1)
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    with os.fdopen(writer, "w") as stream:
+        console = Console(file=stream, force_terminal=terminal, force_interactive=terminal)
+        board = Board(make_spec(), lambda: {}, lambda: None, console)
+        with board:
+            for _ in range(100):
+                board.say("a line " * 1000)
+            board.phase("measuring")
+        assert board._thread.is_alive()
+        taken = threading.Thread(target=lambda: [*iter(lambda: os.read(reader, 65536), b"")])
+        taken.start()
+        board._thread.join(60)
+        assert not board._thread.is_alive()
+    taken.join()
+    os.close(reader)
+
+
+def piped() -> tuple[Board, io.StringIO, dict[str, KnownTrial]]:
+    spec, known = made_up(time.time())
+    by_key = {one.trial.key: one for one in known}
+    text = io.StringIO()
+    return Board(spec, lambda: by_key, lambda: None, Console(file=text)), text, by_key
+
+
+def test_a_pipe_is_told_of_each_end_with_the_counts_and_the_time_left() -> None:
+    board, text, by_key = piped()
+    with board:
+        board.phase("exploring: 10 trials over 5 depths")
+        for key in by_key:
+            board.changed(key)
+    first, *ends = text.getvalue().splitlines()
+    assert first == "exploring: 10 trials over 5 depths"
+    assert len(ends) == 9  # one is still running
+    assert re.fullmatch(
+        r"\[9/20\] explore-N0-lr2e-05-s0: completed at 81.5 after 2/2 evaluations, about .* left",
+        ends[0],
+    )
+
+
+def test_no_more_time_is_left_than_the_limit_leaves() -> None:
+    spec, known = made_up(time.time())
+    text = io.StringIO()
+    spec = dataclasses.replace(spec, max_time=50.0)
+    by_key = {one.trial.key: one for one in known}
+    with Board(spec, lambda: by_key, lambda: None, Console(file=text)) as board:
+        board.changed(known[0].trial.key)
+    assert re.search(r"evaluations(, about \d\d? s left)?$", text.getvalue())
+
+
+def test_a_pipe_hears_a_heartbeat_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "HEARTBEAT_SECONDS", 0.01)
+    board, text, _ = piped()
+    with board:
+        board.phase("exploring")
+        wait_for(lambda: text.getvalue().count("\n") > 3)
+        board.stopping("stopping: saving what is done")
+        wait_for(lambda: text.getvalue().splitlines()[-1].endswith("elapsed"))
+    lines = text.getvalue().splitlines()
+    assert re.fullmatch(rf"{COUNTED}; \d+ s elapsed, about .* left", lines[1])
+    assert lines.count("stopping: saving what is done") == 1
+    assert "left" not in lines[-1]
+
+
+def test_every_trial_is_counted_once_and_the_counts_add_up() -> None:
+    spec, known = made_up(0.0)
+    lines = depth_lines(spec, known)
+    assert str(Counts.of(lines)) == COUNTED
+    for line in lines:
+        here = [one for one in known if one.trial.depth == line.depth]
+        planned = planned_trials(spec, here, line.depth)
+        assert line.done + line.running + line.stopped + line.failed + line.waiting == planned
+
+
+def test_a_trial_that_failed_or_diverged_has_ended_and_one_that_was_interrupted_waits() -> None:
+    spec = make_spec(depths=(FULL_MODEL,), explored=(FULL_MODEL,), seeds=1)
+    known = [
+        KnownTrial(
+            trial=spec.trial(phase, FULL_MODEL, rate, 0), status=status, qualities=(), attempt=1
+        )
+        for phase, rate, status in (
+            (Phase.EXPLORE, 1e-5, TrialStatus.FAILED),
+            (Phase.EXPLORE, 2e-5, TrialStatus.DIVERGED),
+            (Phase.MEASURE, 3e-5, TrialStatus.INTERRUPTED),
+        )
+    ]
+    assert str(Counts.of(depth_lines(spec, known))) == "2/3 trials: 2 failed, 1 waiting"
+
+
+def headings(width: int) -> list[str]:
+    columns = {
+        "frozen": ["0", "12"],
+        "running": ["1", "-"],
+        "failed": ["-", ""],
+        "rate": ["1", "2"],
+    }
+    table = fitted_table(columns, width, short={"running": "run"}, spared=("rate", "frozen"))
+    console = Console(file=io.StringIO(), width=max(1, width))
+    console.print(table)
+    printed = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert all(len(line) <= width for line in printed)
+    return printed[0].split()
+
+
+def test_a_narrow_table_moves_together_then_takes_short_headings_then_drops_columns() -> None:
+    assert headings(80) == headings(23) == headings(20) == ["frozen", "running", "rate"]
+    assert headings(19) == headings(16) == ["frozen", "run", "rate"]
+    assert headings(15) == headings(11) == ["frozen", "run"]
+    assert headings(10) == ["run"]
+
+
+def test_measuring_is_said_to_be_of_best_rates_only_where_there_were_several() -> None:
+    spec = make_spec()
+    assert _rates_text(spec) == "each depth's best rate"
+    followed = make_spec(explored=(FULL_MODEL,))
+    assert _rates_text(followed) == "each depth at the full model's best rate"
+    assert _rates_text(make_spec(explored=())) == "each depth at the one learning rate"

@@ -118,8 +118,9 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
     text = io.StringIO()
     by_key = {one.trial.key: one for one in known}
     board = Board(spec, lambda: by_key, lambda: None, Console(file=text))
-    for one in known:
-        board.changed(one.trial.key)
+    with board:
+        for one in known:
+            board.changed(one.trial.key)
     said = text.getvalue().splitlines()
     assert "completed at 80.0 held out after 2/2" in said[0]
     assert "completed at 55.0 after 2/2" in said[2]

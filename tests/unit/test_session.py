@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import errno
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.cli.commands.search import _conclude
+from elsa_tune.errors import InterruptedSearchError, RunError
 from elsa_tune.report import folder
 from elsa_tune.search import session
+from elsa_tune.search.run import Outcome
 from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
+from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import make_spec
 
 
@@ -45,30 +56,112 @@ def test_a_drawing_that_fails_is_said_and_survived(
     assert said == ["no report was drawn: ValueError: operands could not be broadcast"]
 
 
+Said = list[tuple[str, str]]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Said:
+    """What a session's board was told; nothing is trained, sent, answered or drawn."""
+    told: Said = []
+    nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda seconds: 0)
+    monkeypatch.setattr(session, "Forwarder", lambda *given: SimpleNamespace(start=lambda: nothing))
+    monkeypatch.setattr(session, "answers_of", lambda *given: [])
+    for way in ("phase", "stopping"):
+        monkeypatch.setattr(
+            session.Board, way, lambda self, message, way=way: told.append((way, message))
+        )
+    return told
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any]) -> SearchStatus:
+    """How a session ends whose search does this."""
+    nothing: Any = None
+    monkeypatch.setattr(session, "SearchRun", lambda *given: SimpleNamespace(run=run))
+    paths = SearchPaths(folder, "mine")
+    before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]
+    try:
+        with contextlib.suppress(OSError):
+            session.run_session(make_spec(), paths, nothing, nothing)
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
+            signal.signal(number, handler)
+    return SearchState.replay(read_journal(paths.journal)).status
+
+
 def test_a_search_whose_terminal_is_closed_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    class Hung:
-        def __init__(self, *given: Any) -> None: ...
-
-        def run(self) -> None:
+    def closed() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGHUP)
-
-    def gone(*given: Any) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda seconds: 0)
-    monkeypatch.setattr(session, "SearchRun", Hung)
-    monkeypatch.setattr(session, "Forwarder", lambda *given: SimpleNamespace(start=lambda: nothing))
-    monkeypatch.setattr(session.Board, "__exit__", gone)
-    paths = SearchPaths(tmp_path, "mine")
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    try:
-        with pytest.raises(OSError, match="Input/output"):
-            session.run_session(make_spec(), paths, nothing, nothing, print)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert SearchState.replay(read_journal(paths.journal)).status is SearchStatus.INTERRUPTED
+    assert ended(monkeypatch, tmp_path, closed) is SearchStatus.INTERRUPTED
+
+
+def test_ctrl_c_is_shown_before_anything_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    def interrupted() -> Outcome:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert said == [
+            ("stopping", "stopping: saving what is done (Ctrl-C once more stops at once)")
+        ]
+        return Outcome(status=SearchStatus.INTERRUPTED)
+
+    assert ended(monkeypatch, tmp_path, interrupted) is SearchStatus.INTERRUPTED
+
+
+def test_while_the_reference_runs_there_is_not_yet_an_answer() -> None:
+    spec = make_spec()
+
+    def so_far(*rows: ResultRow) -> str | None:
+        return session._provisional(spec, lambda: list(rows))
+
+    explored = row(FULL_MODEL, 0.8, phase=Phase.EXPLORE)
+    frozen = [row(FreezeDepth(3, True), 0.88, seed=seed) for seed in (1, 2, 3)]
+    full = [row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)]
+    assert so_far() is None
+    assert so_far(explored) == "not yet, no measuring trial has completed"
+    assert so_far(*frozen) == "not yet, the full model is not measured"
+    assert so_far(*full) == "not yet, no depth with frozen layers is measured"
+    assert "3 of 6 layers" in (so_far(*full, *frozen) or "")
+    spec = make_spec(depths=(FreezeDepth(3, True),))
+    assert "No answer: the full model" in (so_far(*frozen) or "")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        SearchStatus.COMPLETED,
+        SearchStatus.TIME_UP,
+        SearchStatus.INTERRUPTED,
+        SearchStatus.FAILED,
+    ],
+)
+def test_what_to_type_next_is_said_once(
+    status: SearchStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More seeds, where the plan was carried out; before that, the rest of the plan."""
+    (answer,) = answer_rows(falling_curve(search="mine"))
+    more = "elsa-tune resume mine --seeds 5"
+    finished = session.Finished(
+        spec=make_spec(name="mine"),
+        paths=SearchPaths(tmp_path, "mine"),
+        status=status,
+        message="",
+        answers=(dataclasses.replace(answer, next_step=more),),
+    )
+    with contextlib.suppress(InterruptedSearchError, RunError):
+        _conclude(finished)
+    shown = capsys.readouterr()
+    steps = [line for line in (shown.out + shown.err).splitlines() if line.startswith("Next: ")]
+    if status is SearchStatus.COMPLETED:
+        assert steps == [f"Next: {more}"]
+    elif status is SearchStatus.TIME_UP:
+        assert steps == [f"Next: elsa-tune resume mine --storage-path {tmp_path}"]
+    else:
+        assert steps == []  # the error says it
 
 
 def test_a_folder_that_was_moved_has_its_store_with_it(tmp_path: Path) -> None:

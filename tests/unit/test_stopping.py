@@ -65,7 +65,7 @@ def test_before_a_search_begins_it_is_one_sentence(
     )
     before = signal.getsignal(number)
     ended = run("resume", "mine")
-    assert ended == (130, "", "elsa-tune: interrupted\n")
+    assert ended == (130, "", "resume: reading search 'mine'\nelsa-tune: interrupted\n")
     assert signal.getsignal(number) == before
 
 

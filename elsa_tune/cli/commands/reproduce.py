@@ -90,6 +90,7 @@ def reproduce(
     there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the
     others ran; 2 bad input, before anything starts; 130 interrupted.
     """
+    say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
     from elsa_tune.search.inputs import read_duration
     from elsa_tune.search.specification import Request
     from elsa_tune.studies.reproduction import carry_out, edition

@@ -4,6 +4,7 @@ the answer.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from pathlib import Path
@@ -74,6 +75,7 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
+    say(f"search: reading {model}, {task} and the space {space}")
     from elsa_tune.search.inputs import read_duration, read_inputs
     from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
@@ -141,6 +143,7 @@ def resume(
 
     After Ctrl-C, a crash or a kill what is finished is kept.
     """
+    say(f"resume: reading search '{name}'")
     from elsa_tune.search.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
@@ -215,9 +218,7 @@ def _exploring(cost: Estimate) -> str:
 
 
 def _conclude(finished: Finished) -> None:
-    """Print the answer (stdout), where the record is and what to type next (stderr); exit
-    status.
-    """
+    """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
     from elsa_tune.cli.answer_tables import print_answers
     from elsa_tune.tracking.journal_records import SearchStatus
     from elsa_tune.tracking.paths import StorePaths, shown_uri
@@ -232,8 +233,11 @@ def _conclude(finished: Finished) -> None:
         ask += f" --tracking-uri {uri}"
     if finished.message:
         say(f"search '{name}': {finished.message}")
-    if finished.answers:
+    if finished.status is SearchStatus.COMPLETED:
         print_answers(finished.answers)
+    else:
+        # The rest of the plan comes first.
+        print_answers([dataclasses.replace(one, next_step=None) for one in finished.answers])
     if finished.unsent:
         say(
             f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
@@ -241,14 +245,14 @@ def _conclude(finished: Finished) -> None:
         )
     say(f"journal: {finished.paths.journal}")
     say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
+    if finished.answers:
+        say(f"JSON:    `{ask}`")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
     if finished.status is SearchStatus.FAILED:
         raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
-        say(f"next: `{resume_it}` carries out the rest of the plan")
-    elif finished.answers:
-        say(f"next: `{ask}`")
+        say(f"Next: {resume_it}")
     if not any(answer.operating_point for answer in finished.answers):
         reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
         raise NoAnswerError(" ".join(reasons))

@@ -45,7 +45,8 @@ DISK_PER_SEARCH_MB = 6.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrial:
     """A trial of this search that was started at least once. qualities, holdout_qualities: of its
-    evaluations in order; the latter are () without a holdout.
+    evaluations in order; the latter are () without a holdout. started, reported, ended: when its
+    last attempt began, reported each evaluation, and ended, seconds since the epoch.
     """
 
     trial: TrialSpec
@@ -53,6 +54,9 @@ class KnownTrial:
     qualities: tuple[float, ...]
     attempt: int
     holdout_qualities: tuple[float, ...] = ()
+    started: float = 0.0
+    reported: tuple[float, ...] = ()
+    ended: float | None = None
 
     @property
     def scores(self) -> tuple[float, ...]:

@@ -1,0 +1,130 @@
+"""The live table as a terminal shows it: at several widths, second by second, resized, and at
+Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.searching import ROOT, wait_for
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        shutil.which("tmux") is None,
+        reason="needs tmux (apt-get install tmux): it is the terminal that is looked at",
+    ),
+]
+ELAPSED = r"(\d+) s elapsed, about (\d+) min (\d+) s left"
+LONG = ["frozen", "tuned", "done", "running", "waiting", "stopped", "best", "rate"]
+SHORT = ["frozen", "tuned", "done", "run", "wait", "stop", "best", "rate"]
+
+
+class Terminal:
+    """A window of tmux, on a server of its own, in which the made-up board runs."""
+
+    def __init__(self, folder: Path, width: int) -> None:
+        self._tmux = ("tmux", "-S", str(folder / "socket"), "-f", "/dev/null")
+        command = f"cd '{ROOT}' && exec '{sys.executable}' -m tests.shown_board"
+        self.run("new-session", "-d", "-x", str(width), "-y", "24", command)
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run((*self._tmux, *command), capture_output=True, text=True, check=True)
+        return done.stdout
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the screen, without empty lines."""
+        shown = self.run("capture-pane", "-p").splitlines()
+        return [line for line in shown if line.strip()]
+
+    @property
+    def text(self) -> str:
+        """The same with its lines joined."""
+        return " ".join(self.lines)
+
+    def resize(self, width: int) -> None:
+        self.run("resize-window", "-x", str(width), "-y", "24")
+
+    def settled(self) -> list[str]:
+        """The screen once it was drawn again."""
+        before = elapsed(self.text)
+        wait_for(lambda: elapsed(self.text) > before)
+        return self.lines
+
+
+def elapsed(text: str) -> int:
+    found = re.search(ELAPSED, text)
+    return int(found[1]) if found else -1
+
+
+def left(text: str) -> int:
+    found = re.search(ELAPSED, text)
+    assert found is not None
+    return 60 * int(found[2]) + int(found[3])
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    shown = Terminal(tmp_path, request.param)
+    wait_for(lambda: elapsed(shown.text) >= 0 and "note" in shown.text)
+    yield shown
+    shown.run("kill-server")
+
+
+def check(lines: list[str], headings: list[str]) -> None:
+    """One board and nothing else: whole headings, whole rows, no column that says nothing."""
+    assert sum("example: minilm on stdlib" in line for line in lines) == 1
+    (head,) = (number for number, line in enumerate(lines) if "frozen" in line)
+    assert lines[head].split() == headings
+    rows = [line.split() for line in lines[head + 1 :]]
+    assert [row[0] for row in rows] == ["0", "3", "4", "5", "6"]
+    assert all(set(column) != {"-"} for column in zip(*rows, strict=True))
+    counts = [[int(cell.replace("-", "0")) for cell in row[2:6]] for row in rows]
+    done, running, waiting, stopped = map(sum, zip(*counts, strict=True))
+    total = done + running + waiting + stopped
+    told = f"{done + stopped}/{total} trials: {done} done, {stopped} stopped, {running} running"
+    assert f"{told}, {waiting} waiting" in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "headings"), [(140, LONG), (80, LONG), (60, LONG)], indirect=["terminal"]
+)
+def test_nothing_is_cut_and_nothing_is_empty(terminal: Terminal, headings: list[str]) -> None:
+    check([line for line in terminal.lines if "note: a line that stays" not in line], headings)
+
+
+@pytest.mark.parametrize("terminal", [140], indirect=True)
+def test_the_clock_moves_while_nothing_happens(terminal: Terminal) -> None:
+    before = terminal.text
+    after = " ".join(terminal.settled())
+    assert left(after) < left(before)
+
+
+@pytest.mark.parametrize("terminal", [140], indirect=True)
+def test_resizing_leaves_nothing_behind(terminal: Terminal) -> None:
+    for width, headings in (
+        (80, LONG),
+        (60, LONG),
+        (46, SHORT),
+        (100, LONG),
+        (60, LONG),
+        (140, LONG),
+    ):
+        terminal.resize(width)
+        lines = terminal.settled()
+        check([line for line in lines if "note: a line that stays" not in line], headings)
+
+
+@pytest.mark.parametrize("terminal", [80], indirect=True)
+def test_ctrl_c_is_answered_on_the_screen(terminal: Terminal) -> None:
+    terminal.run("send-keys", "C-c")
+    wait_for(lambda: "stopping: saving what is done" in terminal.text)
+    assert "left" not in terminal.text

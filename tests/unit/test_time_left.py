@@ -1,0 +1,135 @@
+"""How long a search still takes: from the times of its own trials, whatever the clock says."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from elsa_tune.search.planning.plan import KnownTrial, relative_cost
+from elsa_tune.search.planning.time_left import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import Extension, RateList, SearchSpec
+from elsa_tune.specs.trial import Phase, TrialStatus
+from tests.unit.search_examples import DEPTHS, make_spec
+
+COMPLETED, RUNNING = TrialStatus.COMPLETED, TrialStatus.RUNNING
+DEEP = DEPTHS[2]
+
+
+def ran(
+    spec: SearchSpec,
+    depth: FreezeDepth,
+    start: float,
+    *after: float,
+    status: TrialStatus = COMPLETED,
+    seed: int = 1,
+) -> KnownTrial:
+    """A measuring trial of two evaluations, reported so many seconds after its start; the last
+    number is its end.
+    """
+    trial = spec.trial(Phase.MEASURE, depth, 2e-5, seed)
+    times = [start + seconds for seconds in after]
+    return KnownTrial(
+        trial=trial,
+        status=status,
+        qualities=(0.7,) * len(times[:2]),
+        attempt=1,
+        started=start,
+        reported=tuple(times[:2]),
+        ended=times[-1] if status is COMPLETED else None,
+    )
+
+
+def measuring(**changes: object) -> SearchSpec:
+    """Four seeds of the full model alone, at one rate."""
+    return make_spec(
+        **{"depths": (FULL_MODEL,), "explored": (), "tries": 0, "seeds": 4, **changes},
+        rates=RateList(values=(2e-5,)),
+    )
+
+
+def test_nothing_is_said_before_the_first_report() -> None:
+    spec = measuring()
+    assert seconds_left(spec, [], 0.0) is None
+    assert seconds_left(spec, [ran(spec, FULL_MODEL, 0.0, status=RUNNING)], 50.0) is None
+
+
+def test_the_trials_to_come_last_as_long_as_the_last_ones_of_their_depth() -> None:
+    spec = measuring()
+    ended = [ran(spec, FULL_MODEL, 0.0, 10.0, 20.0, 20.0, seed=1)]
+    assert seconds_left(spec, ended, 20.0) == 60.0
+    slower = [ran(spec, FULL_MODEL, 20.0 + 40 * i, 20, 40, 40, seed=2 + i) for i in range(2)]
+    assert seconds_left(spec, ended + slower, 100.0) == 40.0
+
+
+def test_it_goes_down_between_reports_and_never_below_nothing() -> None:
+    spec = measuring()
+    ended = [ran(spec, FULL_MODEL, 20.0 * i, 10, 20, 20, seed=1 + i) for i in range(3)]
+    running = ran(spec, FULL_MODEL, 60.0, status=RUNNING, seed=4)
+    assert seconds_left(spec, [*ended, running], 65.0) == 15.0
+    assert seconds_left(spec, [*ended, running], 70.0) == 10.0
+    assert seconds_left(spec, [*ended, running], 900.0) == 0.0
+
+
+def test_a_trial_that_is_slower_than_others_counts_with_its_own_pace() -> None:
+    spec = measuring(recipe=dataclasses.replace(make_spec().recipe, epochs=4))
+    ended = [ran(spec, FULL_MODEL, 20.0 * i, 5, 10, 20, seed=1 + i) for i in range(3)]
+    slow = ran(spec, FULL_MODEL, 60.0, 50, 100, status=RUNNING, seed=4)
+    assert seconds_left(spec, [*ended, slow], 170.0) == 90.0
+
+
+def test_trials_side_by_side_share_the_work_but_not_the_last_of_it() -> None:
+    spec = measuring(seeds=5)
+    pair = [ran(spec, FULL_MODEL, 0.0, 10.0, 20.0, 20.0 + i / 10, seed=1 + i) for i in range(2)]
+    assert seconds_left(spec, pair, 20.1) == pytest.approx(30.0, abs=0.1)
+    more = [ran(spec, FULL_MODEL, 20.1, 10.0, 20.0, 20.0 + i / 10, seed=3 + i) for i in range(2)]
+    assert seconds_left(spec, pair + more, 40.2) == pytest.approx(20.0, abs=0.2)
+
+
+def test_what_only_a_first_trial_does_is_not_expected_of_others() -> None:
+    spec = measuring()
+    first = ran(spec, FULL_MODEL, 0.0, 100.0, 110.0, 110.0)
+    assert seconds_left(spec, [first], 110.0) == 3 * (2 * 10.0 + TRIAL_SECONDS)
+
+
+def test_a_depth_that_never_ran_costs_what_the_plan_says() -> None:
+    spec = measuring(depths=(FULL_MODEL, DEPTHS[1]), seeds=1)
+    known = [ran(spec, FULL_MODEL, 0.0, 10.0, 21.0, 21.0)]
+    expected = TRIAL_SECONDS + 20.0 * relative_cost(spec, DEPTHS[1])
+    assert seconds_left(spec, known, 21.0) == pytest.approx(expected)
+
+
+def test_rates_beyond_those_given_are_expected_until_a_depth_has_ended_without_them() -> None:
+    depths = (FULL_MODEL, DEEP)
+    spec = make_spec(depths=depths, explored=depths, seeds=1, extend=Extension())
+    explored = [
+        dataclasses.replace(
+            ran(spec, depth, 40.0 * i + 20.0 * j, 10.0, 20.0, 20.0),
+            trial=spec.trial(Phase.EXPLORE, depth, rate, 0),
+            # Best in the middle of what was tried: the full model goes on nowhere.
+            qualities=(0.5, quality),
+        )
+        for i, depth in enumerate(depths)
+        for j, (rate, quality) in enumerate(((2e-5, 0.9), (1e-5, 0.6)))
+    ]
+    spec = dataclasses.replace(spec, tries=1)
+    fresh = dataclasses.replace(spec, extend=None)
+    one_each = explored[::2]
+    without = seconds_left(fresh, one_each, 60.0)
+    assert without == 40.0  # the two measuring trials, one after the other
+    more = seconds_left(spec, one_each, 60.0)
+    assert more == without + 2 * FURTHER_TRIES * 20.0
+
+
+def test_a_journal_gives_the_times(tmp_path: Path) -> None:
+    from elsa_tune.search.record import known_trial
+    from elsa_tune.tracking.state import SearchState
+    from tests.recorded_search import search_started, whole_trial
+
+    records = [search_started(), *whole_trial("measure-N0-s1", 0.8)]
+    timed = [dataclasses.replace(one, time=100.0 + 10 * i) for i, one in enumerate(records)]
+    (state,) = SearchState.replay(timed).planned_trials
+    known = known_trial(make_spec(), state)
+    assert (known.started, known.reported, known.ended) == (110.0, (120.0, 130.0, 140.0), 150.0)
