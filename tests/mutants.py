@@ -14,6 +14,7 @@ the test that kills it. Exit status 1 where fewer than LEAST are killed, or a su
 from __future__ import annotations
 
 import argparse
+import ast
 import collections
 import hashlib
 import itertools
@@ -37,7 +38,10 @@ import ray.tune.schedulers  # noqa: F401
 import scipy.stats  # noqa: F401
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.number_replacer import NumberReplacer
+from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
+from parso.python.tree import Number
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "mutants"
@@ -71,8 +75,8 @@ TESTED = {
     "elsa_tune/tracking/journal.py": "journal damaged_journals",
 }
 
-# Each comparison at its edge and turned round, each sign, `and` for `or`, each constant one more
-# and one less. Not replaced: `|`, which stands in annotations, and what can only crash.
+# Each comparison at its edge and turned round, each sign, `and` for `or`, each constant. Not
+# replaced: `|`, which stands in annotations, and what can only crash.
 _PAIRS = {
     "Comparison": "Eq_NotEq NotEq_Eq Lt_LtE Lt_GtE LtE_Lt LtE_Gt Gt_GtE Gt_LtE GtE_Gt GtE_Lt "
     "Is_IsNot IsNot_Is",
@@ -87,8 +91,24 @@ OPERATORS = (
     ),
     *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue", "core/ReplaceAndWithOr"),
     *("core/ReplaceOrWithAnd", "core/ReplaceBreakWithContinue", "core/ReplaceContinueWithBreak"),
-    "core/NumberReplacer",
+    "constant",
 )
+
+
+class Constant(NumberReplacer):
+    """An integer, or 0.0, one more and one less; any other number twice and half."""
+
+    def mutate(self, node: Number, index: int) -> Number:
+        """The number in place of one in the code."""
+        value = ast.literal_eval(node.value)
+        if isinstance(value, int) or not value:
+            return super().mutate(node, index)
+        return Number(f" {value * (2, 0.5)[index]}", node.start_pos)
+
+
+def operator_of(name: str) -> Operator:
+    """One of OPERATORS by its name."""
+    return Constant() if name == "constant" else get_operator(name)()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,7 +127,7 @@ class Mutant:
     def code(self) -> str:
         """The whole changed file."""
         code = (ROOT / self.path).read_text(encoding="utf-8")
-        changed = mutate_code(code, get_operator(self.operator)(), self.occurrence)
+        changed = mutate_code(code, operator_of(self.operator), self.occurrence)
         assert changed is not None
         return changed
 
@@ -127,7 +147,7 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     tree, lines = get_ast(code), code.splitlines()
     alike: collections.Counter[str] = collections.Counter()
     for name in OPERATORS:
-        operator = get_operator(name)()
+        operator = operator_of(name)
         places = (place for node in ast_nodes(tree) for place in operator.mutation_positions(node))
         for occurrence, ((number, column), _) in enumerate(places):
             line = lines[number - 1]

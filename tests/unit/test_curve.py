@@ -6,7 +6,7 @@ import math
 import statistics
 
 import pytest
-from scipy.stats import ttest_1samp
+from scipy import stats
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
@@ -225,7 +225,7 @@ def spread(std: float | None, count: int) -> Spread | None:
 def test_learnt_agrees_with_the_one_sided_t_test() -> None:
     verdicts = set()
     for sample in ([0.52, 0.53, 0.54], [0.50, 0.53, 0.56], [0.51, 0.511], [0.51, 0.53]):
-        p_value = ttest_1samp(sample, 0.5, alternative="greater").pvalue
+        p_value = stats.ttest_1samp(sample, 0.5, alternative="greater").pvalue
         found = learnt(evidence(statistics.mean(sample), statistics.stdev(sample), len(sample)))
         assert (found is Learnt.YES) == (p_value < 0.05), sample
         verdicts.add(found)
@@ -237,6 +237,7 @@ def test_learnt_agrees_with_the_one_sided_t_test() -> None:
     [
         (evidence(0.5, 0.0, 5), Learnt.NO),  # every seed gave the constant answer
         (evidence(0.50004, 0.0, 5), Learnt.NO),  # and chance was printed with four decimals
+        (evidence(0.50006, 0.0, 5), Learnt.YES),
         (evidence(0.8, 0.0, 2), Learnt.YES),
         (evidence(0.8, None, 1), Learnt.UNTESTED),
         (evidence(0.8, None, 5), Learnt.UNTESTED),
@@ -250,11 +251,33 @@ def test_learnt_where_little_is_known(case: Evidence, expected: Learnt) -> None:
     assert learnt(case) is expected
 
 
-def test_few_evaluation_examples_can_forbid_the_claim_that_it_learnt() -> None:
-    # MiniLM on all of RTE: .556 against .527, judged by 277 examples.
-    rte = {"chance": 146 / 277, "is_accuracy": True}
-    assert learnt(evidence(0.556, 0.005, 3, **rte)) is Learnt.YES
-    assert learnt(evidence(0.556, 0.005, 3, examples=277, **rte)) is Learnt.NO
-    assert learnt(evidence(0.556, None, 1, examples=277, **rte)) is Learnt.NO
-    assert learnt(evidence(0.556, 0.005, 3, examples=27700, **rte)) is Learnt.YES
-    assert math.isclose(146 / 277, 0.527, abs_tol=1e-3)
+@pytest.mark.parametrize(("std", "count"), [(0.02, 2), (0.02, 5), (0.0, 3)])
+@pytest.mark.parametrize("of_examples", [0.0, 2.5e-4])
+def test_learnt_begins_where_welch_and_satterthwaite_say(
+    std: float, count: int, of_examples: float
+) -> None:
+    of_seeds = std**2 / count
+    variance = of_seeds + of_examples
+    freedom = variance**2 / (of_seeds**2 / (count - 1)) if std else math.inf
+    needed = max(float(stats.t.ppf(0.95, freedom)) * math.sqrt(variance), 5e-5)
+    for margin, verdict in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.YES)):
+        case = evidence(0.5 + margin, std, count, example_variance=of_examples)
+        assert learnt(case) is verdict
+
+
+def test_one_run_is_asked_only_whether_its_examples_could_have_given_it_by_chance() -> None:
+    needed = float(stats.norm.ppf(0.95)) * 0.02
+    for margin, verdict in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.UNTESTED)):
+        for std, count in ((None, 1), (0.01, 1), (None, 5)):
+            case = evidence(0.5 + margin, std, count, example_variance=0.02**2)
+            assert learnt(case) is verdict
+
+
+def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
+    """.6 against .5: 1.645 x sqrt(.6 x .4 / E) is .1 at E = 64.9."""
+    assert learnt(evidence(0.6, 0.0, 3, examples=64, is_accuracy=True)) is Learnt.NO
+    assert learnt(evidence(0.6, 0.0, 3, examples=65, is_accuracy=True)) is Learnt.YES
+    assert learnt(evidence(0.6, 0.0, 3, examples=64)) is Learnt.YES  # of another metric
+    # What was resampled goes before it.
+    known = {"examples": 64, "is_accuracy": True, "example_variance": 0.0}
+    assert learnt(evidence(0.6, 0.0, 3, **known)) is Learnt.YES

@@ -80,8 +80,12 @@ def test_impossible_targets_are_refused(target: float) -> None:
 
 
 def test_a_target_in_percent_is_refused_with_the_fraction() -> None:
-    with pytest.raises(UsageError, match=r"write 0\.9"):
-        check_target(90)
+    for target, hint in ((90, "write 0.9"), (100, "write 1"), (2, "write 0.02")):
+        with pytest.raises(UsageError, match=hint):
+            check_target(target)
+    for target in (101, 1.5):
+        with pytest.raises(UsageError, match=r"up to 1$"):
+            check_target(target)
 
 
 def test_a_target_of_one_asks_for_the_whole_quality() -> None:
