@@ -346,7 +346,7 @@ def test_what_was_computed_is_not_computed_again() -> None:
     first = answered(rows, kept)
     asked = kept.asked
     assert asked == 6 and len(kept.saved) == 1
-    second = answered(rows, kept)
+    second = answered(rows[::-1], kept)
     assert kept.asked == asked
     assert second.points[0].ci_low == pytest.approx(first.points[0].ci_low, abs=1e-6)
 
@@ -365,6 +365,20 @@ def test_predictions_that_contradict_the_record_are_not_used() -> None:
     kept.answers = {**kept.answers, "3-2": kept.answers["0-1"]}
     answer = answered(rows, kept)
     assert any("1 of 6 give another quality than the one recorded" in w for w in answer.warnings)
+
+
+@pytest.mark.parametrize(("off", "used"), [(9e-6, True), (1.1e-5, False)])
+def test_a_recorded_quality_may_be_rounded(off: float, used: bool) -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    rows[0] = dataclasses.replace(rows[0], quality=(rows[0].quality or 0) + off)
+    (curve,) = freeze_curves(rows, kept)
+    assert curve.uncertainty is not None and curve.uncertainty.has_predictions == used
+
+
+def test_rows_of_a_table_are_not_looked_up_in_vain() -> None:
+    rows, _ = with_predictions({0: 0.90, 3: 0.88})
+    imported = [dataclasses.replace(one, trial=None) for one in rows]
+    assert answered(imported, Kept({})).warnings == answered(imported).warnings
 
 
 def test_other_evaluation_examples_cost_the_intervals_and_not_the_answer() -> None:
