@@ -132,11 +132,8 @@ def _what_settles(
     steps = [p for p in frozen if p.fine_tuned_layers >= operating_point.fine_tuned_layers]
     if full is None or known is None or not steps:
         return None, False
-    if min(point.seeds for point in [full, *steps]) < FEWEST_SEEDS:
-        return None, False  # two seeds say nothing of how seeds spread
-
-    if any(point.depth not in known.runs for point in [full, *steps]):
-        return None, False  # rows that are means do not say how seeds spread
+    if any(step_of(curve, point, target, corrected=False).contrast is None for point in steps):
+        return None, False  # too few seeds, or means, say nothing of how seeds spread
 
     def expected(seeds: int) -> list[Interval]:
         assert full is not None and known is not None

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import integrate, optimize, stats
 
 from elsa_tune.analysis.answer import Answer, Contrast, Reason
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.certainty import Certainty, certainty_of
 from elsa_tune.analysis.certified import Step, certify, plausible
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
@@ -62,6 +65,15 @@ def test_nothing_is_certified_of_a_model_that_may_not_have_learnt() -> None:
 def test_too_few_seeds_end_the_sequence() -> None:
     assert certified_layers([unknown(3), step(4, 0.01, 0.03)]) == (None, True)
     assert certified_layers([step(3, 0.01, 0.03), unknown(4)]) == (3, True)
+
+
+@pytest.mark.parametrize(("off", "reaches"), [(0.9e-9, False), (1.1e-9, True)])
+def test_what_is_within_rounding_of_the_target_reaches_it_and_surely_reaches_it_not(
+    off: float, reaches: bool
+) -> None:
+    assert certified_layers([step(3, 0, 1, lower=off)]) == (3 if reaches else 6, False)
+    assert plausible([step(3, off, 1)], FULL) == ((3,) if reaches else (3, 6))
+    assert plausible([step(3, -1, -off)], FULL) == ((6,) if reaches else (3, 6))
 
 
 def test_the_plausible_numbers() -> None:
@@ -119,15 +131,59 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
 OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t")
 
 
-def test_an_open_answer_names_the_command_that_would_probably_settle_it() -> None:
-    answer = answered(OPEN)
-    assert answer.operating_point is not None
-    assert answer.operating_point.fine_tuned_layers == 3
-    assert answer.certified is not None and answer.certified.fine_tuned_layers == 6
-    assert answer.next_step is not None
-    seeds_needed = int(answer.next_step.removeprefix("elsa-tune resume mine --seeds "))
-    assert seeds_needed > 3
-    assert f"{seeds_needed} seeds at each depth would probably certify 3 layers" in answer.certainty
+def judged(rows: list[ResultRow], point: int = 1) -> Certainty:
+    """The certainty about the depth with that place in the curve as the operating point."""
+    (curve,) = freeze_curves(rows)
+    return certainty_of(curve, 0.9, curve.points[point], learnt=True)
+
+
+def upper_quantile(freedom: int) -> float:
+    """The 95 % quantile of T + .9 T', two of Student's t, by integration."""
+
+    def below(end: float) -> float:
+        def joint(t: float) -> float:
+            return float(stats.t.pdf(t, freedom) * stats.t.cdf((end - t) / 0.9, freedom))
+
+        return float(integrate.quad(joint, -np.inf, np.inf)[0])
+
+    return float(optimize.brentq(lambda end: below(end) - 0.95, 0, 10))
+
+
+@pytest.mark.parametrize(("count", "more"), [(6, 7), (12, 13), (30, None)])
+def test_an_open_answer_names_the_command_that_would_probably_settle_it(
+    count: int, more: int | None
+) -> None:
+    """Four times out of five the bound lies above 0 where it does on the average by .84 standard
+    errors: D must be 1 + .84 / 1.64 of what the test needs. Both depths spread by .01, which each
+    knows from the other too: that is one degree of freedom more.
+    """
+    needed = upper_quantile(count - 1 + 1) * 0.01 / math.sqrt(count)
+    for factor, advised in ((1.02, count), (0.98, more)):
+        mean = 0.9 * 0.9 + factor * (1 + 0.84 / 1.64) * needed
+        full, deep = ([x - 0.01, x + 1e-6, x + 0.01 - 1e-6] for x in (0.9, mean))
+        rows = study(full, deep, search="mine", trial="t")
+        sure = judged(rows)
+        assert (sure.seeds_to_settle, sure.examples_forbid) == (advised, False)
+        assert sure.certified is not None and sure.certified.fine_tuned_layers == 6
+        command = f"elsa-tune resume mine --seeds {advised}"
+        assert answered(rows).next_step == (None if advised is None else command)
+
+
+def test_examples_can_be_too_few_for_any_number_of_seeds() -> None:
+    """.9 and .85: D is .04, and 100 examples move it by sqrt(.85 x .15 + .81 x .9 x .1) / 10."""
+    full, deep = [0.9001, 0.8999, 0.9], [0.8501, 0.8499, 0.85]
+    few, many = (judged(study(full, deep, examples=count)) for count in (100, 10_000))
+    assert (few.seeds_to_settle, few.examples_forbid) == (None, True)
+    assert many.certified is not None and many.certified.fine_tuned_layers == 3
+    assert (many.seeds_to_settle, many.examples_forbid) == (None, False)
+    # Seeds that differ so much that 30 are too few: with more of them it would be sure.
+    unsteady = judged(study([0.7, 0.9, 0.8], [0.8, 0.75, 0.65], examples=10**8))
+    assert (unsteady.seeds_to_settle, unsteady.examples_forbid) == (None, False)
+    # The full model as the answer, two seeds, means: nothing to forecast.
+    two = study([0.9, 0.91], [0.84, 0.83], examples=100)
+    means = [row(n, q, seed=None, runs=5, std=0.01, examples=100) for n, q in ((0, 0.9), (3, 0.84))]
+    nothing = judged(study(full, deep, examples=100), point=0), judged(two), judged(means)
+    assert [(one.seeds_to_settle, one.examples_forbid) for one in nothing] == [(None, False)] * 3
 
 
 def test_only_a_single_recorded_search_can_be_gone_on_with() -> None:
@@ -288,7 +344,7 @@ def test_what_was_computed_is_not_computed_again() -> None:
     first = answered(rows, kept)
     asked = kept.asked
     assert asked == 6 and len(kept.saved) == 1
-    second = answered(rows, kept)
+    second = answered(rows[::-1], kept)
     assert kept.asked == asked
     assert second.points[0].ci_low == pytest.approx(first.points[0].ci_low, abs=1e-6)
 
@@ -307,6 +363,20 @@ def test_predictions_that_contradict_the_record_are_not_used() -> None:
     kept.answers = {**kept.answers, "3-2": kept.answers["0-1"]}
     answer = answered(rows, kept)
     assert "1 of 6 give another quality" in warned(answer, WarningCode.PREDICTIONS_UNUSED)
+
+
+@pytest.mark.parametrize(("off", "used"), [(9e-6, True), (1.1e-5, False)])
+def test_a_recorded_quality_may_be_rounded(off: float, used: bool) -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    rows[0] = dataclasses.replace(rows[0], quality=(rows[0].quality or 0) + off)
+    (curve,) = freeze_curves(rows, kept)
+    assert curve.uncertainty is not None and curve.uncertainty.has_predictions == used
+
+
+def test_rows_of_a_table_are_not_looked_up_in_vain() -> None:
+    rows, _ = with_predictions({0: 0.90, 3: 0.88})
+    imported = [dataclasses.replace(one, trial=None) for one in rows]
+    assert answered(imported, Kept({})).warnings == answered(imported).warnings
 
 
 def test_other_evaluation_examples_cost_the_intervals_and_not_the_answer() -> None:

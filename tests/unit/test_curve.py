@@ -6,7 +6,7 @@ import math
 import statistics
 
 import pytest
-from scipy.stats import ttest_1samp
+from scipy import stats
 
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
@@ -69,6 +69,7 @@ def test_a_depth_that_was_only_explored_has_no_quality() -> None:
     curve = only_curve([*seeds(0, [0.8, 0.8]), row(4, 0.7, phase=Phase.EXPLORE)])
     found = at(curve, 4)
     assert (found.quality, found.learning_rate, found.explored) == (None, None, 1)
+    assert (found.seeds, found.rates, found.qualities, found.retention) == (0, 0, (), None)
     assert [point.depth for point in curve.measured] == [FULL_MODEL]
 
 
@@ -107,13 +108,41 @@ def test_of_several_rates_the_best_mean_is_taken_with_a_warning() -> None:
     assert "1e-05" in warned(curve, WarningCode.SEVERAL_RATES)
 
 
+def test_of_equal_means_the_higher_rate_counts_and_of_equal_depths_the_deepest_is_best() -> None:
+    rates = (1e-5, 5e-5, 2e-5)
+    rows = [one for rate in rates for one in seeds(4, [0.8, 0.7], learning_rate=rate)]
+    curve = only_curve([*seeds(0, [0.7, 0.8]), *rows, *seeds(6, [0.5, 0.6])])
+    assert at(curve, 4).learning_rate == 5e-5 and at(curve, 4).rates == 3
+    assert curve.best == at(curve, 4)
+
+
+def test_a_run_at_chance_failed_and_a_mean_of_runs_does_not_tell() -> None:
+    """With four decimals chance is known to half of 1e-4."""
+    full = at(only_curve(seeds(0, [0.50004, 0.50006, 0.3])), 0)
+    assert full.failed_seeds == 2
+    means = at(only_curve([row(0, 0.5, seed=None, runs=3), row(0, 0.4, seed=None, runs=2)]), 0)
+    assert (means.seeds, means.failed_seeds) == (5, 0)
+
+
+def test_a_mean_with_its_deviation_has_an_interval() -> None:
+    (point,) = only_curve([row(0, 0.8, seed=None, runs=5, std=0.02)]).points
+    low, high = stats.t.interval(0.95, 4, 0.8, 0.02 / math.sqrt(5))
+    assert (point.ci_low, point.ci_high) == pytest.approx((low, high))
+    (one,) = only_curve([row(0, 0.8)]).points
+    assert one.ci_low is one.ci_high is None
+
+
 def test_exact_copies_count_once_and_contradictions_are_refused() -> None:
     rows = seeds(0, [0.8, 0.9])
     curve = only_curve([*rows, rows[0]])
     assert at(curve, 0).seeds == 2
     assert codes(curve) == [WarningCode.REPEATED_ROWS]
-    with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.8 and 0\.81\)"):
-        only_curve([*rows, row(0, 0.81, seed=1)])
+    for other in (row(0, 0.81), row(0, 0.8, runs=2), row(0, 0.8, status=TrialStatus.DIVERGED)):
+        with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.8 and "):
+            only_curve([*rows, other])
+    # Without a seed only what is equal in all is a copy.
+    means = [row(0, 0.8, seed=None, runs=count, std=std) for count, std in ((2, 0.1), (2, 0.2))]
+    assert at(only_curve([*means, means[0], row(0, 0.8, seed=None, runs=3)]), 0).seeds == 2 + 2 + 3
 
 
 def test_means_of_several_runs_weigh_by_their_runs() -> None:
@@ -156,11 +185,20 @@ def test_medians_of_what_a_trial_costs_leave_out_diverged_ones() -> None:
     ]
     full = at(only_curve(rows), 0)
     assert full.train_seconds == 110.0 and full.peak_memory_mb is None
+    rows += [row(0, 0.9, seed=5, train_seconds=math.nan), row(0, 0.9, seed=6)]
+    assert at(only_curve(rows), 0).train_seconds == 110.0
 
 
 def test_zero_and_negative_references_have_no_ratio() -> None:
     zero = only_curve(seeds(0, [0.0, 0.0], metric="matthews", chance=0.0))
     assert zero.points[0].retention is None and zero.points[0].corrected_retention is None
+    # A quality is known to 1e-6, and one within half of 1e-4 of chance is chance.
+    for full, is_known in ((0.9e-6, False), (1.1e-6, True)):
+        (point,) = only_curve([row(0, full, metric="matthews", chance=0.0)]).points
+        assert (point.retention is not None) == is_known
+    for full, is_known in ((0.50004, False), (0.50006, True)):
+        (point,) = only_curve([row(0, full)]).points
+        assert (point.corrected_retention is not None) == is_known
     rows = seeds(0, [-0.1, -0.1], metric=None, chance=None) + seeds(6, [-0.2, -0.2], metric=None)
     rows = [r for r in rows if r.chance is None] + seeds(6, [-0.2], metric=None, chance=None)
     assert all(point.retention is None for point in only_curve(rows).points)
@@ -202,6 +240,7 @@ def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:
     assert curve.search == "a, b"
     assert at(curve, 0).seeds == 4
     assert warned(curve, WarningCode.POOLED).endswith("2 searches: a, b")
+    assert only_curve(first).warnings == () and only_curve(first).search == "a"
 
 
 def test_training_sizes_are_apart_only_where_asked() -> None:
@@ -228,6 +267,19 @@ def test_a_group_that_contradicts_itself_is_refused(
 def test_chance_with_four_decimals_agrees_with_chance_in_full() -> None:
     (group,) = comparison_groups([row(0, 0.9, chance=0.5271), row(4, 0.8, chance=146 / 277)])
     assert group.chance == pytest.approx(0.5271, abs=1e-4)
+    comparison_groups([row(0, 0.9), row(4, 0.8, chance=0.50009)])
+    with pytest.raises(ResultsError, match=r"0\.5 and 0\.50011"):
+        comparison_groups([row(0, 0.9), row(4, 0.8, chance=0.50011)])
+
+
+def test_a_group_has_the_fewest_examples_and_the_searches_that_its_rows_name() -> None:
+    rows = [row(0, 0.9, examples=500), row(4, 0.8)]
+    rows.append(row(3, 0.8, seed=2, examples=400, search="a"))
+    group, other = comparison_groups([*rows, row(0, 0.7, task="cola")])
+    assert (group.examples, group.searches, group.task) == (400, ("a",), "rte")
+    assert (other.examples, other.searches, other.chance) == (None, (), 0.5)
+    (unnamed,) = comparison_groups([row(0, 0.9, metric=None, chance=None)])
+    assert unnamed.chance is None
 
 
 def evidence(quality: float, std: float | None, count: int, **more: float | bool) -> Evidence:
@@ -242,7 +294,7 @@ def spread(std: float | None, count: int) -> Spread | None:
 def test_learnt_agrees_with_the_one_sided_t_test() -> None:
     verdicts = set()
     for sample in ([0.52, 0.53, 0.54], [0.50, 0.53, 0.56], [0.51, 0.511], [0.51, 0.53]):
-        p_value = ttest_1samp(sample, 0.5, alternative="greater").pvalue
+        p_value = stats.ttest_1samp(sample, 0.5, alternative="greater").pvalue
         found = learnt(evidence(statistics.mean(sample), statistics.stdev(sample), len(sample)))
         assert (found is Learnt.YES) == (p_value < 0.05), sample
         verdicts.add(found)
@@ -254,6 +306,7 @@ def test_learnt_agrees_with_the_one_sided_t_test() -> None:
     [
         (evidence(0.5, 0.0, 5), Learnt.NO),  # every seed gave the constant answer
         (evidence(0.50004, 0.0, 5), Learnt.NO),  # and chance was printed with four decimals
+        (evidence(0.50006, 0.0, 5), Learnt.YES),
         (evidence(0.8, 0.0, 2), Learnt.YES),
         (evidence(0.8, None, 1), Learnt.UNTESTED),
         (evidence(0.8, None, 5), Learnt.UNTESTED),
@@ -267,11 +320,31 @@ def test_learnt_where_little_is_known(case: Evidence, expected: Learnt) -> None:
     assert learnt(case) is expected
 
 
-def test_few_evaluation_examples_can_forbid_the_claim_that_it_learnt() -> None:
-    # MiniLM on all of RTE: .556 against .527, judged by 277 examples.
-    rte = {"chance": 146 / 277, "is_accuracy": True}
-    assert learnt(evidence(0.556, 0.005, 3, **rte)) is Learnt.YES
-    assert learnt(evidence(0.556, 0.005, 3, examples=277, **rte)) is Learnt.NO
-    assert learnt(evidence(0.556, None, 1, examples=277, **rte)) is Learnt.NO
-    assert learnt(evidence(0.556, 0.005, 3, examples=27700, **rte)) is Learnt.YES
-    assert math.isclose(146 / 277, 0.527, abs_tol=1e-3)
+@pytest.mark.parametrize(("std", "count"), [(0.02, 2), (0.02, 5), (0.0, 3)])
+@pytest.mark.parametrize("of_examples", [0.0, 2.5e-4])
+def test_learnt_begins_where_welch_and_satterthwaite_say(
+    std: float, count: int, of_examples: float
+) -> None:
+    of_seeds = std**2 / count
+    variance = of_seeds + of_examples
+    freedom = variance**2 / (of_seeds**2 / (count - 1)) if std else math.inf
+    needed = max(float(stats.t.ppf(0.95, freedom)) * math.sqrt(variance), 5e-5)
+    for margin, verdict in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.YES)):
+        case = evidence(0.5 + margin, std, count, example_variance=of_examples)
+        assert learnt(case) is verdict
+
+
+def test_one_run_is_asked_only_whether_its_examples_could_have_given_it_by_chance() -> None:
+    needed = float(stats.norm.ppf(0.95)) * 0.02
+    for margin, verdict in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.UNTESTED)):
+        assert learnt(evidence(0.5 + margin, None, 1, example_variance=0.02**2)) is verdict
+
+
+def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
+    """.6 against .5: 1.645 x sqrt(.6 x .4 / E) is .1 at E = 64.9."""
+    assert learnt(evidence(0.6, 0.0, 3, examples=64, is_accuracy=True)) is Learnt.NO
+    assert learnt(evidence(0.6, 0.0, 3, examples=65, is_accuracy=True)) is Learnt.YES
+    assert learnt(evidence(0.6, 0.0, 3, examples=64)) is Learnt.YES  # of another metric
+    # What was resampled goes before it.
+    known = {"examples": 64, "is_accuracy": True, "example_variance": 0.0}
+    assert learnt(evidence(0.6, 0.0, 3, **known)) is Learnt.YES

@@ -7,6 +7,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from ray.tune.schedulers import TrialScheduler
 
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
@@ -68,12 +69,22 @@ def test_the_last_planned_evaluation_stops_nothing() -> None:
 
 
 def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
-    before = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
-    report(before, add(before, "a", "3"), 1, 0.7)
-    after = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
-    after.replay("a", "3", (0.7, 0.8, 0.8, 0.9))
-    assert report(after, add(after, "b", "3"), 1, 0.6) == STOP
-    assert report(after, add(after, "c", "6"), 1, 0.6) == CONTINUE
+    def asha() -> PerDepthAsha:
+        return PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=4)
+
+    before, after = asha(), asha()
+    first = add(before, "a", "3")
+    scores = (0.7, 0.8, 0.9, 0.9)
+    for evaluation, score in enumerate(scores, start=1):
+        report(before, first, evaluation, score)
+    after.replay("a", "3", scores)
+    for scheduler in (before, after):
+        # Rungs at the first and at the second evaluation.
+        second = add(scheduler, "b", "3")
+        assert report(scheduler, second, 1, 0.75) == CONTINUE
+        assert report(scheduler, second, 2, 0.75) == STOP
+        assert report(scheduler, add(scheduler, "c", "3"), 1, 0.69) == STOP
+        assert report(scheduler, add(scheduler, "d", "6"), 1, 0.6) == CONTINUE
 
 
 def test_the_named_metric_decides_also_in_a_replay() -> None:
@@ -86,7 +97,15 @@ def test_the_named_metric_decides_also_in_a_replay() -> None:
     assert scheduler.on_trial_result(controller, add(scheduler, "c", "3"), result) == CONTINUE
 
 
-def test_off_means_that_nothing_is_stopped() -> None:
-    scheduler = PerDepthAsha(None, evaluations=3)
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        PerDepthAsha(None, evaluations=3),
+        PerDepthAsha(Asha(grace=4), evaluations=3),
+        PerDepthAsha(Asha(), evaluations=3, exempt=("0",)),
+    ],
+    ids=["off", "grace for the whole trial", "trials that cost too little"],
+)
+def test_where_nothing_is_stopped(scheduler: PerDepthAsha) -> None:
     for number, quality in enumerate((0.9, 0.1, 0.0)):
         assert report(scheduler, add(scheduler, str(number), "0"), 1, quality) == CONTINUE

@@ -65,6 +65,12 @@ def tries(*pairs: tuple[float, float | TrialStatus]) -> list[Tried]:
         ([(3.2e-3, 0.6), (6.4e-3, 0.9)], 1e-2, "up to the bound"),
         ([(5e-5, 0.6), (1e-2, 0.9)], None, "and not above it"),
         ([(5e-5, 0.8), (8e-4, 0.6)], 1e-4, "a gap that a lent rate left is filled"),
+        ([(5e-5, 0.8), (2.3e-4, 0.6)], 1e-4, "also one of a factor of 4.6"),
+        ([(2e-5, 0.6), (5e-5, 0.8), (2.2e-4, 0.6)], None, "not one of 4.4"),
+        ([(2e-3, 0.6), (8.2e-3, 0.9)], 1e-2, "a fifth more is worth a trial"),
+        ([(2e-3, 0.6), (8.4e-3, 0.9)], None, "less is not"),
+        ([(1.22e-6, 0.9), (2e-6, 0.6)], 1e-6, "a fifth less too"),
+        ([(1.19e-6, 0.9), (2e-6, 0.6)], None, "and not less than that"),
         ([(2e-5, STOPPED), (5e-5, STOPPED)], None, "nothing ran to its end: nothing is known"),
     ],
 )

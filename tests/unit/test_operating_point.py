@@ -17,10 +17,12 @@ from elsa_tune.analysis.answer_json import (
     answer_object,
     answers_csv,
     as_json,
+    curve_object,
     curves_csv,
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.rates import EXPLORED
 from elsa_tune.analysis.target import check_target, reaches
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
@@ -76,8 +78,12 @@ def test_impossible_targets_are_refused(target: float) -> None:
 
 
 def test_a_target_in_percent_is_refused_with_the_fraction() -> None:
-    with pytest.raises(UsageError, match=r"write 0\.9"):
-        check_target(90)
+    for target, hint in ((90, "write 0.9"), (100, "write 1"), (2, "write 0.02")):
+        with pytest.raises(UsageError, match=hint):
+            check_target(target)
+    for target in (101, 1.5):
+        with pytest.raises(UsageError, match=r"up to 1$"):
+            check_target(target)
 
 
 def test_a_target_of_one_asks_for_the_whole_quality() -> None:
@@ -199,6 +205,58 @@ def test_savings_are_shares_of_the_full_model() -> None:
     assert saves.train_seconds == pytest.approx(0.62)
     assert saves.peak_memory_mb == pytest.approx(-0.1)
     assert saves.trainable_parameters is None
+    nothing = {"train_seconds": 0.0}
+    answer = only_answer(seeds(0, [0.9, 0.91], **nothing) + seeds(3, [0.9, 0.9], **nothing))
+    assert answer.operating_point is not None
+    assert answer.operating_point.saves.train_seconds is None
+
+
+def test_costs_of_several_tasks_add_up_and_memory_is_that_of_the_hungriest() -> None:
+    def costs(
+        task: str, frozen: int, seconds: float, memory: float, **more: int
+    ) -> list[ResultRow]:
+        both = {"train_seconds": seconds, "peak_memory_mb": memory}
+        return seeds(frozen, [0.9, 0.9], task=task, **both, **more)
+
+    rows = [
+        *costs("rte", 0, 100, 1000, trainable_parameters=200),
+        *costs("rte", 3, 40, 900, trainable_parameters=150),
+        *costs("cola", 0, 300, 2000, trainable_parameters=200),
+        *costs("cola", 3, 120, 1500),
+    ]
+    *_, joint = answer_rows(rows)
+    assert joint.operating_point is not None
+    saves = joint.operating_point.saves
+    assert saves.train_seconds == pytest.approx(1 - 160 / 400)
+    assert saves.peak_memory_mb == pytest.approx(1 - 1500 / 2000)
+    assert saves.trainable_parameters is None  # not known of all
+
+
+def test_a_joint_point_counts_what_every_task_has() -> None:
+    explored = {"phase": Phase.EXPLORE}
+    rows = [
+        *seeds(0, [0.9, 0.91, 0.92]),
+        *seeds(3, [0.88, 0.5]),
+        row(3, 0.8, **explored),
+        *seeds(0, [0.8, 0.81], task="cola", metric="f1"),
+        *seeds(3, [0.79, 0.5, 0.5, 0.5], task="cola", metric="f1"),
+        *(row(3, 0.7, status=s, task="cola", metric="f1", **explored) for s in EXPLORED),
+    ]
+    *_, joint = answer_rows(rows, exclude_tasks=())
+    point = joint.points[1]
+    assert (point.seeds, point.failed_seeds) == (2, 1 + 3)
+    assert (point.explored, point.stopped_early) == (1 + 3, 1)
+    assert (joint.metric, joint.chance, joint.full, joint.best) == (None,) * 4
+
+
+def test_the_joint_answer_certifies_nothing_where_a_task_does_not() -> None:
+    rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.8, 3: 0.79})
+    third = [row(n, q, seed=3, task=t) for t, n, q in (("rte", 0, 0.9), ("rte", 3, 0.89))]
+    *_, joint = answer_rows([*rows, *third])
+    assert joint.certified is None and joint.reason is Reason.TOO_FEW_SEEDS
+    *_, joint = answer_rows([*rows, *seeds(3, [0.7, 0.7], learning_rate=1e-5)])
+    assert joint.certified is None and joint.reason is Reason.RATES_NOT_FRESH
+    assert joint.plausible is None
 
 
 def two_tasks(rte: dict[int, float], cola: dict[int, float], **changes: Any) -> list[ResultRow]:
@@ -237,6 +295,9 @@ def test_a_task_without_an_answer_leaves_none_unless_excluded() -> None:
     *_, joint = answer_rows(rows)
     assert joint.operating_point is None and joint.reason is Reason.FULL_MODEL_DID_NOT_LEARN
     assert joint.decided_by == ("cola",) and "cola: The full model did not learn" in joint.sentence
+    *_, joint = answer_rows([*rows, row(3, 0.8, task="sst2")])
+    assert joint.reason is Reason.FULL_MODEL_DID_NOT_LEARN  # the first of two reasons
+    assert joint.decided_by == ("cola", "sst2")
     _, cola, joint = answer_rows(rows, exclude_tasks=["cola"])
     assert cola.task == "cola" and cola.operating_point is None
     assert fine_tuned(joint) == (3, 3)
@@ -302,6 +363,11 @@ def test_the_json_of_an_unanswerable_question_is_valid_too() -> None:
     assert found["reason"] == "no_measurements"
     assert found["full"] is found["best"] is found["operating_point"] is None
     assert [point["quality"] for point in found["curve"]] == [None, None]
+    with pytest.raises(ValueError):
+        as_json([{"quality": float("nan")}])
+    assert as_json([{"layers": 6}]) == '[\n  {\n    "layers": 6\n  }\n]'
+    (point,) = freeze_curves([row(0, -1e-9, metric="matthews", chance=0.0)])[0].points
+    assert str(curve_object(point)["quality"]) == "0.0"
 
 
 def test_a_warning_is_a_code_and_a_text() -> None:

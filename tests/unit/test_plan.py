@@ -239,6 +239,8 @@ def test_the_estimate_counts_every_step() -> None:
     assert (cost.exploring_trials, cost.measuring_trials) == (6, 6)
     assert cost.steps_per_trial == 14 and cost.steps == 168  # ceil(100 / 16) x 2 epochs
     assert exploring_share(make_spec()) == 0.5
+    # 6 MB once; for each of 12 trials .05 MB and two bytes an example of predictions.
+    assert estimate(make_spec(evaluation_examples=2**20)).disk_mb == pytest.approx(30.6)
 
 
 def test_keys_tell_trials_apart_and_equal_trials_have_equal_keys() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import optuna
 import pytest
 
+from elsa_tune.search.planning import sampler
 from elsa_tune.search.planning.sampler import Tried, first_points, propose, settings
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
@@ -97,6 +98,23 @@ def test_a_running_trials_rate_is_not_proposed_again_nor_one_from_beyond_the_ran
     assert propose(make_spec(rates=rates), FULL_MODEL, [running, beyond]) == 2e-5
 
 
+def test_where_every_proposal_was_tried_the_nearest_other_rate_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nearest by its factor; of two as near the lower."""
+    monkeypatch.setattr(sampler, "_proposals", lambda *asked: [2e-5, 4e-5])
+    tried = [ended(2e-5, 0.7), ended(4e-5, 0.7)]
+    for values, nearest in (((1e-5, 2e-5, 3e-5, 4e-5), 3e-5), ((1e-5, 2e-5, 4e-5), 1e-5)):
+        assert propose(make_spec(rates=RateList(values=values)), FULL_MODEL, tried) == nearest
+    between = [ended(1e-5, 0.7), ended(4e-5, 0.7)]
+    monkeypatch.setattr(sampler, "_proposals", lambda *asked: [1e-5, 4e-5])
+    rates = RateList(values=(5e-6, 1e-5, 2e-5, 4e-5))
+    assert propose(make_spec(rates=rates), FULL_MODEL, between) == 5e-6
+    # Where no other is left, and in a continuous range, the depth's own study decides.
+    assert propose(make_spec(rates=RateList(values=(1e-5, 4e-5))), FULL_MODEL, between) == 1e-5
+    assert propose(make_spec(rates=CONTINUOUS), FULL_MODEL, between) == 1e-5
+
+
 def test_a_stopped_trial_ranks_below_finished_ones() -> None:
     """Its truncated value is the best number seen, yet TPE must not take it for the best rate."""
     tried = [
@@ -116,4 +134,14 @@ def test_settings_say_what_was_done() -> None:
     recorded = settings(SamplerName.TPE, RateList(values=(2e-5, 5e-5)))
     assert recorded["optuna"] == optuna.__version__ and recorded["rates"] == [2e-5, 5e-5]
     assert recorded["first_points"] == [5e-5, 2e-5]
-    assert settings(SamplerName.RANDOM, CONTINUOUS)["first_points"] is None
+    assert recorded["without_replacement"] is True
+    stepped = settings(SamplerName.GRID, STEPPED)
+    assert stepped["without_replacement"] is True and len(stepped["rates"]) == 5
+    assert settings(SamplerName.RANDOM, CONTINUOUS) == {
+        "sampler": "random",
+        "optuna": optuna.__version__,
+        "first_points": None,
+        "per_depth": True,
+        "without_replacement": False,
+        "rates": [1e-5, 5e-5],
+    }

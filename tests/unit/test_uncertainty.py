@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled, resample
 from elsa_tune.analysis.statistics.uncertainty import (
     DepthRuns,
     ExampleDraws,
+    Interval,
     Uncertainty,
     excluded_failure_rate,
     interval_of_mean,
@@ -19,7 +21,11 @@ from elsa_tune.analysis.statistics.uncertainty import (
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 
-DEEP = FreezeDepth.of(4)
+DEEP, MIDDLE = FreezeDepth.of(4), FreezeDepth.of(2)
+
+# More decimals than a table prints: no allowance for rounding.
+FULL_RUNS = [x + 1 / 3e5 for x in (0.80, 0.90, 0.85, 0.95, 0.75)]
+DEEP_RUNS = [x + 1 / 3e5 for x in (0.76, 0.80, 0.79)]
 
 
 def runs(
@@ -38,13 +44,58 @@ def known(*several: DepthRuns, **how: object) -> Uncertainty:
     return Uncertainty(runs={one.depth: one for one in several}, **how)  # type: ignore[arg-type]
 
 
-def test_with_scores_alone_the_interval_is_students() -> None:
-    qualities = [x + 1 / 3e5 for x in (0.80, 0.82, 0.81, 0.85, 0.79)]
-    found = known(runs(FULL_MODEL, qualities)).quality(FULL_MODEL)
+def ends(found: Interval | None) -> tuple[float, float, float]:
     assert found is not None
-    low, high = stats.t.interval(0.95, 4, np.mean(qualities), stats.sem(qualities))
-    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
-    assert found.low < found.lower < found.value
+    return found.low, found.lower, found.high
+
+
+ENDS = 0.025, 0.05, 0.975
+
+
+def students(mean: float, error: float, freedom: float) -> np.ndarray:
+    return np.asarray(stats.t.ppf(ENDS, freedom, mean, error))
+
+
+def moderated(own: list[float], *others: list[float]) -> tuple[float, float]:
+    """Smyth's moderated variance of a run, and its degrees of freedom (limma's squeezeVar with two
+    prior degrees of freedom, fewer where the others have few themselves).
+    """
+    known = sum(len(one) - 1 for one in others)
+    pooled = sum(np.var(one, ddof=1) * (len(one) - 1) for one in others) / known
+    prior, freedom = 2 * known / (2 + known), len(own) - 1
+    variance = (prior * pooled + freedom * np.var(own, ddof=1)) / (prior + freedom)
+    return float(variance), prior + freedom
+
+
+def shares_below(found: Interval | None, value: float, *parts: tuple[float, float]) -> list[float]:
+    """What lies below each end of the sum of value and two of Student's t, by integration.
+
+    parts: variance and degrees of freedom of each.
+    """
+    (first, freedom), (second, other) = parts
+
+    def below(end: float) -> float:
+        def joint(t: float) -> float:
+            rest = (end - value - math.sqrt(first) * t) / math.sqrt(second)
+            return float(stats.t.pdf(t, freedom) * stats.t.cdf(rest, other))
+
+        return float(integrate.quad(joint, -np.inf, np.inf)[0])
+
+    return list(map(below, ends(found)))
+
+
+def spread_like(distribution: object, seed: int) -> np.ndarray:
+    """Draws of a scipy distribution with exactly its quantiles."""
+    shares = (np.arange(RESAMPLES) + 0.5) / RESAMPLES
+    drawn = distribution.ppf(shares)  # type: ignore[attr-defined]
+    return np.random.default_rng(seed).permutation(np.asarray(drawn))
+
+
+def test_with_scores_alone_the_interval_is_students() -> None:
+    found = known(runs(FULL_MODEL, FULL_RUNS)).quality(FULL_MODEL)
+    assert ends(found) == pytest.approx(students(np.mean(FULL_RUNS), stats.sem(FULL_RUNS), 4))
+    two = known(runs(DEEP, DEEP_RUNS[:2])).quality(DEEP)
+    assert ends(two) == pytest.approx(students(np.mean(DEEP_RUNS[:2]), stats.sem(DEEP_RUNS[:2]), 1))
 
 
 def test_rounded_scores_may_be_anything_that_rounds_to_them() -> None:
@@ -57,6 +108,9 @@ def test_rounded_scores_may_be_anything_that_rounds_to_them() -> None:
     finer = known(runs(FULL_MODEL, [0.80, 0.80, 0.80]), runs(DEEP, [0.3304, 0.33, 0.33]))
     narrow = finer.quality(FULL_MODEL)
     assert narrow is not None and narrow.high - narrow.low == pytest.approx(2 * half / 100)
+    # With five decimals they may be rounded, with six nobody prints them so.
+    assert known(runs(DEEP, [0.73421] * 3)).quality(DEEP) is not None
+    assert known(runs(DEEP, [0.734213] * 3)).quality(DEEP) is None
 
 
 def test_one_run_has_no_interval() -> None:
@@ -66,23 +120,50 @@ def test_one_run_has_no_interval() -> None:
 
 
 def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
-    low, high = stats.t.interval(0.95, 4, 0.8, 0.02 / math.sqrt(5))
-    found = interval_of_mean(0.8, 0.02, 5)
-    assert (found.low, found.high) == pytest.approx((low, high))
+    expected = students(0.8, 0.02 / math.sqrt(5), 4)
+    assert ends(interval_of_mean(0.8, 0.02, 5)) == pytest.approx(expected)
 
 
 def test_the_spread_of_other_depths_counts_as_a_prior() -> None:
-    """Smyth's moderated variance (limma's squeezeVar) with two prior degrees of freedom, fewer
-    where the others have few themselves."""
     full, middle, deep = [0.801, 0.821, 0.814], [0.7511, 0.7622, 0.7703, 0.7584], [0.70001, 0.74]
-    several = known(runs(FULL_MODEL, full), runs(FreezeDepth.of(2), middle), runs(DEEP, deep))
-    squares = np.var(full, ddof=1) * 2 + np.var(middle, ddof=1) * 3
-    prior = 2 * 5 / (2 + 5)
-    expected = (prior * squares / 5 + 1 * np.var(deep, ddof=1)) / (prior + 1) / 2
+    several = known(runs(FULL_MODEL, full), runs(MIDDLE, middle), runs(DEEP, deep))
+    variance, freedom = moderated(deep, full, middle)
     found = several.spread(DEEP)
-    assert found.freedom == pytest.approx(prior + 1)
-    assert found.variance == pytest.approx(expected, rel=1e-4)
+    assert found.freedom == pytest.approx(freedom)
+    assert found.variance == pytest.approx(variance / 2, rel=1e-4)
     assert known(runs(DEEP, deep)).spread(DEEP).freedom == 1
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("as_if", [None, 12])
+def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | None) -> None:
+    """The Behrens-Fisher problem; with more seeds, which spread alike, and more tasks than one."""
+    both = known(runs(FULL_MODEL, FULL_RUNS), runs(DEEP, DEEP_RUNS), chance=0.5)
+    value = np.mean(DEEP_RUNS) - 0.9 * np.mean(FULL_RUNS) - (0.05 if corrected else 0)
+    found = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if)
+    assert found is not None and found.value == pytest.approx(value) and found.allowance == 0
+    parts = []
+    for own, other, weight in ((DEEP_RUNS, FULL_RUNS, 1.0), (FULL_RUNS, DEEP_RUNS, 0.9**2)):
+        prior = 2 * (len(other) - 1) / (2 + len(other) - 1)
+        count = as_if or len(own)
+        variance = prior * np.var(other, ddof=1) + (count - 1) * np.var(own, ddof=1)
+        freedom = prior + count - 1
+        parts.append((weight * variance / freedom / count, freedom))
+    assert shares_below(found, value, *parts) == pytest.approx(ENDS, abs=0.003)
+    three = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if, tasks=3)
+    assert ends(three)[:2] == ends(found)[:2]
+    assert shares_below(three, value, *parts)[2] == pytest.approx(1 - 0.025 / 3, abs=0.002)
+
+
+def test_rounding_is_part_of_a_contrast_too() -> None:
+    deep, full = [0.74, 0.75, 0.74], [0.80, 0.80, 0.81, 0.80]
+    both = known(runs(FULL_MODEL, full), runs(DEEP, deep))
+    found = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    (here, freedom), (there, other) = moderated(deep, full), moderated(full, deep)
+    rounding = 0.01**2 / 12
+    parts = ((here + rounding) / 3, freedom), (0.9**2 * (there + rounding) / 4, other)
+    value = np.mean(deep) - 0.9 * np.mean(full)
+    assert shares_below(found, value, *parts) == pytest.approx(ENDS, abs=0.003)
 
 
 def test_a_depth_with_a_failed_seed_stands_alone() -> None:
@@ -98,7 +179,7 @@ def test_a_depth_with_a_failed_seed_stands_alone() -> None:
 def test_two_seeds_will_do_where_other_depths_tell_of_the_spread() -> None:
     two = runs(FULL_MODEL, [0.80123, 0.81]), runs(DEEP, [0.79, 0.8])
     assert known(*two).contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is None
-    third = runs(FreezeDepth.of(2), [0.8, 0.81])
+    third = runs(MIDDLE, [0.8, 0.81])
     assert known(*two, third).contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is not None
 
 
@@ -144,19 +225,33 @@ def test_corrected_contrasts_stand_above_chance() -> None:
     assert no_chance.contrast(DEEP, FULL_MODEL, 0.9, corrected=True) is None
 
 
-def test_examples_widen_what_seeds_leave() -> None:
+def test_examples_enter_a_contrast_as_they_enter_its_parts() -> None:
+    """D = (q_N - b) - .9 (q_0 - b) stands still where q_N moves by .9 of q_0 and .1 of b."""
+    full, chance = (spread_like(stats.expon(-0.02, 0.02), seed) for seed in (0, 1))
+    draws = ExampleDraws(depths={FULL_MODEL: full, DEEP: 0.9 * full + 0.1 * chance}, chance=chance)
+    several = runs(FULL_MODEL, [0.8] * 3), runs(DEEP, [0.75] * 3)
+    both = known(*several, chance=0.5, examples=draws)
+    still = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=True)
+    assert ends(still) == pytest.approx([-0.02] * 3)  # .25 - .9 x .3
+    # Without chance it moves by .1 of b: skewed, up rather than down.
+    moving = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    expected = 0.03 + 0.1 * stats.expon(-0.02, 0.02).ppf(ENDS)
+    assert ends(moving) == pytest.approx(expected, abs=1e-5)
+    assert both.example_variance(FULL_MODEL) == pytest.approx(np.var(full - chance))
+    assert both.example_variance(MIDDLE) is None
+
+
+def test_the_moves_of_a_depth_are_the_mean_of_its_runs_about_their_own() -> None:
     rng = np.random.default_rng(0)
-    draws = ExampleDraws(
-        depths={FULL_MODEL: rng.normal(0, 0.01, RESAMPLES), DEEP: np.zeros(RESAMPLES)},
-        chance=np.zeros(RESAMPLES),
-    )
-    several = runs(FULL_MODEL, [0.8, 0.8, 0.8]), runs(DEEP, [0.8, 0.8, 0.8])
-    found = known(*several, examples=draws).quality(FULL_MODEL)
-    assert found is not None
-    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.01, rel=0.05)
-    contrast = known(*several, examples=draws).contrast(DEEP, FULL_MODEL, 0.5, corrected=False)
-    assert contrast is not None
-    assert contrast.high - contrast.low == pytest.approx(1.96 * 0.01, rel=0.05)
+    resampled = Resampled(rng.random((RESAMPLES, 3)), rng.random(RESAMPLES), examples=50)
+    draws = ExampleDraws.of(resampled, {FULL_MODEL: [0, 1], DEEP: [2, None]})
+    chance = resampled.chance - resampled.chance.mean()
+    moves = resampled.runs - resampled.runs.mean(axis=0)
+    assert draws.chance == pytest.approx(chance, abs=1e-6)
+    assert draws.depths[FULL_MODEL] == pytest.approx((moves[:, 0] + moves[:, 1]) / 2, abs=1e-6)
+    # A diverged run counts as chance, and moves with it.
+    assert draws.depths[DEEP] == pytest.approx((moves[:, 2] + chance) / 2, abs=1e-6)
+    assert not draws.are_counted
 
 
 @pytest.mark.parametrize("count", [20, 400])
@@ -176,6 +271,10 @@ def test_examples_that_are_only_counted_move_every_depth_on_its_own() -> None:
     assert counted.are_counted and not counted.chance.any()
     spread = math.sqrt(0.8 * 0.2 / 400)
     assert counted.depths[FULL_MODEL].std() == pytest.approx(spread, rel=0.03)
+    # 8 of 10: what a uniform prior makes of it.
+    few = ExampleDraws.counted({DEEP: 0.8}, 10).depths[DEEP] + 0.8
+    shares = [0.05, 0.5, 0.95]
+    assert np.quantile(few, shares) == pytest.approx(stats.beta(9, 3).ppf(shares), abs=0.006)
     both = np.corrcoef(counted.depths[FULL_MODEL], counted.depths[DEEP])
     assert abs(both[0, 1]) < 0.05
     flawless = ExampleDraws.counted({DEEP: 1.0}, 400).depths[DEEP]
@@ -196,42 +295,78 @@ def test_a_constant_answer_needs_no_imaginary_mistake() -> None:
     assert not draws.depths[DEEP].any()
 
 
-def test_seeds_and_examples_together_are_wider_than_either() -> None:
-    """Between Student's with the summed variance and the two half-widths added."""
-    rng = np.random.default_rng(0)
-    qualities = [0.79, 0.80, 0.81]
+def test_seeds_and_examples_add_up_without_what_both_hold() -> None:
+    """Runs that answer single examples differently (flips) spread for that reason already."""
+    moves = spread_like(stats.norm(0, 0.01), 0)
+    still = np.zeros(RESAMPLES)
+    several = runs(FULL_MODEL, [0.79, 0.80, 0.81]), runs(DEEP, [0.75] * 40)
+    draws = ExampleDraws(depths={FULL_MODEL: moves, DEEP: still}, chance=still)
+    both = known(*several, examples=draws)
+    variance, freedom = moderated([0.79, 0.80, 0.81], [0.75] * 40)
+    parts = (variance / 3, freedom), (0.01**2, 1e6)
+    assert shares_below(both.quality(FULL_MODEL), 0.80, *parts) == pytest.approx(ENDS, abs=0.003)
+
+    flips = 2e-4
     draws = ExampleDraws(
-        depths={FULL_MODEL: rng.normal(0, 0.02, RESAMPLES)}, chance=np.zeros(RESAMPLES)
+        depths={FULL_MODEL: moves, DEEP: still}, chance=still, flips={FULL_MODEL: flips}
     )
-    found = known(runs(FULL_MODEL, qualities), examples=draws).quality(FULL_MODEL)
-    assert found is not None
-    of_seeds = stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3)
-    of_examples = 1.96 * 0.02
-    half = (found.high - found.low) / 2
-    assert max(of_seeds, of_examples) < half < of_seeds + of_examples
+    both = known(*several, examples=draws)
+    # More than what the seeds show, so that it takes the place of that.
+    parts = (flips / 3, freedom), (0.01**2 - flips / 3, 1e6)
+    assert shares_below(both.quality(FULL_MODEL), 0.80, *parts) == pytest.approx(ENDS, abs=0.003)
+    # Of D the full model is .9; of the other depth, whose 40 seeds agree, next to nothing is left.
+    found = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    parts = (0.9**2 * flips / 3, freedom), (0.9**2 * (0.01**2 - flips / 3), 1e6)
+    assert shares_below(found, 0.75 - 0.72, *parts) == pytest.approx(ENDS, abs=0.003)
+    # A failed seed differs from the others for another reason.
+    failed = runs(FULL_MODEL, [0.79, 0.80, 0.81], failed=[True, False, False])
+    alone = known(failed, several[1], examples=draws).spread(FULL_MODEL)
+    assert alone.variance == pytest.approx(0.01**2 / 3)
 
 
-def test_what_more_seeds_would_bring() -> None:
-    both = known(runs(FULL_MODEL, [0.80, 0.82, 0.84]), runs(DEEP, [0.75, 0.76, 0.80]))
-    now = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
-    later = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False, as_if_seeds=12)
-    assert now is not None and later is not None
-    assert later.value == now.value and later.lower > now.lower
-    same = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False, as_if_seeds=3)
-    assert same is not None and same.lower == pytest.approx(now.lower)
+def mixed(working: list[float], rate: float) -> tuple[float, float]:
+    """Mean and variance of a run that has chance (.5) at that rate, and else is like these."""
+    mean = (1 - rate) * np.mean(working) + rate * 0.5
+    square = (1 - rate) * (np.var(working, ddof=1) + np.mean(working) ** 2) + rate * 0.5**2
+    return float(mean), float(square - mean**2)
 
 
 def test_collapses_seen_at_other_depths_count_at_this_one() -> None:
-    """Three seeds in a row show no collapse half the time when a fifth of them do."""
-    middle = FreezeDepth.of(2)
-    steady = runs(FULL_MODEL, [0.90, 0.91, 0.89]), runs(DEEP, [0.86, 0.87, 0.86])
-    without = known(*steady, runs(middle, [0.88, 0.89, 0.90]), chance=0.5)
-    collapsed = runs(middle, [0.88, 0.89, 0.50], failed=[False, False, True])
-    with_one = known(*steady, collapsed, chance=0.5)
+    """Three seeds in a row show no collapse half the time when a fifth of them do. Of one in eleven
+    Laplace's rule makes two in thirteen.
+    """
+    full, deep, middle = FULL_RUNS, DEEP_RUNS, [0.88, 0.89, 0.90]
+    steady = runs(FULL_MODEL, full), runs(DEEP, deep)
+    without = known(*steady, runs(MIDDLE, middle), chance=0.5)
+    assert without.failures() == (0, 11)
     before = without.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert before is not None and before.allowance == 0
+    collapsed = runs(MIDDLE, [0.88, 0.89, 0.50], failed=[False, False, True])
+    with_one = known(*steady, collapsed, chance=0.5)
+    assert with_one.failures() == (1, 11)
     after = with_one.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
-    assert before is not None and after is not None
-    assert before.value == after.value and before.lower > 0 > after.lower
+    assert after is not None and after.value == before.value
+    parts, shift = [], 0.0
+    for own, other, weight in ((deep, full, 1.0), (full, deep, 0.9**2)):
+        variance, freedom = moderated(own, other, middle[:2])
+        mean, of_mixture = mixed(own, 2 / 13)
+        parts.append((weight * max(variance, of_mixture) / len(own), freedom))
+        shift = shift or np.mean(own) - mean
+    assert after.allowance == pytest.approx(shift)
+    unshifted = dataclasses.replace(after, low=after.low + shift, lower=after.lower + shift)
+    assert shares_below(unshifted, after.value, *parts) == pytest.approx(ENDS, abs=0.003)
+
+
+def test_a_full_model_that_was_unlucky_is_expected_to_do_better() -> None:
+    """One of its three runs failed, two in eleven are to be expected."""
+    deep, full, middle = DEEP_RUNS, [FULL_RUNS[0], 0.5, FULL_RUNS[2]], [0.88, 0.87, 0.89]
+    unlucky = runs(FULL_MODEL, full, failed=[False, True, False])
+    several = known(unlucky, runs(DEEP, deep), runs(MIDDLE, middle), chance=0.5)
+    found = several.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    assert found is not None
+    of_full, _ = mixed([full[0], full[2]], 2 / 11)
+    shift = np.mean(deep) - mixed(deep, 2 / 11)[0] + 0.9 * (of_full - np.mean(full))
+    assert found.allowance == pytest.approx(shift)
 
 
 def test_a_depth_where_every_run_failed_says_nothing_of_the_others() -> None:
@@ -246,8 +381,15 @@ def test_a_depth_that_hardly_learns_says_nothing_of_the_others_either() -> None:
     steady = runs(FULL_MODEL, [0.90, 0.91, 0.89]), runs(DEEP, [0.86, 0.87, 0.86])
     head = runs(FreezeDepth.of(6), [0.5, 0.5, 0.53], failed=[True, True, False])
     assert known(*steady, head, chance=0.5).failures() == (0, 6)
-    unlucky = runs(FreezeDepth.of(2), [0.5, 0.88, 0.89], failed=[True, False, False])
+    unlucky = runs(MIDDLE, [0.5, 0.88, 0.89], failed=[True, False, False])
     assert known(*steady, head, unlucky, chance=0.5).failures() == (1, 9)
+    assert known(*steady, head, unlucky).failures() == (0, 0)  # failed at what?
+    # Half of what the best depth gains is enough.
+    best = runs(FULL_MODEL, [1.0, 1.0])
+    half = runs(DEEP, [0.75, 0.5], failed=[False, True])
+    assert known(best, half, chance=0.5).failures() == (1, 4)
+    less = runs(DEEP, [0.74, 0.5], failed=[False, True])
+    assert known(best, less, chance=0.5).failures() == (0, 2)
 
 
 @pytest.mark.parametrize(("seeds", "share"), [(3, 0.632), (5, 0.451), (10, 0.259)])

@@ -1,0 +1,296 @@
+"""How many small changes to the code that decides answers the unit tests notice.
+
+    python tests/mutants.py [--count N | --all] [--only TEXT]     (`make mutants` without options)
+
+A mutant is the code with one comparison, sign, constant or condition changed, as cosmic-ray does
+it, in a copy of the tree (build/mutants). Only the tests in TESTED that concern the file run. The
+mutants are drawn by a hash of their text: the same code gives the same ones, and a change of one
+line leaves the others drawn.
+
+Writes tests/mutants.json. Each survivor there carries a `why`, which later runs keep: write it, or
+the test that kills it. Exit status 1 where fewer than LEAST are killed, or a survivor has no `why`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import optuna  # noqa: F401  # these are loaded once for all
+import pytest
+import ray.tune.schedulers  # noqa: F401
+import scipy.stats  # noqa: F401
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.number_replacer import NumberReplacer
+from cosmic_ray.operators.operator import Operator
+from cosmic_ray.plugins import get_operator
+from parso.python.tree import Number
+
+ROOT = Path(__file__).resolve().parents[1]
+COPY = ROOT / "build" / "mutants"
+RESULTS = ROOT / "tests" / "mutants.json"
+COUNT = 300
+LEAST = 0.85
+TICK_S = 0.02
+
+_ANSWERS = "operating_point curve certified rates probe_answer"
+_PLANNING = "plan extension sampler"
+
+# The code under test and the unit tests that concern it, those that know it best first. A folder
+# stands for what no longer name above it has taken.
+TESTED = {
+    "elsa_tune/analysis/statistics/learnt.py": "curve",
+    "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
+    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certified",
+    "elsa_tune/analysis/certainty.py": f"certified {_ANSWERS}",
+    "elsa_tune/analysis/certified.py": f"certified {_ANSWERS}",
+    "elsa_tune/analysis/evidence.py": "certified uncertainty",
+    "elsa_tune/analysis/curve.py": f"curve {_ANSWERS}",
+    "elsa_tune/analysis/groups.py": f"curve {_ANSWERS}",
+    "elsa_tune/analysis/measured.py": f"curve {_ANSWERS}",
+    "elsa_tune/analysis/rates.py": f"rates {_ANSWERS}",
+    "elsa_tune/analysis/wording/certainty.py": f"certified {_ANSWERS}",
+    "elsa_tune/analysis": _ANSWERS,
+    "elsa_tune/search/planning/plan.py": f"plan {_PLANNING}",
+    "elsa_tune/search/planning/sampler.py": f"sampler {_PLANNING}",
+    "elsa_tune/search/planning/extension.py": f"extension {_PLANNING}",
+    "elsa_tune/search/tune/early_stopping.py": "early_stopping",
+    "elsa_tune/tracking/state.py": "state",
+    "elsa_tune/tracking/journal.py": "journal damaged_journals",
+}
+
+# Each comparison at its edge and turned round, each sign, `and` for `or`, each constant. Not
+# replaced: `|`, which stands in annotations, and what can only crash.
+_PAIRS = {
+    "Comparison": "Eq_NotEq NotEq_Eq Lt_LtE Lt_GtE LtE_Lt LtE_Gt Gt_GtE Gt_LtE GtE_Gt GtE_Lt "
+    "Is_IsNot IsNot_Is",
+    "Binary": "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_FloorDiv Pow_Mul BitAnd_BitOr",
+    "Unary": "USub_UAdd Delete_Not",
+}
+OPERATORS = (
+    *(
+        f"core/Replace{kind}Operator_{pair}"
+        for kind, pairs in _PAIRS.items()
+        for pair in pairs.split()
+    ),
+    *("core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue", "core/ReplaceAndWithOr"),
+    *("core/ReplaceOrWithAnd", "core/ReplaceBreakWithContinue", "core/ReplaceContinueWithBreak"),
+    "constant",
+)
+
+
+class Constant(NumberReplacer):
+    """An integer, or 0.0, one more and one less; any other number twice and half."""
+
+    def mutate(self, node: Number, index: int) -> Number:
+        """The number in place of one in the code."""
+        value = ast.literal_eval(node.value)
+        if isinstance(value, int) or not value:
+            return super().mutate(node, index)
+        return Number(f" {value * (2, 0.5)[index]}", node.start_pos)
+
+
+def operator_of(name: str) -> Operator:
+    """One of OPERATORS by its name."""
+    return Constant() if name == "constant" else get_operator(name)()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mutant:
+    """One change of one line: the `occurrence`-th place for an operator in a file of the tree.
+
+    rank: where it stands in the drawing, the same wherever the line stands.
+    """
+
+    rank: str
+    path: str
+    number: int
+    operator: str
+    occurrence: int
+
+    def code(self) -> str:
+        """The whole changed file."""
+        code = (ROOT / self.path).read_text(encoding="utf-8")
+        changed = mutate_code(code, operator_of(self.operator), self.occurrence)
+        assert changed is not None
+        return changed
+
+    def told(self) -> tuple[str, str, str]:
+        """Its file, its line and what became of that."""
+        before = (ROOT / self.path).read_text(encoding="utf-8").splitlines()[self.number - 1]
+        return (
+            self.path,
+            before.strip(),
+            " ".join(self.code().splitlines()[self.number - 1].split()),
+        )
+
+
+def mutants_of(file: Path) -> Iterator[Mutant]:
+    """Every mutant of a file, but of what decorates: a dataclass's options decide nothing."""
+    code, path = file.read_text(encoding="utf-8"), str(file.relative_to(ROOT))
+    tree, lines = get_ast(code), code.splitlines()
+    alike: collections.Counter[str] = collections.Counter()
+    for name in OPERATORS:
+        operator = operator_of(name)
+        places = (place for node in ast_nodes(tree) for place in operator.mutation_positions(node))
+        for occurrence, ((number, column), _) in enumerate(places):
+            line = lines[number - 1]
+            is_unpacking = line[column] == "*" and re.search(r"(^|[({,]) *$", line[:column])
+            if is_unpacking or line.lstrip().startswith("@"):
+                continue
+            told = f"{path}\n{line.strip()}\n{name} {column - len(line) + len(line.lstrip())}"
+            alike[told] += 1
+            rank = hashlib.sha256(f"{told} {alike[told]}".encode()).hexdigest()
+            yield Mutant(rank, path, number, name, occurrence)
+
+
+def files() -> list[Path]:
+    """The code under test."""
+    named = (ROOT / name for name in TESTED)
+    found = {file for one in named for file in ([one] if one.is_file() else one.rglob("*.py"))}
+    return sorted(found)
+
+
+def tests_of(path: str) -> tuple[str, ...]:
+    """The unit tests concerned with a file."""
+    name = max((name for name in TESTED if path.startswith(name)), key=len)
+    return tuple(f"tests/unit/test_{test}.py" for test in dict.fromkeys(TESTED[name].split()))
+
+
+def tests_pass(tests: Sequence[str], *, limit: float = 3600, log: str = os.devnull) -> bool:
+    """Run tests in the copy, for so many seconds at most, what they print going to a file.
+
+    In a fork of this process, which has loaded the libraries: that halves the time.
+    """
+    child = os.fork()
+    if not child:
+        os.setsid()
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.path.insert(0, str(COPY))
+        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-o", "timeout=0", *tests]))
+    # Ticks, not the clock: where all of this is stopped for a while, no test has taken long.
+    for _ in range(round(limit / TICK_S)):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(TICK_S)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def copy_tree() -> None:
+    """Make the copy that is changed, and go there."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    ignored = shutil.ignore_patterns(".*", "build", "mlruns", "__pycache__")
+    shutil.copytree(ROOT, COPY, ignore=ignored)
+    os.chdir(COPY)
+    os.environ["PYTHONPATH"] = str(COPY)  # before the checkout, which is installed
+
+
+def limits_of(drawn: Iterable[Mutant]) -> dict[tuple[str, ...], float]:
+    """How long the tests may take on a mutant, in seconds; they must pass on the code as it is."""
+    limits = {}
+    for tests in {tests_of(mutant.path) for mutant in drawn}:
+        began = time.monotonic()
+        if not tests_pass(tests, log="failed.txt"):
+            sys.exit(f"the tests fail without any change; see {COPY / 'failed.txt'}")
+        limits[tests] = 60 + 20 * (time.monotonic() - began)
+    return limits
+
+
+def main() -> int:
+    """Draw, run, write; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=COUNT, help=f"how many ({COUNT})")
+    parser.add_argument("--all", action="store_true", help="every mutant there is")
+    parser.add_argument("--only", default="", help="files with this text in their name; no results")
+    asked = parser.parse_args()
+    known = json.loads(RESULTS.read_text())["survivors"] if RESULTS.exists() else []
+    why = {(one["path"], one["line"], one["mutant"]): one["why"] for one in known}
+    every = sorted(itertools.chain(*map(mutants_of, files())))
+    drawn = every if asked.all else every[: asked.count]
+    drawn = sorted((m for m in drawn if asked.only in m.path), key=lambda m: (m.path, m.number))
+    print(f"{len(drawn)} of {len(every)} mutants", flush=True)
+    copy_tree()
+    limits = limits_of(drawn)
+    sys.dont_write_bytecode = True  # two mutants of one second and one size would be taken for one
+    began, survivors = time.monotonic(), []
+    for number, mutant in enumerate(drawn, start=1):
+        tests, file = tests_of(mutant.path), COPY / mutant.path
+        before = file.read_text(encoding="utf-8")
+        file.write_text(mutant.code(), encoding="utf-8")
+        survived = tests_pass(tests, limit=limits[tests])
+        file.write_text(before, encoding="utf-8")
+        if survived:
+            survivors.append(mutant)
+            path, line, changed = mutant.told()
+            reason = why.get(mutant.told()) or "NOT EXPLAINED"
+            print(
+                f"{number}: {path}:{mutant.number}\n  - {line}\n  + {changed}\n  {reason}",
+                flush=True,
+            )
+    found = summary(drawn, survivors, why, of=len(every), seconds=time.monotonic() - began)
+    if not asked.only:
+        RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    unexplained = sum(not one["why"] for one in found["survivors"])
+    print(f"killed {found['killed']} of {found['drawn']}; {unexplained} survivors not explained")
+    return int(unexplained > 0 or found["killed"] < LEAST * found["drawn"])
+
+
+def summary(
+    drawn: list[Mutant],
+    survivors: list[Mutant],
+    why: dict[tuple[str, str, str], str],
+    *,
+    of: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """What is committed."""
+    files = dict.fromkeys(mutant.path for mutant in drawn)
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "versions": {
+            "python": ".".join(map(str, sys.version_info[:3])),
+            **{
+                name: metadata.version(name)
+                for name in ("cosmic-ray", "pytest", "numpy", "scipy", "optuna", "ray")
+            },
+        },
+        "mutants": of,
+        "drawn": len(drawn),
+        "killed": len(drawn) - len(survivors),
+        "minutes": round(seconds / 60, 1),
+        "killed_by_file": {
+            path: f"{sum(m.path == path for m in drawn) - sum(m.path == path for m in survivors)}"
+            f" of {sum(m.path == path for m in drawn)}"
+            for path in files
+        },
+        "survivors": [
+            {"path": path, "line": line, "mutant": changed, "why": why.get(mutant.told(), "")}
+            for mutant in survivors
+            for path, line, changed in [mutant.told()]
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
