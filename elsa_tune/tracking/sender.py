@@ -212,6 +212,9 @@ class Sender:
         try:
             if not file.exists():
                 raise RefusedError(f"{file} is not there any more")
+            home = self._journal.parent.resolve()
+            if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
+                raise RefusedError(f"{file} leads out of the search's folder")
             if file.is_dir():
                 self._store.add_report(search, file)
             else:

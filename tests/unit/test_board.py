@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from elsa_tune.search import board as boards
 from elsa_tune.search.board import Board
-from elsa_tune.search.saying import say
+from elsa_tune.search.saying import results_piped, say
 from tests.unit.search_examples import make_spec
 
 
@@ -27,6 +29,25 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_words_that_nobody_reads_end_nothing(unread: None) -> None:
     say("one")
     say("two")
+
+
+def test_results_that_nobody_reads_end_nothing(
+    unread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", sys.stderr)
+    with results_piped():
+        print("a line " * 10_000)
+        print("another")
+
+
+def test_results_that_a_full_disk_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(OSError, match="No space left"), results_piped():
+            print("a line")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
