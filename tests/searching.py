@@ -118,7 +118,7 @@ def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]
 def family(command: subprocess.Popen[str]) -> dict[int, str]:
     """Every process that a command has started, and theirs: the programs' names by their ids."""
     listing = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     ).stdout
     children: dict[int, dict[int, str]] = {}
     for line in listing.splitlines():
