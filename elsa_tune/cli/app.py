@@ -82,12 +82,11 @@ def entry() -> None:
     """What `elsa-tune` starts: `main`, and where it carries out searches, as the child of a process
     that outlives it.
     """
-    if not {*sys.argv[1:2]} & {*_SUPERVISED}:
-        main()
-        return
-    from elsa_tune.search.supervision import supervise
+    if sys.argv[1:] and sys.argv[1] in _SUPERVISED:
+        from elsa_tune.search.supervision import supervise
 
-    supervise(main)
+        supervise(main)
+    main()
 
 
 def main() -> None:

@@ -18,14 +18,15 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.search.saying import say
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.state import SearchState
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,7 +42,7 @@ def recording(paths: SearchPaths, tracking_uri: str) -> None:
         _note[1 : 1 + len(line)] = line
 
 
-def supervise(command: Callable[[], None]) -> None:
+def supervise(command: Callable[[], None]) -> NoReturn:
     """Run a command in a child and exit as it does, by SystemExit; close what it leaves open.
 
     The child has a process group of its own: Ctrl-C and a signal to the caller's group reach it

@@ -9,9 +9,9 @@ from unittest.mock import Mock
 import pytest
 
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
-from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.sender import Sender
 from tests.recorded_search import search_started, trial_ended, trial_started
 

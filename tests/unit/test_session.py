@@ -57,7 +57,7 @@ def test_a_search_whose_terminal_is_closed_was_interrupted(
     def gone(*given: Any) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda seconds: 0)
+    nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda: 0, uri="")
     monkeypatch.setattr(session, "SearchRun", Hung)
     monkeypatch.setattr(session, "Forwarder", lambda *given: SimpleNamespace(start=lambda: nothing))
     monkeypatch.setattr(session.Board, "__exit__", gone)
