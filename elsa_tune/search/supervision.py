@@ -102,7 +102,9 @@ def _wait(child: int) -> tuple[set[int], int]:
         os.killpg(child, signal.SIGCONT)
 
     for number in _PASSED_ON:
-        signal.signal(number, pass_on)
+        # `nohup` has it ignored, and means it.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, pass_on)
     signal.signal(signal.SIGTSTP, pause)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     _, status = os.waitpid(child, 0)
@@ -126,7 +128,7 @@ def _last_word(heard: set[int], status: int) -> None:
     assert _note is not None
     line = _note[1:].partition(b"\0")[0]
     if not line:
-        say(f"elsa-tune: {cause}, before anything was recorded")
+        say(f"elsa-tune: {cause}, while nothing was being recorded")
     else:
         storage, name, tracking_uri = json.loads(line)
         paths = SearchPaths(Path(storage), name)

@@ -174,11 +174,9 @@ class SearchPaths:
     @property
     def resume(self) -> str:
         """The command that goes on with the search, typed in this working directory."""
-        here = StorePaths(Path.cwd()).storage
-        place = (
-            "" if self.storage.absolute() == here else f" --storage-path {self.storage.absolute()}"
-        )
-        return f"elsa-tune resume {self.name}{place}"
+        storage, command = self.storage.absolute(), f"elsa-tune resume {self.name}"
+        is_default = storage == StorePaths(Path.cwd()).storage
+        return command if is_default else f"{command} --storage-path {storage}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
         """A store as the specification names it: where it lies in the folder around the storage,

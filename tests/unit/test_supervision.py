@@ -145,7 +145,9 @@ def test_before_anything_is_recorded_nothing_is_closed(place: SearchPaths) -> No
     command = program("pass", early="os._exit(1)")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and not place.folder.exists()
-    assert done.stderr.endswith("before anything was recorded\n") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.endswith("while nothing was being recorded\n") and done.stderr.count("\n") == 1
+    )
 
 
 def test_a_record_that_another_driver_has_taken_up_is_left_alone(
@@ -211,6 +213,17 @@ def test_a_driver_whose_parent_is_killed_is_told_to_end(
     process.kill()
     wait_for(lambda: "SIGTERM" in heard())
     wait_for(lambda: not is_held(place.lock))
+
+
+def test_under_nohup_a_closed_terminal_is_no_reason(
+    place: SearchPaths, started: list[subprocess.Popen[str]]
+) -> None:
+    words = "listen(2); os.kill(os.getpid(), signal.SIGKILL)"
+    process = start(["nohup", *program(words)], started)
+    process.send_signal(signal.SIGHUP)
+    Path("heard").write_text("the driver may die now\n" * 3)
+    assert process.wait(60) == 1
+    assert state(place).status is SearchStatus.KILLED
 
 
 def test_ctrl_z_stops_the_driver_and_fg_lets_it_go_on(
