@@ -113,3 +113,20 @@ def wait_for(what: Callable[[], bool], seconds: float = 90) -> None:
 def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """The records of one kind."""
     return [record for record in records if record["kind"] == kind]
+
+
+def family(command: subprocess.Popen[str]) -> dict[int, str]:
+    """Every process that a command has started, and theirs: the programs' names by their ids."""
+    listing = subprocess.run(
+        ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    children: dict[int, dict[int, str]] = {}
+    for line in listing.splitlines():
+        pid, parent, words = line.split(None, 2)
+        children.setdefault(int(parent), {})[int(pid)] = Path(words.split()[0]).name
+    found, waiting = {}, [command.pid]
+    while waiting:
+        below = children.get(waiting.pop(), {})
+        found |= below
+        waiting += below
+    return found

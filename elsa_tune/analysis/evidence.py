@@ -108,7 +108,7 @@ def _example_draws(
                 if answered is None:
                     # One is enough: looking for more may cost a server's time each.
                     if run.row.trial is not None:
-                        warnings.append(_unused(f"those of {run.row.trial} are not kept"))
+                        warnings.append(_unused(f"those of {run.row.trial} are lost or damaged"))
                     return None
                 doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
                 numbers.append(len(found))

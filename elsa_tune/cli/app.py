@@ -30,7 +30,7 @@ from elsa_tune.cli.commands import (
     ui,
 )
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
-from elsa_tune.search.saying import say
+from elsa_tune.search.saying import results_piped, say
 from elsa_tune.tracking.paths import shown_uri
 
 app = typer.Typer(
@@ -74,11 +74,26 @@ def _options(
     pass
 
 
+# Of these the driver may die without a word.
+_SUPERVISED = ("search", "resume", "reproduce")
+
+
+def entry() -> None:
+    """What `elsa-tune` starts: `main`, and where it carries out searches, as the child of a process
+    that outlives it.
+    """
+    if sys.argv[1:] and sys.argv[1] in _SUPERVISED:
+        from elsa_tune.search.supervision import supervise
+
+        supervise(main)
+    main()
+
+
 def main() -> None:
     """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
     interrupted = InterruptedSearchError.exit_status
     try:
-        with _ended_like_ctrl_c():
+        with _ended_like_ctrl_c(), results_piped():
             app()
     except ElsaTuneError as error:
         say(f"elsa-tune: {shown_uri(str(error))}")

@@ -1,12 +1,15 @@
-"""Words for a person, on stderr. That nobody reads them any more never ends any work.
+"""Words for a person, on stderr. That nobody reads them any more never ends any work; nor does it
+where results are piped to a reader who has seen enough.
 
 It must stay light: whatever says something imports it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import IO, Any
 
 
@@ -15,17 +18,31 @@ def say(message: str) -> None:
     print(message, file=Unfailing(sys.stderr), flush=True)
 
 
-class Unfailing:
-    """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed."""
+@contextlib.contextmanager
+def results_piped() -> Iterator[None]:
+    """While inside, what is printed on stdout goes nowhere once its pipe is broken."""
+    stream = Unfailing(sys.stdout, BrokenPipeError)
+    try:
+        with contextlib.redirect_stdout(stream):
+            yield
+    finally:
+        stream.flush()
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
+
+class Unfailing:
+    """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed.
+
+    error: what says so; by default whatever goes wrong.
+    """
+
+    def __init__(self, stream: IO[str], error: type[OSError] = OSError) -> None:
+        self._stream, self._error = stream, error
 
     def write(self, text: str) -> int:
         """As the stream's own."""
         try:
             return self._stream.write(text)
-        except OSError:
+        except self._error:
             self._fall_silent()
             return len(text)
 
@@ -33,7 +50,7 @@ class Unfailing:
         """As the stream's own."""
         try:
             self._stream.flush()
-        except OSError:
+        except self._error:
             self._fall_silent()
 
     def __getattr__(self, name: str) -> Any:

@@ -19,6 +19,7 @@ from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.run import SearchRun
+from elsa_tune.search.supervision import recording
 from elsa_tune.search.tune.stopping import Interruption
 from elsa_tune.search.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
@@ -44,8 +45,6 @@ from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
 
 ANSWER = "answer"
-# How long the end of a search waits for MLflow to take what it has not taken yet.
-FLUSH_SECONDS = 30.0
 
 # What is missing while a search runs, and will be there.
 NOT_YET = {
@@ -85,6 +84,7 @@ def run_session(
 ) -> Finished:
     """One driver's time with a search, from taking its lock to the last record."""
     with Journal(paths.journal) as journal:
+        recording(paths, store.uri)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
         board = Board(spec, lambda: record.known, lambda: _provisional(spec, record.rows))
@@ -118,7 +118,7 @@ def run_session(
                     folder = _report(record.state(), paths, answers, board.say)
                     if folder is not None:
                         record.write(Decision(what=REPORT, value=folder))
-                unsent = forwarder.close(FLUSH_SECONDS)
+                unsent = forwarder.close()
     return Finished(
         spec=spec,
         paths=paths,
@@ -149,7 +149,7 @@ def answer_again(
         if is_lost(store.uri, spec.name, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths.journal, store, paths.forwarded)
-        unsent = forwarder.start().close(FLUSH_SECONDS) if forwarder.lag else 0
+        unsent = forwarder.start().close() if forwarder.lag else 0
     return Finished(
         spec=spec,
         paths=paths,

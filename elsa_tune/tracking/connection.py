@@ -68,9 +68,13 @@ class Connection:
         except StorageError:
             raise
         except Exception as error:  # SQLAlchemy, alembic, requests and MLflow have no common base
-            raise TrackingError(
-                f"cannot open the MLflow store {shown_uri(self.uri)}: {first_line(error)}"
-            ) from error
+            place, reason = shown_uri(self.uri), first_line(error)
+            if "out-of-date database schema" in reason:
+                raise TrackingError(
+                    f"the MLflow store {place} was made by another version of MLflow; copy it and "
+                    f"run `mlflow db upgrade {place}`, or name another with --tracking-uri"
+                ) from error
+            raise TrackingError(f"cannot open the MLflow store {place}: {reason}") from error
 
     def _create_database(self, database: Path) -> None:
         """Make the schema aside, then rename: a kill leaves no half of it, which MLflow refuses.

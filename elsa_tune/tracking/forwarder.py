@@ -81,7 +81,7 @@ class Forwarder:
         """Files that the store did not take; they stay in the search's folder."""
         return self._sender.lost_artifacts
 
-    def close(self, timeout_s: float = 10.0) -> int:
+    def close(self, timeout_s: float = 30.0) -> int:
         """Send what is left, for at most so many seconds; returns how many records stay unsent.
 
         The next forwarder on this journal sends those.

@@ -29,9 +29,7 @@ class SearchStatus(enum.StrEnum):
     INTERRUPTED = "interrupted"  # Ctrl-C or SIGTERM; `resume` goes on
     FAILED = "failed"  # the driver ended with an error; `resume` goes on
     TIME_UP = "time_up"  # --max-time was reached; the answer is from what is done
-    KILLED = (
-        "killed"  # the driver died without a word; `resume` goes on; never written, only concluded
-    )
+    KILLED = "killed"  # the driver was; `resume` goes on; also concluded where no end is written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,13 @@ class SearchPaths:
         """Whether a search of this name has been recorded here."""
         return self.journal.exists() or self.specification.exists()
 
+    @property
+    def resume(self) -> str:
+        """The command that goes on with the search, typed in this working directory."""
+        storage, command = self.storage.absolute(), f"elsa-tune resume {self.name}"
+        is_default = storage == StorePaths(Path.cwd()).storage
+        return command if is_default else f"{command} --storage-path {storage}"
+
     def uri_to_keep(self, tracking_uri: str) -> str:
         """A store as the specification names it: where it lies in the folder around the storage,
         relative to that, so that they may be moved or copied together.

@@ -102,8 +102,11 @@ class KeptPredictions:
 def predictions_place(artifact: str, search_folder: Path | None, run_id: str | None) -> str | None:
     """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's.
 
-    artifact: their file, relative to either. None where there is neither.
+    artifact: their file, relative to either. None where there is neither, or where the file would
+    lie outside of them.
     """
+    if Path(artifact).is_absolute() or ".." in Path(artifact).parts:
+        return None
     if search_folder is not None and (file := search_folder / artifact).is_file():
         return str(file)
     return None if run_id is None else f"{RUN_SCHEME}{run_id}/{artifact}"

@@ -212,6 +212,9 @@ class Sender:
         try:
             if not file.exists():
                 raise RefusedError(f"{file} is not there any more")
+            home = self._journal.parent.resolve()
+            if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
+                raise RefusedError(f"{file} leads out of the search's folder")
             self._store.add_artifact(search, trial, file)
             del self._artifact_tries[trial]
         except Exception as error:  # an artifact that cannot be had must not hold up the rest

@@ -4,6 +4,7 @@ the plan is completed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
+from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -92,27 +93,20 @@ def history(bench: Bench) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def worker_of(driver: subprocess.Popen[str]) -> int | None:
-    """The process that trains for this driver, by the name that Ray gives it."""
-    listing = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    parents, names = {}, {}
-    for line in listing.splitlines():
-        pid, parent, name = line.split(None, 2)
-        parents[int(pid)], names[int(pid)] = int(parent), name
-    for pid, name in names.items():
-        if name.startswith("ray::ImplicitFunc") and driver.pid in ancestors(pid, parents):
-            return pid
-    return None
+def kill(driver: subprocess.Popen[str], name: str) -> None:
+    """A process that this command has started, by the beginning of its name."""
+    (pid,) = [pid for pid, found in family(driver).items() if found.startswith(name)]
+    os.kill(pid, signal.SIGKILL)
 
 
-def ancestors(pid: int, parents: dict[int, int]) -> set[int]:
-    found: set[int] = set()
-    while pid in parents and pid not in found:
-        found.add(pid)
-        pid = parents[pid]
-    return found
+def check_died(bench: Bench, status: int, said: str, cause: str) -> None:
+    """Its supervisor has said why in one sentence, closed the record and named the way on."""
+    assert status == 1 and "Traceback" not in said
+    last = of_kind(bench.records(NAME), "search_ended")[-1]
+    assert cause in last["message"] and bench.records(NAME)[-1] == last
+    (sentence,) = [line for line in said.splitlines() if line.startswith("elsa-tune:")]
+    assert last["message"] in sentence and f"`elsa-tune resume {NAME}` goes on" in sentence
+    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
 
 
 def check_interrupted(bench: Bench, status: int, said: str) -> None:
@@ -134,22 +128,19 @@ def test_time_is_up(bench: Bench) -> None:
 def test_killed_in_mid_epoch_while_exploring(bench: Bench, kept: Ends) -> None:
     driver = go_on(bench)
     wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
-    driver.kill()
-    driver.communicate()
+    os.kill(int(bench.journal(NAME).with_suffix(".lock").read_text().split()[0]), signal.SIGKILL)
+    check_died(bench, *finish(driver), "was killed (SIGKILL")
     kept |= ended(bench)
     shown = bench.run("searches", "--format", "json")
     assert f'"{NAME}"' in shown.stdout and shown.returncode == 0
-    # What MLflow had not got yet is replayed from the journal by the next driver.
 
 
 def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
     bench: Bench, kept: Ends
 ) -> None:
     driver = go_on(bench)
-    wait_for(lambda: running(bench, "explore") and worker_of(driver) is not None, 300)
-    worker = worker_of(driver)
-    assert worker is not None
-    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: running(bench, "explore"), 300)
+    kill(driver, "ray::ImplicitFunc")
     wait_for(lambda: bool(failed(bench)), 100)
     wait_for(lambda: measured(bench) >= 1 and running(bench, "measure"), 300)
     # The whole group, as a terminal does it.
@@ -158,11 +149,22 @@ def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
     kept |= ended(bench)
 
 
-def test_terminated_while_measuring(bench: Bench, kept: Ends) -> None:
+def test_every_process_is_terminated_while_measuring(bench: Bench, kept: Ends) -> None:
     driver = go_on(bench)
     wait_for(lambda: running(bench, "measure"), 300)
-    driver.send_signal(signal.SIGTERM)
+    # As systemd and Slurm do it.
+    for pid in (driver.pid, *family(driver)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     check_interrupted(bench, *finish(driver))
+    kept |= ended(bench)
+
+
+def test_rays_raylet_dies_while_measuring(bench: Bench, kept: Ends) -> None:
+    driver = go_on(bench)
+    wait_for(lambda: running(bench, "measure"), 300)
+    kill(driver, "raylet")
+    check_died(bench, *finish(driver), "Ray's raylet or gcs_server died")
     kept |= ended(bench)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
+import tempfile
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,8 +18,10 @@ from elsa_tune.tracking.mlflow_reader import _stored_run
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import read_rows
 from tests.recorded_search import record, whole_search
+from tests.unit.result_rows import row
 
 
 @pytest.mark.parametrize("command", ["operating-point", "report", "searches"])
@@ -50,6 +56,40 @@ def test_text_that_is_no_utf8(
 def test_a_run_whose_tags_are_damaged(tags: dict[str, str]) -> None:
     with pytest.raises(ValueError):
         _stored_run("r", "FINISHED", 1, ({}, tags), {})
+
+
+class Climbing(BaseHTTPRequestHandler):
+    """An MLflow server whose only file has a name that leads out of any folder."""
+
+    def do_GET(self) -> None:
+        run = {"run_id": "r", "run_uuid": "r", "artifact_uri": "mlflow-artifacts:/0/r/artifacts"}
+        answers = {
+            "/api/2.0/mlflow/runs/get": {"run": {"info": run, "data": {}}},
+            "/api/2.0/mlflow-artifacts/artifacts": {"files": [{"path": "../../out.npz"}]},
+        }
+        answer = answers.get(self.path.partition("?")[0], "a file")
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *given: object) -> None:
+        """Say nothing."""
+
+
+def test_a_server_whose_files_climb_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(inner))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Climbing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kept = KeptPredictions([], inner, f"http://127.0.0.1:{server.server_port}")
+        assert kept.predictions(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
+        server.shutdown()
+    assert not list(tmp_path.rglob("*.npz"))
 
 
 def test_a_folder_of_any_name_can_be_worked_in(tmp_path: Path) -> None:

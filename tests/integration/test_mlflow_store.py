@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.errors import ResultsError, StorageError, TrackingError
+from elsa_tune.search.specification import save_specification
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal import Journal
@@ -33,6 +35,7 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore, Point
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import read_journal_rows, read_rows
 from elsa_tune.tracking.searches import delete_search, list_searches
+from tests.conftest import Run
 from tests.recorded_search import (
     record,
     report,
@@ -42,6 +45,7 @@ from tests.recorded_search import (
     whole_search,
     whole_trial,
 )
+from tests.unit.search_examples import make_spec
 
 A, B, C, D, E = (f"measure-N{depth}-s{depth}" for depth in range(5))
 
@@ -414,12 +418,20 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         MlflowStore(blocked.default_tracking_uri).check()
 
 
-def test_a_database_of_another_schema_is_named(places: StorePaths, store: MlflowStore) -> None:
-    with sqlite3.connect(places.database) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0'")
-    connection.close()
-    with pytest.raises(TrackingError, match=r"cannot open the MLflow store .*mlflow.db"):
-        store.initialise()
+def test_an_unfinished_search_over_another_schema_is_not_resumed(
+    places: StorePaths, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    record(paths, every_status()[:-3])
+    save_specification(make_spec(tracking_uri=places.default_tracking_uri), paths)
+    with closing(sqlite3.connect(places.database)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+    before = paths.journal.read_bytes()
+    monkeypatch.chdir(places.working_directory)
+    refused = run("resume", "first")
+    assert refused.status == 2 and refused.err.count("\n") == 1
+    assert "was made by another version of MLflow; copy it and run `mlflow db up" in refused.err
+    assert paths.journal.read_bytes() == before
 
 
 INITIALISE = """

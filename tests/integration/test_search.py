@@ -233,6 +233,20 @@ def test_more_seeds_are_measured_and_then_something_is_certified(
     folder.with_name("elsewhere").rename(folder)
     assert json.loads(asked.out) == [after]
 
+    # Damaged in both places: what is sure is lost, the answer is not.
+    for kept in (folder / "predictions", bench.folder / "mlruns" / "artifacts"):
+        for file in kept.rglob("*.npz"):
+            file.write_bytes(file.read_bytes()[:-40])
+    for place in (folder, folder.with_name("elsewhere")):
+        folder.rename(place)
+        asked = run(*question)
+        place.rename(folder)
+        (without,) = json.loads(asked.out)
+        assert asked.status == 0 and without["operating_point"] == after["operating_point"]
+        (said,) = [one for one in without["warnings"] if "predictions" in one]
+        assert said.endswith("are lost or damaged")
+        assert "evaluation examples" not in str(without["certified"])
+
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch

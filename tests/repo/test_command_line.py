@@ -113,7 +113,7 @@ def test_no_summary_is_cut_in_eighty_columns(name: str) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [["-m", "elsa_tune"], ["-c", "from elsa_tune.cli.app import main; main()"]],
+    [["-m", "elsa_tune"], ["-c", "from elsa_tune.cli.app import entry; entry()"]],
     ids=["python -m elsa_tune", "console script"],
 )
 def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
@@ -127,7 +127,7 @@ def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, f"elsa-tune {__version__}\n"), done.stderr
     scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"elsa-tune": "elsa_tune.cli.app:main"}
+    assert scripts == {"elsa-tune": "elsa_tune.cli.app:entry"}
 
 
 if __name__ == "__main__":

@@ -130,11 +130,39 @@ def demo() -> str:
     return "```\n" + "\n".join(line.rstrip() for line in lines[1 : last + 1]) + "\n```\n"
 
 
+def faults() -> str:
+    """Kills at random moments, by kind, as bench/faults.py counted them."""
+    measured = json.loads((ROOT / "bench" / "results" / "faults.json").read_text())
+    names = {
+        "driver": "the driver",
+        "worker": "a trial's worker",
+        "mailbox": "the process that holds predictions",
+        "raylet": "Ray's raylet",
+        "server": "the MLflow server",
+    }
+    rows = [
+        "| killed | injected | searches | complete after `resume` | lost | doubled | other quality "
+        "| left RUNNING | predictions lost |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for kind, found in measured["results"].items():
+        count = found["counts"]
+        cells = (
+            *(found["injected"], count["searches"], count["whole"]),
+            count["trials_lost"] + count["points_lost"],
+            count["trials_doubled"] + count["points_doubled"],
+            *(count["trials_of_another_quality"], count["left_running"], count["predictions_lost"]),
+        )
+        rows.append(f"| {names[kind]} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(rows) + "\n"
+
+
 COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("docs/reference/command-line.md", command_line),
     "space fields": ("docs/reference/spaces.md", lambda: fields(Space)),
     "task file fields": ("docs/reference/task-files.md", lambda: fields(TaskFile)),
     "demo": ("README.md", demo),
+    "faults": ("docs/reliability.md", faults),
 }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import io
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from elsa_tune.search.board import Board, Counts, depth_lines
 from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.search.planning.plan import KnownTrial, planned_trials
 from elsa_tune.search.run import _rates_text
-from elsa_tune.search.saying import say
+from elsa_tune.search.saying import results_piped, say
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for
@@ -43,6 +45,25 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_words_that_nobody_reads_end_nothing(unread: None) -> None:
     say("one")
     say("two")
+
+
+def test_results_that_nobody_reads_end_nothing(
+    unread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", sys.stderr)
+    with results_piped():
+        print("a line " * 10_000)
+        print("another")
+
+
+def test_results_that_a_full_disk_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(OSError, match="No space left"), results_piped():
+            print("a line")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -354,7 +354,7 @@ def test_missing_predictions_leave_seeds_alone_and_say_so() -> None:
     kept.answers = {name: one for name, one in kept.answers.items() if name != "3-2"}
     answer = answered(rows, kept)
     told = warned(answer, WarningCode.PREDICTIONS_UNUSED)
-    assert told.endswith("those of 3-2 are not kept")
+    assert told.endswith("those of 3-2 are lost or damaged")
     assert answer.certified is not None and "seeds alone" in answer.certified.procedure
 
 

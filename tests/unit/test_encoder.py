@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pickle
 import random
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -366,6 +370,37 @@ def pickled_nonsense(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"<html>404</html>")
 
 
+class Malicious:
+    """Unpickled, it runs a command."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (f"echo the code ran > {RAN}",)
+
+
+RAN = "the-code-ran"
+
+
+def code_among_tensors(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    no_weights(folder)
+    torch.save({**tensors, "more": Malicious()}, folder / "pytorch_model.bin")
+
+
+def code_in_an_old_archive(folder: Path) -> None:
+    no_weights(folder)
+    content = pickle.dumps(Malicious())
+    with tarfile.open(folder / "pytorch_model.bin", "w") as archive:
+        for name in ("storages", "tensors", "pickle"):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def only_code(folder: Path) -> None:
+    no_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Malicious()))
+
+
 def foreign_weights(folder: Path) -> None:
     save_file({"a.weight": torch.ones(3)}, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -400,6 +435,9 @@ def own_code(folder: Path) -> None:
     [
         (cut_weights, r"the weights of model '.*' in .* cannot be read, they are damaged"),
         (pickled_nonsense, r"the weights of model '.*' in .* cannot be read, they are damaged"),
+        (code_among_tensors, r"they hold more than tensors, and a checkpoint's code is never run"),
+        (code_in_an_old_archive, r"more than tensors, and a checkpoint's code is never run"),
+        (only_code, r"they hold more than tensors, and a checkpoint's code is never run"),
         (no_weights, r"has no weights in .*; a file model\.safetensors or pytorch_model\.bin is"),
         (foreign_weights, r"its weights do not fit the architecture 'bert': 69 of 69 tensors"),
         (one_layer_missing, r"do not fit the architecture 'bert': 16 of 85 tensors .*layer\.4\."),
@@ -411,13 +449,19 @@ def own_code(folder: Path) -> None:
     ],
 )
 def test_unusable_checkpoints_are_refused_in_one_sentence(
-    damage: Callable[[Path], None], message: str, bert: Path, capfd: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None],
+    message: str,
+    bert: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(bert)
     damage(bert)
     with pytest.raises(ModelError, match=message) as refusal:
         load_classifier(spec_of(bert), 2, seed=1)
     assert "\n" not in str(refusal.value)
     assert capfd.readouterr() == ("", "")
+    assert not (bert / RAN).exists()
 
 
 @pytest.mark.parametrize("function", [facts, lambda spec: load_classifier(spec, 2, 1)])

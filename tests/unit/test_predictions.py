@@ -40,6 +40,13 @@ def test_without_the_folder_mlflow_is_the_place(tmp_path: Path) -> None:
     assert predictions_place(file, tmp_path, None) is None
 
 
+@pytest.mark.parametrize("file", ["../secret.npz", "predictions/../../secret.npz", "{}/secret.npz"])
+def test_a_file_outside_of_the_folder_is_no_place(file: str, tmp_path: Path) -> None:
+    (tmp_path / "secret.npz").write_text("of another search")
+    (tmp_path / "mine" / "predictions").mkdir(parents=True)
+    assert predictions_place(file.format(tmp_path), tmp_path / "mine", "run7") is None
+
+
 def test_a_broken_file_or_one_of_an_older_version_is_none(tmp_path: Path) -> None:
     folder = tmp_path / "mine" / "predictions"
     folder.mkdir(parents=True)

@@ -142,6 +142,53 @@ def test_a_full_disk_is_no_room(store: PrefixStore, monkeypatch: pytest.MonkeyPa
         store.make_room(SHAPE.bytes)
 
 
+def everything(folder: Path) -> dict[Path, tuple[float, bytes]]:
+    return {
+        file: (file.stat().st_mtime, file.read_bytes())
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("link", ["entry", "train", "facts.json", "in-use", "to nowhere"])
+def test_nothing_is_written_or_deleted_through_a_link(store: PrefixStore, link: str) -> None:
+    foreign = Store(store.folder.parent / "foreign", budget=10**9)
+    write(foreign, "a")
+    write(store, "a")
+    entry = store.folder / "a"
+    if link in ("entry", "to nowhere"):
+        store.evict("a")
+        entry.symlink_to(foreign.folder / ("a" if link == "entry" else "none"))
+    else:
+        (entry / link).unlink()
+        (entry / link).symlink_to(foreign.folder / "a" / link)
+    for file in foreign.folder.rglob("*"):
+        os.utime(file, (1, 1))
+    before = everything(foreign.folder)
+    assert store.open("a", SHAPE) is None
+    rows = write(store, "a")
+    assert not entry.is_symlink()
+    reading = store.open("a", SHAPE)
+    assert reading is not None and torch.equal(reading.hidden["train"], rows["train"])
+    assert everything(foreign.folder) == before
+
+
+def test_a_link_is_evicted_and_swept_without_what_it_leads_to(store: PrefixStore) -> None:
+    foreign = Store(store.folder.parent / "foreign", budget=10**9)
+    write(foreign, "a")
+    store.folder.mkdir()
+    (store.folder / "b").symlink_to(foreign.folder / "a")
+    (store.folder / ".c.1.part").symlink_to(foreign.folder / "a")
+    (store.folder / "all.lock").symlink_to(foreign.folder / "made")
+    before = everything(foreign.folder)
+    assert store.evict("b")
+    store.sweep(older_than=-1)
+    with pytest.raises(OSError), store.building("all"):
+        pass
+    assert [left.name for left in store.folder.iterdir()] == ["all.lock"]
+    assert everything(foreign.folder) == before
+
+
 BUILDER = """
 import sys, time
 from pathlib import Path

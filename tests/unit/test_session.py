@@ -63,7 +63,7 @@ Said = list[tuple[str, str]]
 def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     """What a session's board was told; nothing is trained, sent, answered or drawn."""
     told: Said = []
-    nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda seconds: 0)
+    nothing: Any = SimpleNamespace(offer=lambda record: None, close=lambda: 0, uri="")
     monkeypatch.setattr(session, "Forwarder", lambda *given: SimpleNamespace(start=lambda: nothing))
     monkeypatch.setattr(session, "answers_of", lambda *given: [])
     for way in ("phase", "stopping"):
@@ -75,7 +75,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
 
 def ended(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[[], Any]) -> SearchStatus:
     """How a session ends whose search does this."""
-    nothing: Any = None
+    nothing: Any = SimpleNamespace(uri="")
     monkeypatch.setattr(session, "SearchRun", lambda *given: SimpleNamespace(run=run))
     paths = SearchPaths(folder, "mine")
     before = [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]

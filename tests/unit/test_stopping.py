@@ -41,6 +41,9 @@ def test_a_search_that_is_terminated_or_loses_its_terminal_ends_at_once(number: 
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
         assert interruption.requested and said == []
+        os.kill(os.getpid(), number)  # changes nothing while the first one takes effect
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
         interruption.closing = True
         os.kill(os.getpid(), number)  # changes nothing any more
     assert signal.getsignal(number) == before

@@ -224,10 +224,7 @@ def _conclude(finished: Finished) -> None:
     from elsa_tune.tracking.paths import StorePaths, shown_uri
 
     name, places = finished.spec.name, StorePaths(Path.cwd())
-    storage, uri = finished.paths.storage.absolute(), finished.tracking_uri
-    resume_it = f"elsa-tune resume {name}"
-    if storage != places.storage:
-        resume_it += f" --storage-path {storage}"
+    uri, resume_it = finished.tracking_uri, finished.paths.resume
     ask = f"elsa-tune operating-point --search {name} --format json"
     if uri != shown_uri(places.tracking_uri()):
         ask += f" --tracking-uri {uri}"

@@ -23,13 +23,15 @@ class Interruption:
 
     Ctrl-C lets Ray end its trials; a second one ends at once. So do SIGTERM (Slurm, Kubernetes
     and systemd send it) and SIGHUP (a terminal that is closed): Ray's own processes are often sent
-    them too, and nothing that needs these can be waited for. While a search is being closed further
-    signals change nothing: it ends in seconds.
+    them too, and nothing that needs these can be waited for. Whoever sends one to every process
+    sends it to this one twice: the second, which the supervisor passes on, changes nothing. While a
+    search is being closed further signals change nothing: it ends in seconds.
     """
 
     def __init__(self) -> None:
         self.requested = False
         self.closing = False
+        self._ending = False
 
     @contextlib.contextmanager
     def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
@@ -38,10 +40,11 @@ class Interruption:
         """
 
         def handle(number: int, frame: FrameType | None) -> None:
-            if self.closing:
+            at_once = number != signal.SIGINT
+            if self.closing or (self._ending and at_once):
                 return
-            if self.requested or number != signal.SIGINT:
-                self.requested = True
+            if self.requested or at_once:
+                self.requested, self._ending = True, at_once
                 raise KeyboardInterrupt
             self.requested = True
             announce("stopping: saving what is done (Ctrl-C once more stops at once)")

@@ -51,7 +51,7 @@ class Work:
     train: Train
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_restarts=-1)
 class Mailbox:
     """Keeps the predictions of finished trials until the driver fetches them; lives beside the
     driver.

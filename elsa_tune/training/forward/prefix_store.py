@@ -4,7 +4,7 @@ It must not know models or tasks. An entry is a folder named by its key; it hold
 split, [tokens, H] in the order of the split's flat arrays, and `facts.json` with sizes and
 checksums. It is written aside and renamed, so that an entry is there whole or not at all. Several
 processes of a node share the store: who reads an entry holds a lock on it, and what is locked is
-never evicted.
+never evicted. A link in the store is a damaged entry: nothing is written or deleted through it.
 """
 
 from __future__ import annotations
@@ -147,6 +147,8 @@ class PrefixStore:
 
     def _is_sound(self, entry: Path, shape: Shape) -> bool:
         try:
+            if any(file.is_symlink() for file in (entry, *entry.iterdir())):
+                return False
             facts = json.loads((entry / _FACTS).read_text())
             files = facts["files"]
             stamp = (str(entry), (entry / _FACTS).stat().st_mtime)
@@ -165,7 +167,8 @@ class PrefixStore:
     def building(self, what: str) -> Iterator[None]:
         """Only one process of the node builds `what` at a time; the others wait here."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f"{what}.lock").open("ab") as lock:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        with open(os.open(self.folder / f"{what}.lock", flags, 0o644), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -234,8 +237,8 @@ class PrefixStore:
         """Remove what killed writers left behind, once it is older than so many seconds."""
         for left in self.folder.glob(".*.part"):
             with contextlib.suppress(OSError):
-                if time.time() - left.stat().st_mtime > older_than:
-                    shutil.rmtree(left)
+                if time.time() - left.lstat().st_mtime > older_than:
+                    _delete(left)
 
     @staticmethod
     def _remove(entry: Path) -> None:
@@ -243,7 +246,7 @@ class PrefixStore:
         aside = entry.with_name(f".{entry.name}.{uuid.uuid4().hex[:8]}.part")
         with contextlib.suppress(OSError):
             entry.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+            _delete(aside)
 
 
 class EntryWriter:
@@ -283,8 +286,7 @@ class EntryWriter:
         }
         (self._aside / _LOCK).touch()
         (self._aside / _FACTS).write_text(json.dumps(facts, indent=1))
-        if self._entry.exists():
-            PrefixStore._remove(self._entry)
+        PrefixStore._remove(self._entry)
         self._aside.rename(self._entry)
 
     def abandon(self) -> None:
@@ -293,6 +295,13 @@ class EntryWriter:
             with contextlib.suppress(OSError):
                 file.close()
         shutil.rmtree(self._aside, ignore_errors=True)
+
+
+def _delete(entry: Path) -> None:
+    if entry.is_symlink():
+        entry.unlink()
+    else:
+        shutil.rmtree(entry)
 
 
 def _map(entry: Path, name: str, shape: Shape) -> Tensor:

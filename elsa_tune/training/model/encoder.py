@@ -280,13 +280,18 @@ def _read_checkpoint(
                 dtype=torch.float32,
                 local_files_only=True,
                 trust_remote_code=False,
+                weights_only=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
     except _UNREADABLE as error:
+        reason = _first_line(error)
+        if "weights_only" in reason:
+            # Torch's own words tell how to run the code.
+            reason = "they hold more than tensors, and a checkpoint's code is never run"
         raise ModelError(
             f"the weights of model '{name}' in {folder} cannot be read, they are damaged or in a "
-            f"foreign format ({_first_line(error)}); fetch or save them again"
+            f"foreign format ({reason}); fetch or save them again"
         ) from error
     missing = set(report["missing_keys"])
     resized = {key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]}

@@ -1,0 +1,268 @@
+"""Kills a search's processes at random moments, resumes it, and compares it with one that nobody
+disturbed.
+
+    python bench/faults.py --kills 30
+
+Kinds: the driver, a trial's worker, the mailbox of predictions, Ray's raylet, an MLflow server.
+Each search (a tiny BERT, a task of its own, 12 trials of 10 evaluations) is killed up to five
+times; then every trial must have ended once, with the quality that it has in the undisturbed
+search, and every point of its last attempt must be in MLflow. Writes bench/results/faults.json
+after every kill, and goes on from there: delete that file to begin anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import machine
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.integration.conftest import Server  # noqa: E402
+from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind  # noqa: E402
+
+# The beginning of each victim's name; the driver is the command's own child.
+VICTIMS = {"driver": "python", "worker": "ray::Impl", "mailbox": "ray::Mail", "raylet": "raylet"}
+KINDS = (*VICTIMS, "server")
+ENDS_THE_SESSION = ("driver", "raylet")
+KILLS_A_SEARCH, MOST_SESSIONS = 5, 12
+SETTINGS = (
+    *("--set", "epochs=10", "--set", "depths=[0, 2]", "--set", "asha=null"),
+    *("--set", "learning_rate=[0.002, 0.003, 0.005]", "--set", "tries=3", "--seeds", "3"),
+    *ONE_AT_A_TIME,
+)
+NAME = "faults"
+Found = dict[str, Any]
+
+
+class Search:
+    """One search, through as many sessions as it takes."""
+
+    def __init__(self, bench: Bench, name: str, store: tuple[str, ...]) -> None:
+        self.bench, self.name, self._store = bench, name, store
+        self.session: Popen[str] | None = None
+        self.sessions = 0
+        self._records_before = 0
+        self._began = 0.0
+
+    def start(self) -> None:
+        """The next session; `search` where there is nothing to resume yet."""
+        saved = self.bench.journal(self.name).with_name("search.json").exists()
+        words = ["resume", self.name] if saved else self.bench.search(self.name, *SETTINGS)
+        self._records_before, self._began = len(self.records), time.monotonic()
+        self.session = self.bench.start(*words, *self._store)
+        self.sessions += 1
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return self.bench.records(self.name)
+
+    @property
+    def is_whole(self) -> bool:
+        ends = of_kind(self.records, "search_ended")
+        return bool(ends) and ends[-1]["status"] == "completed"
+
+    def wait_until(self, what: Callable[[], bool]) -> bool:
+        """Whether it came before the session's end."""
+        assert self.session is not None
+        while self.session.poll() is None:
+            if what():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def trains(self) -> bool:
+        """Whether this session has begun a trial."""
+        return bool(of_kind(self.records[self._records_before :], "trial_started"))
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the session; its status and its last words."""
+        assert self.session is not None
+        _, said = self.session.communicate(timeout=600)
+        return self.session.returncode, (said.splitlines() or [""])[-1]
+
+    def moment(self) -> str:
+        """Seconds into the session, and what was recorded last."""
+        since = self.records[self._records_before :]
+        what = f"{since[-1]['kind']} {since[-1].get('trial', '')}".strip() if since else "start-up"
+        return f"{time.monotonic() - self._began:.1f} s: {what}"
+
+
+def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -> str | None:
+    """Kill one process at a random moment; None where the session ended first."""
+    began = time.monotonic()
+    delay = draw.uniform(0, 6)
+    if kind in ENDS_THE_SESSION and draw.random() < 1 / 3:
+        delay *= 2  # anywhere, the start-up included
+    elif not search.wait_until(search.trains):
+        return None
+    else:
+        began = time.monotonic()
+    if not search.wait_until(lambda: time.monotonic() >= began + delay):
+        return None
+    if server is not None:
+        moment = search.moment()
+        server.kill()
+        time.sleep(draw.uniform(0, 3))
+        server.start()
+        return moment
+    victims: list[int] = []
+
+    def is_there() -> bool:
+        assert search.session is not None
+        found = family(search.session)
+        victims[:] = [pid for pid, name in found.items() if name.startswith(VICTIMS[kind])]
+        # A trial that fails twice in a session is given up, and then other rates are measured.
+        again = kind == "worker" and of_kind(search.records, "trial_started")[-1]["attempt"] > 1
+        return bool(victims) and not again
+
+    if not search.wait_until(is_there):
+        return None
+    moment = search.moment()
+    try:
+        os.kill(victims[0], signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    return moment
+
+
+def disturbed(
+    search: Search, kind: str, server: Server | None, keep: Callable[[str], bool]
+) -> Found:
+    """Kill and resume until the search is whole; what is wrong with its record in between.
+
+    keep: takes the moment of every kill; False when it was the last one wanted of this search.
+    """
+    draw = random.Random(search.name)
+    wanted, opened, words = True, 0, Counter[str]()
+    while not search.is_whole and search.sessions < MOST_SESSIONS:
+        search.start()
+        while wanted and (moment := hit(search, kind, server, draw)) is not None:
+            wanted = keep(moment)
+            if kind in ENDS_THE_SESSION:
+                break
+        status, said = search.end()
+        if not search.is_whole:
+            words[f"exit {status}: {said[:160].replace(search.name, 'NAME')}"] += 1
+        opened += running(search)
+    return {"left_running_before_resume": opened, "last_words": words}
+
+
+def running(search: Search) -> int:
+    try:
+        ((count,),) = search.bench.query("select count(*) from runs where status = 'RUNNING'")
+    except Exception:  # no store yet
+        return 0
+    return int(count)
+
+
+def compared(search: Search, wanted: dict[str, float]) -> Found:
+    """What a whole search has too little or too much, by its journal and by MLflow's database."""
+    records = search.records
+    ends = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]
+    found = {end["trial"]: end["metrics"]["quality"] for end in ends}
+    started = of_kind(records, "search_started")
+    tag = "join tags t on t.run_uuid = {0}.run_uuid and t.key = 'elsa_tune.trial' "
+    own = f"join tags s on s.run_uuid = t.run_uuid and s.value = '{started[0]['search_id']}' "
+    runs = search.bench.query(
+        f"select t.value, count(*) from runs r {tag.format('r')} {own} "
+        "where r.lifecycle_stage = 'active' group by 1"
+    )
+    points = search.bench.query(
+        f"select t.value, m.step, m.timestamp from metrics m {tag.format('m')} {own} "
+        "where m.key = 'quality'"
+    )
+    last = {r["trial"]: r["attempt"] for r in of_kind(records, "trial_started")}
+    reported = [
+        (r["trial"], r["step"], round(r["time"] * 1000))
+        for r in of_kind(records, "report")
+        if r["attempt"] == last[r["trial"]]
+    ]
+    return {
+        "trials_lost": len(wanted.keys() - found.keys()) + len(wanted.keys() - dict(runs).keys()),
+        "trials_of_another_quality": sum(found.get(key) != wanted.get(key) for key in found),
+        "trials_doubled": len(ends) - len(found) + sum(count - 1 for _, count in runs),
+        "points_lost": len(set(reported) - set(points)),
+        "points_doubled": len(points) - len(set(points)),
+        "left_running": running(search),
+        "predictions_lost": sum(end["artifact"] is None for end in ends),
+    }
+
+
+def of_one_kind(kind: str, kills: int, found: Found, write: Callable[[], None]) -> None:
+    """Inject what is missing of so many kills of one kind."""
+    place = Path(tempfile.mkdtemp(prefix=f"elsa-tune-faults-{kind}-"))
+    bench = make_bench(place, train=320)
+    undisturbed = Search(bench, "undisturbed", ())
+    undisturbed.start()
+    assert undisturbed.end()[0] in (0, 3) and undisturbed.is_whole
+    ends = of_kind(undisturbed.records, "trial_ended")
+    wanted = {end["trial"]: end["metrics"]["quality"] for end in ends}
+    server, store = None, ()
+    if kind == "server":
+        server = Server(place / "server", bench.folder / "mlruns" / "mlflow.db")
+        server.start()
+        store = ("--tracking-uri", server.uri)
+    counts = Counter(found.get("counts", {}))
+    moments: list[str] = found.setdefault("moments", [])
+    words = Counter(found.get("last_words", {}))
+    while len(moments) < kills:
+        search = Search(bench, f"{NAME}-{kind}-{len(moments)}", store)
+        own: list[str] = []
+        found["not_compared_yet"] = own
+
+        most = min(KILLS_A_SEARCH, kills - len(moments))
+
+        def keep(moment: str, own: list[str] = own, most: int = most) -> bool:
+            own.append(moment)
+            write()
+            print(f"{kind}: {moment}", flush=True)
+            return len(own) < most
+
+        between = disturbed(search, kind, server, keep)
+        words.update(between.pop("last_words"))
+        counts.update(between, whole=search.is_whole, searches=1, sessions=search.sessions)
+        counts.update(compared(search, wanted))
+        moments += own
+        del found["not_compared_yet"]
+        found |= {"injected": len(moments), "counts": dict(counts), "last_words": dict(words)}
+        found["moments"] = found.pop("moments")
+        write()
+        print(json.dumps(found["counts"]), flush=True)
+    if server is not None:
+        server.kill()
+
+
+def main() -> None:
+    """Go on from what is written until there are enough kills of every kind."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--kills", type=int, default=30, help="of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    options = parser.parse_args()
+    file = machine.RESULTS / "faults.json"
+    results = json.loads(file.read_text())["results"] if file.exists() else {}
+    for found in results.values():
+        found.pop("not_compared_yet", None)
+    note = "SIGKILL at random moments, then `resume`; counts over all searches of a kind"
+    for kind in options.kinds:
+        found = results.setdefault(kind, {})
+        if len(found.get("moments", [])) < options.kills:
+            of_one_kind(kind, options.kills, found, lambda: machine.write("faults", results, note))
+    print(json.dumps({kind: found["counts"] for kind, found in results.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

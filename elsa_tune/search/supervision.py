@@ -1,0 +1,154 @@
+"""The process that a user starts: a search's driver is its child, and it has the last word where
+the driver dies without one.
+
+Ray ends its driver from C++ when its raylet or gcs_server is gone, and a system out of memory kills
+it: Python can then neither say nor record anything. While the driver lives, this process only
+passes signals on. It must stay light: it forks before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
+from elsa_tune.search.saying import say
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.state import SearchState
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What the driver tells, in memory that both processes see: whether it ended in words (one byte),
+# then the search that it records, as JSON, up to a zero.
+_note: mmap.mmap | None = None
+
+
+def recording(paths: SearchPaths, tracking_uri: str) -> None:
+    """What to close if this process, which holds the search's lock, dies without a word."""
+    line = json.dumps([str(paths.storage.absolute()), paths.name, tracking_uri]).encode() + b"\0"
+    if _note is not None and len(line) < len(_note):
+        _note[1 : 1 + len(line)] = line
+
+
+def supervise(command: Callable[[], None]) -> NoReturn:
+    """Run a command in a child and exit as it does, by SystemExit; close what it leaves open.
+
+    The child has a process group of its own: Ctrl-C and a signal to the caller's group reach it
+    once, through this process, and Ray's processes not at all. It ends when this process is killed.
+    """
+    global _note
+    _note = mmap.mmap(-1, mmap.PAGESIZE)
+    held_by_child, held_here = os.pipe()
+    # A signal that comes before both are ready waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    child = os.fork()
+    if child == 0:
+        os.close(held_here)
+        _live_apart(held_by_child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        try:
+            command()
+        finally:
+            _note[0] = 1
+        sys.exit()
+    os.close(held_by_child)
+    heard, status = _wait(child)
+    if not _note[0]:
+        _last_word(heard, status)
+    sys.exit(status if status >= 0 else RunError.exit_status)
+
+
+def _live_apart(pipe: int) -> None:
+    """In the child: a group of its own, which ends when nobody holds the pipe's other end."""
+    os.setpgid(0, 0)
+    # A terminal stops who writes to it from another group than the one in front, if asked to.
+    for number in (signal.SIGTTOU, signal.SIGTTIN):
+        signal.signal(number, signal.SIG_IGN)
+
+    def watch() -> None:
+        os.read(pipe, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="supervision", daemon=True).start()
+
+
+def _wait(child: int) -> tuple[set[int], int]:
+    """Until the child ends, pass signals on; those that came, and its exit status, negative for
+    the signal that killed it.
+    """
+    heard: set[int] = set()
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        # `timeout` sends it to this process and to its group; only a second Ctrl-C means more.
+        if number not in heard or number == signal.SIGINT:
+            os.kill(child, number)
+        heard.add(number)
+
+    def pause(number: int, frame: FrameType | None) -> None:
+        os.killpg(child, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.killpg(child, signal.SIGCONT)
+
+    for number in _PASSED_ON:
+        # `nohup` has it ignored, and means it.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    signal.signal(signal.SIGTSTP, pause)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+    _, status = os.waitpid(child, 0)
+    for number in (*_PASSED_ON, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    return heard, os.waitstatus_to_exitcode(status)
+
+
+def _last_word(heard: set[int], status: int) -> None:
+    """Say why the child died, and close the record that it left open; raises SystemExit."""
+    if heard:
+        # Whoever ended it may have ended Ray's processes too, and these took it with them.
+        end, cause = SearchStatus.INTERRUPTED, "interrupted"
+    elif status < 0:
+        name = signal.Signals(-status).name
+        why = ", as by a system without memory left" if -status == signal.SIGKILL else ""
+        end, cause = SearchStatus.KILLED, f"the search's process was killed ({name}{why})"
+    else:
+        cause = "Ray's raylet or gcs_server died, and Ray ended the search's process with it"
+        end = SearchStatus.FAILED
+    assert _note is not None
+    line = _note[1:].partition(b"\0")[0]
+    if not line:
+        say(f"elsa-tune: {cause}, while nothing was being recorded")
+    else:
+        storage, name, tracking_uri = json.loads(line)
+        paths = SearchPaths(Path(storage), name)
+        say(f"elsa-tune: {cause}; everything up to here is saved: `{paths.resume}` goes on")
+        # Where another driver has taken the search up meanwhile, the record is that one's.
+        with contextlib.suppress(ElsaTuneError):
+            _close(paths, tracking_uri, SearchEnded(status=end, message=cause))
+    sys.exit(InterruptedSearchError.exit_status if heard else RunError.exit_status)
+
+
+def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
+    """Record the end, unless it is recorded, and bring MLflow what it lacks; StorageError where
+    another driver holds the lock.
+    """
+    with Journal(paths.journal) as journal:
+        state = SearchState.replay(read_journal(paths.journal))
+        if not state.attempt:
+            return
+        if state.status is SearchStatus.RUNNING:
+            journal.append(end)
+        root = StorePaths(Path.cwd()).artifact_root_for(tracking_uri)
+        store = MlflowStore(tracking_uri, root)
+        Forwarder(paths.journal, store, paths.forwarded).start().close()

@@ -1,0 +1,66 @@
+"""What a record names is sent to MLflow from the search's own folder alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.journal_records import Decision
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.sender import Sender
+from tests.recorded_search import search_started, trial_ended, trial_started
+
+TRIAL = "measure-N0-s0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A search's folder, beside a file that nobody wants to see in MLflow."""
+    folder = tmp_path / "searches" / "first"
+    (folder / "predictions").mkdir(parents=True)
+    (folder / "predictions" / "a.npz").write_text("predictions")
+    (folder / "report").mkdir()
+    (folder / "report" / "index.html").write_text("a page")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("a key")
+    (folder / "linked.npz").symlink_to(tmp_path / "private" / "key")
+    (folder / "page").mkdir()
+    (folder / "page" / "figure.png").symlink_to(tmp_path / "private" / "key")
+    return folder
+
+
+def sent(folder: Path, artifact: str) -> tuple[list[str], int]:
+    """The files and folders that reach the store, and how many are refused."""
+    store = Mock(spec=MlflowStore)
+    sender = Sender(folder / "journal.jsonl", store)
+    ended = dataclasses.replace(trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5), artifact=artifact)
+    report = Decision(what=REPORT, value=artifact)
+    sender.send([search_started(), trial_started(TRIAL), ended, report])
+    calls = (*store.add_artifact.call_args_list, *store.add_report.call_args_list)
+    return [call.args[-1].name for call in calls], sender.lost_artifacts
+
+
+@pytest.mark.parametrize("artifact", ["predictions/a.npz", "report"])
+def test_what_lies_in_the_folder_is_sent(artifact: str, folder: Path) -> None:
+    assert sent(folder, artifact) == ([Path(artifact).name] * 2, 0)
+
+
+@pytest.mark.parametrize(
+    "artifact",
+    ["../../private/key", "predictions/../../../private", "{}/private/key", "linked.npz", "page"],
+)
+def test_what_lies_elsewhere_is_refused(
+    artifact: str, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert sent(folder, artifact.format(tmp_path)) == ([], 2)
+    assert caplog.text.count("leads out of the search's folder") == 2
+
+
+def test_a_search_folder_may_be_a_link_itself(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").symlink_to(folder)
+    assert sent(tmp_path / "here", "report") == (["report"] * 2, 0)
