@@ -58,9 +58,17 @@ def resolves(dotted: str) -> bool:
     return module.is_file() and (not parts or ".".join(parts) in members(module))
 
 
+@functools.cache
+def modules() -> list[Path]:
+    """Every module of the package, the tests and the benches."""
+    return [
+        path for name in ("elsa_tune", "tests", "bench") for path in (ROOT / name).rglob("*.py")
+    ]
+
+
 def there(file: str, names: str) -> bool:
     """Whether some module's path ends so and defines every name; the tests' and benches' too."""
-    found = [path for path in ROOT.glob(f"**/{file}") if ".venv" not in path.parts]
+    found = [path for path in modules() if f"/{path.as_posix()}".endswith(f"/{file}")]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     return any(all(name in members(path) for name in wanted) for path in found)
 
