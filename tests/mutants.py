@@ -49,7 +49,7 @@ COUNT = 300
 LEAST = 0.85
 TICK_S = 0.02
 
-_ANSWERS = "operating_point curve certified rates probe_answer"
+_ANSWERS = "operating_point curve certainty rates probe_answer"
 _PLANNING = "plan extension sampler"
 
 # The code under test and the unit tests that concern it, those that know it best first. A folder
@@ -57,15 +57,14 @@ _PLANNING = "plan extension sampler"
 TESTED = {
     "elsa_tune/analysis/statistics/learnt.py": "curve",
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
-    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certified",
-    "elsa_tune/analysis/certainty.py": f"certified {_ANSWERS}",
-    "elsa_tune/analysis/certified.py": f"certified {_ANSWERS}",
-    "elsa_tune/analysis/evidence.py": "certified uncertainty",
+    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty",
+    "elsa_tune/analysis/certainty.py": f"certainty {_ANSWERS}",
+    "elsa_tune/analysis/evidence.py": "certainty uncertainty",
     "elsa_tune/analysis/curve.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/groups.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/measured.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/rates.py": f"rates {_ANSWERS}",
-    "elsa_tune/analysis/wording/certainty.py": f"certified {_ANSWERS}",
+    "elsa_tune/analysis/wording/certainty.py": f"certainty {_ANSWERS}",
     "elsa_tune/analysis": _ANSWERS,
     "elsa_tune/search/planning/plan.py": f"plan {_PLANNING}",
     "elsa_tune/search/planning/sampler.py": f"sampler {_PLANNING}",

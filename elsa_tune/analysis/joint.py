@@ -20,8 +20,7 @@ from elsa_tune.analysis.answer import (
     Reason,
     Saves,
 )
-from elsa_tune.analysis.certainty import step_of
-from elsa_tune.analysis.certified import Certification, Step, certify, plausible
+from elsa_tune.analysis.certainty import Certification, Step, certify, plausible, step_of
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.operating_point import saved, verdict_on
 from elsa_tune.analysis.statistics.learnt import Learnt

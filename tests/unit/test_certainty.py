@@ -15,8 +15,7 @@ from scipy import integrate, optimize, stats
 from elsa_tune.analysis.answer import Answer, Contrast, Reason
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.certainty import Certainty, certainty_of
-from elsa_tune.analysis.certified import Step, certify, plausible
+from elsa_tune.analysis.certainty import Certainty, Step, certainty_of, certify, plausible
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
