@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -47,46 +48,50 @@ SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail
 SPARED = ("rate", "tuned")
 
 
+# What a trial is counted as; one that was interrupted waits.
+_COUNTED_AS = {
+    TrialStatus.COMPLETED: "done",
+    TrialStatus.STOPPED_EARLY: "stopped",
+    TrialStatus.FAILED: "failed",
+    TrialStatus.DIVERGED: "failed",
+    TrialStatus.RUNNING: "running",
+}
+COUNTED = (*dict.fromkeys(_COUNTED_AS.values()), "waiting")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthLine:
-    """One row of the table: a depth's trials of both phases, each counted once, and the best score
-    so far (held out under `selection: holdout`).
+    """One row of the table.
+
+    counts: of a depth's trials, both phases, by the words of COUNTED; together they are those
+    planned so far. best: the best score so far (held out under `selection: holdout`). measured: the
+    mean over completed measuring trials.
     """
 
     depth: FreezeDepth
-    done: int
-    running: int
-    stopped: int
-    failed: int
-    waiting: int
+    counts: Counter[str]
     best: float | None
     best_rate: float | None
     measured: float | None
 
 
 def depth_lines(spec: SearchSpec, known: Iterable[KnownTrial]) -> list[DepthLine]:
-    """The rows, shallowest depth first. `measured`: the mean over completed measuring trials."""
+    """The rows, shallowest depth first."""
     by_depth: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
     for one in known:
         by_depth[one.trial.depth].append(one)
     lines = []
     for depth, here in by_depth.items():
+        counts = Counter(_COUNTED_AS[one.status] for one in here if one.status in _COUNTED_AS)
+        counts["waiting"] = max(0, planned_trials(spec, here, depth) - counts.total())
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
-        running = _count(here, TrialStatus.RUNNING)
-        stopped = _count(here, TrialStatus.STOPPED_EARLY)
-        failed = _count(here, TrialStatus.FAILED, TrialStatus.DIVERGED)
-        begun = len(completed) + running + stopped + failed
         scores = [(one.score, one.trial.learning_rate) for one in completed]
         best = max(scores, default=(None, None), key=lambda pair: pair[0] or 0.0)
         measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]
         lines.append(
             DepthLine(
                 depth=depth,
-                done=len(completed),
-                running=running,
-                stopped=stopped,
-                failed=failed,
-                waiting=max(0, planned_trials(spec, here, depth) - begun),
+                counts=counts,
                 best=best[0],
                 best_rate=best[1],
                 measured=sum(measured) / len(measured) if measured else None,
@@ -95,39 +100,14 @@ def depth_lines(spec: SearchSpec, known: Iterable[KnownTrial]) -> list[DepthLine
     return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Trials of all depths; each is counted once, and together they are those planned so far."""
-
-    done: int
-    running: int
-    stopped: int
-    failed: int
-    waiting: int
-
-    @classmethod
-    def of(cls, lines: Sequence[DepthLine]) -> Counts:
-        """The sums over a table's rows."""
-        names = ("done", "running", "stopped", "failed", "waiting")
-        return cls(**{name: sum(getattr(line, name) for line in lines) for name in names})
-
-    @property
-    def ended(self) -> str:
-        """`12/40`: how many of those planned so far have ended."""
-        ended = self.done + self.stopped + self.failed
-        return f"{ended}/{ended + self.running + self.waiting}"
-
-    def __str__(self) -> str:
-        """`12/40 trials: 9 done, 2 stopped, 1 failed, 2 running, 26 waiting`."""
-        parts = {
-            "done": self.done,
-            "stopped": self.stopped,
-            "failed": self.failed,
-            "running": self.running,
-            "waiting": self.waiting,
-        }
-        told = ", ".join(f"{count} {name}" for name, count in parts.items() if count)
-        return f"{self.ended} trials: {told}"
+def counts_of(lines: Iterable[DepthLine]) -> tuple[str, str]:
+    """Of all rows: `12/40`, those that have ended of those planned so far, and the same in words,
+    `12/40 trials: 9 done, 2 stopped, 1 failed, 2 running, 26 waiting`.
+    """
+    counts = sum((line.counts for line in lines), Counter[str]())
+    ended = f"{counts.total() - counts['running'] - counts['waiting']}/{counts.total()}"
+    told = ", ".join(f"{counts[word]} {word}" for word in COUNTED if counts[word])
+    return ended, f"{ended} trials: {told}"
 
 
 def duration(seconds: float) -> str:
@@ -264,16 +244,16 @@ class Board:
         what = " held out" if by_holdout and not measures else ""
         reached = "no result" if found is None else f"{points(found)}{what}"
         known = list(self._known().values())
-        counts = Counts.of(depth_lines(self._spec, known))
+        ended, _ = counts_of(depth_lines(self._spec, known))
         return (
-            f"[{counts.ended}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {reached}"
+            f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {reached}"
             f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
             f"{self._left(known)}"
         )
 
     def _progress(self, known: Sequence[KnownTrial], lines: Sequence[DepthLine]) -> str:
         elapsed = duration(time.monotonic() - self._started)
-        return f"{Counts.of(lines)}; {elapsed} elapsed{self._left(known)}"
+        return f"{counts_of(lines)[1]}; {elapsed} elapsed{self._left(known)}"
 
     def _left(self, known: Sequence[KnownTrial]) -> str:
         """`, about 3 min 20 s left`; nothing before it is known, or where nothing is left."""
@@ -312,11 +292,7 @@ class Board:
         columns = {
             "frozen": ["emb." if e.depth.is_embeddings_only else e.depth.label for e in lines],
             "tuned": [str(each.depth.fine_tuned_layers(spec.layers)) for each in lines],
-            "done": [str(each.done or "-") for each in lines],
-            "running": [str(each.running or "-") for each in lines],
-            "waiting": [str(each.waiting or "-") for each in lines],
-            "stopped": [str(each.stopped or "-") for each in lines],
-            "failed": [str(each.failed or "-") for each in lines],
+            **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
             best: [points(each.best) for each in lines],
             "rate": [rate_text(each.best_rate) if each.best_rate else "-" for each in lines],
             measured: [points(each.measured) for each in lines],
@@ -352,7 +328,3 @@ class Board:
             up = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1))
             self._console.control(Control(*up * (rows - len(lines))))
         self._drawn = frame, self._console.size
-
-
-def _count(trials: Iterable[KnownTrial], *statuses: TrialStatus) -> int:
-    return sum(one.status in statuses for one in trials)

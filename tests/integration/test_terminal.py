@@ -23,8 +23,8 @@ pytestmark = [
     ),
 ]
 ELAPSED = r"(\d+) s elapsed, about (\d+) min (\d+) s left"
-LONG = ["frozen", "tuned", "done", "running", "waiting", "stopped", "best", "rate"]
-SHORT = ["frozen", "tuned", "done", "run", "wait", "stop", "best", "rate"]
+LONG = ["frozen", "tuned", "done", "stopped", "running", "waiting", "best", "rate"]
+SHORT = ["frozen", "tuned", "done", "stop", "run", "wait", "best", "rate"]
 
 
 class Terminal:
@@ -88,7 +88,7 @@ def check(lines: list[str], headings: list[str]) -> None:
     assert [row[0] for row in rows] == ["0", "3", "4", "5", "6"]
     assert all(set(column) != {"-"} for column in zip(*rows, strict=True))
     counts = [[int(cell.replace("-", "0")) for cell in row[2:6]] for row in rows]
-    done, running, waiting, stopped = map(sum, zip(*counts, strict=True))
+    done, stopped, running, waiting = map(sum, zip(*counts, strict=True))
     total = done + running + waiting + stopped
     told = f"{done + stopped}/{total} trials: {done} done, {stopped} stopped, {running} running"
     assert f"{told}, {waiting} waiting" in " ".join(lines)
