@@ -43,6 +43,7 @@ bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../
 	$(BIN)/python bench/padded_prefix.py
 	$(BIN)/python bench/scaling.py rows --data-dir "$(DATA)"
 	$(BIN)/python bench/scaling.py trials
+	$(BIN)/python bench/faults.py
 	$(BIN)/python bench/glue_curves.py --data-dir "$(DATA)"
 
 constraints: .venv/.dev ## resolve constraints.txt anew, keeping every version it still names

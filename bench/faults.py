@@ -104,7 +104,7 @@ class Search:
 def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -> str | None:
     """Kill one process at a random moment; None where the session ended first."""
     began = time.monotonic()
-    delay = draw.uniform(0, 6)
+    delay = draw.uniform(0, 9 if kind in ENDS_THE_SESSION else 5)
     if kind in ENDS_THE_SESSION and draw.random() < 1 / 3:
         delay *= 2  # anywhere, the start-up included
     elif not search.wait_until(search.trains):

@@ -146,7 +146,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     except SystemExit as end:
         # What Ray makes of SIGTERM from here on; to us it is an interruption like Ctrl-C.
         raise KeyboardInterrupt from end
-    except (OSError, RuntimeError, ValueError, OverflowError) as error:
+    except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
         raise UsageError(
