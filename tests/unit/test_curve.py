@@ -69,7 +69,8 @@ def test_a_depth_that_was_only_explored_has_no_quality() -> None:
     curve = only_curve([*seeds(0, [0.8, 0.8]), row(4, 0.7, phase=Phase.EXPLORE)])
     found = at(curve, 4)
     assert (found.quality, found.learning_rate, found.explored) == (None, None, 1)
-    assert (found.seeds, found.rates, found.qualities, found.retention) == (0, 0, (), None)
+    assert (found.seeds, found.failed_seeds, found.rates, found.qualities) == (0, 0, 0, ())
+    assert found.retention is None
     assert [point.depth for point in curve.measured] == [FULL_MODEL]
 
 
@@ -159,9 +160,9 @@ def test_means_of_several_runs_weigh_by_their_runs() -> None:
 
 
 def test_std_is_unknown_for_one_run_and_for_means_without_std() -> None:
-    curve = only_curve([row(0, 0.9), row(4, 0.8, seed=None, runs=5)])
-    assert at(curve, 0).std is None
-    assert at(curve, 4).std is None and at(curve, 4).seeds == 5
+    curve = only_curve([row(0, 0.9), row(4, 0.8, seed=None, runs=5), row(5, 0.7, runs=2)])
+    assert [point.std for point in curve.points] == [None] * 3
+    assert at(curve, 4).seeds == 5
 
 
 def test_embeddings_only_is_in_the_curve_but_is_no_reference_and_not_the_best() -> None:

@@ -217,6 +217,7 @@ def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
     assert running.trial.depth == DEPTHS[2]
     assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[1]]
     assert planned_trials(spec, known, DEPTHS[2]) == 5
+    assert planned_trials(spec_of(explored=DEPTHS[:1]), known[:1], DEPTHS[2]) == 2
 
 
 def test_the_plan_names_the_worst_case() -> None:
@@ -234,8 +235,11 @@ def test_what_a_trial_costs() -> None:
     assert [is_cheap(spec, FreezeDepth.of(n)) for n in (0, 3, 4, 5, 6)] == [
         False, False, False, True, True,
     ]  # fmt: skip
+    # Of 24 layers the last two cost 1.2 of 23.2.
+    assert [is_cheap(make_spec(layers=24), FreezeDepth.of(n)) for n in (22, 23)] == [False, True]
     for recipe in (Recipe(frozen_dropout=True), Recipe(prefix_cache=PrefixCache.NONE)):
         assert relative_cost(make_spec(recipe=recipe), FreezeDepth.of(6)) == pytest.approx(1 / 3)
+        assert relative_cost(make_spec(recipe=recipe), FreezeDepth.of(3)) == pytest.approx(4 / 6)
 
 
 # ---- what Ray is told ----

@@ -70,6 +70,7 @@ def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_
     )
     (unfinished,) = tried(so_far, DEPTHS[1])  # what will run again says nothing but its rate
     assert (unfinished.learning_rate, unfinished.scores) == (5e-5, ())
+    assert (unfinished.completed, unfinished.diverged) == (False, False)
     assert [one.learning_rate for one in tried(so_far, DEPTHS[2])] == [5e-5]
 
 
@@ -77,6 +78,7 @@ def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
     spec = make_spec(tries=1)
     failed = known(spec, DEPTHS[0], 2e-5, (), TrialStatus.FAILED)
     diverged = known(spec, DEPTHS[1], 5e-5, (), TrialStatus.DIVERGED)
+    assert [(one.score, one.diverged) for one in tried([diverged], DEPTHS[1])] == [(0.0, True)]
     slots = exploring_slots(spec, [failed, diverged])
     assert slots == (Slot(depth=DEPTHS[0], learning_rate=2e-5), Slot(depth=DEPTHS[2]))
 
@@ -239,6 +241,8 @@ def test_the_estimate_counts_every_step() -> None:
     assert (cost.exploring_trials, cost.measuring_trials) == (6, 6)
     assert cost.steps_per_trial == 14 and cost.steps == 168  # ceil(100 / 16) x 2 epochs
     assert exploring_share(make_spec()) == 0.5
+    assert exploring_share(make_spec(tries=20)) == 0.5
+    assert exploring_share(make_spec(seeds=4)) == pytest.approx(6 / 18)
     # 6 MB once; for each of 12 trials .05 MB and two bytes an example of predictions.
     assert estimate(make_spec(evaluation_examples=2**20)).disk_mb == pytest.approx(30.6)
 

@@ -91,6 +91,18 @@ def test_tpe_homes_in_on_the_best_rate(best: float) -> None:
     assert sum(errors[-8:]) < sum(errors[:8])
 
 
+def test_tpe_proposes_from_the_fourth_try_on() -> None:
+    tried = [ended(5e-5, 0.9), ended(2.2361e-5, 0.7), ended(1e-5, 0.6)]
+    found = [propose(make_spec(rates=CONTINUOUS, seed=n), FULL_MODEL, tried) for n in range(10)]
+    assert min(found) > 3.3e-5
+
+
+def test_a_range_whose_ends_have_more_digits_than_a_rate_is_searched_to_its_ends() -> None:
+    ends = RateRange(low=1.23454e-5, high=5.43216e-5)
+    found = proposals(ends, peak_at(3e-5))
+    assert found[0] == 5.4322e-5 and found[2] == 1.2345e-5
+
+
 def test_a_running_trials_rate_is_not_proposed_again_nor_one_from_beyond_the_range() -> None:
     rates = RateList(values=(2e-5, 5e-5))
     running = Tried(depth=FULL_MODEL, learning_rate=5e-5, scores=())
