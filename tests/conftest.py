@@ -4,6 +4,7 @@ one thread, and the command line from the outside.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from elsa_tune.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+# Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
+os.environ["RAY_worker_niceness"] = "0"
 
 
 @pytest.fixture(scope="session")
