@@ -246,7 +246,7 @@ def test_more_seeds_are_measured_and_count(
         unused = [one for one in without["warnings"] if one["code"] == "predictions_not_used"]
         (said,) = [one["text"] for one in unused]
         assert said.endswith("are lost or damaged")
-        assert "evaluation examples" not in str(without["certified"])
+        assert "by seeds and evaluation examples" not in str(without["certified"])
 
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(
