@@ -19,7 +19,8 @@ import machine
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.tables.results_csv import read_results, write_results
-from elsa_tune.tracking.rows import read_journal_rows
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import read_state
 
 # SST-2 is the search a reader would start. The others need more examples before MiniLM learns
 # anything, so they try one rate only: all four take about half an hour.
@@ -51,7 +52,7 @@ def main() -> None:
             status = subprocess.run(command, check=False).returncode
             if status not in (0, 3):  # 3: the full model did not learn, which is a result
                 sys.exit(status)
-            rows = read_journal_rows(options.storage / task / "journal.jsonl")
+            rows = rows_of(read_state(options.storage / task / "journal.jsonl"))
             (machine.RESULTS / f"{task}.csv").write_text(write_results(rows), encoding="utf-8")
         rows = read_results(machine.RESULTS / f"{task}.csv")
         answers += [answer_object(answer) for answer in answer_rows(rows)]

@@ -66,6 +66,12 @@ def _one_line(text: str) -> str:
     return _LONG_WORD.sub(lambda found: _shortened(found[0]), line)
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says first, or else its name."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 class ElsaTuneError(Exception):
     """Base of every error raised on purpose; `exit_status` is the command line's."""
 

@@ -1,8 +1,32 @@
-"""How a name becomes one that a file may have."""
+"""How a file gets to its place complete, and how a name becomes one that a file may have."""
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+
+def write_aside(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Write a file beside `path`, then rename it there: readers see the old file, the new one, or
+    none. content: the bytes, or what writes them.
+
+    Several processes may do so at once; the last one wins. Raises OSError, and leaves no partial
+    file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content) if isinstance(content, bytes) else content(file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def slug(name: str) -> str:

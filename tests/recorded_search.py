@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
@@ -23,6 +24,8 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import read_state
 
 LAYERS = 6
 # As much of an answer as a list of searches shows.
@@ -137,6 +140,19 @@ def record(
             if forwarder:
                 forwarder.offer(stamped)
         return forwarder.close(30) if forwarder else 0
+
+
+def journal_rows(journal: Path) -> list[ResultRow]:
+    """What a search's journal says, as rows."""
+    return rows_of(read_state(journal), journal.absolute().parent)
+
+
+def searched(storage: Path, name: str = "first") -> SearchPaths:
+    """A journal with a curve: the full model and three frozen layers, two seeds each."""
+    records: list[Record] = [search_started(name)]
+    for frozen, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
+        records += whole_trial(f"measure-N{frozen}-s{len(records)}", quality, name)
+    return journal_of(storage, name, records)
 
 
 def journal_of(storage: Path, name: str, records: list[Record]) -> SearchPaths:

@@ -167,11 +167,11 @@ def _choose_one(
             f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
         )
     if all(group.searches for group in groups):
-        remedy = "choose one with --search NAME"
+        remedy = "choose one with `search` NAME"
         if len({group.train_size for group in groups}) == len(groups):
-            remedy += " or --train-size"
+            remedy += " or `train_size`"
     elif len({group.train_size for group in groups}) == len(groups):
-        remedy = "choose one with --train-size"
+        remedy = "choose one with `train_size`"
     else:
         remedy = "keep only one of them in the table"
     return ResultsError(

@@ -7,6 +7,7 @@ It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sys
 import threading
@@ -89,6 +90,18 @@ def entry() -> None:
     main()
 
 
+# What the code calls `storage_path` is typed as --storage-path.
+_SETTINGS = re.compile(
+    r"`(address|cpus_per_trial|data_dir|gpus_per_trial|map|max_time|model|name|out|scale|search|"
+    r"seeds|set|space|storage_path|task|tracking_uri|train_size|trials)`"
+)
+
+
+def with_options(message: str) -> str:
+    """An error's message with its settings as they are typed."""
+    return _SETTINGS.sub(lambda found: "--" + found[1].replace("_", "-"), message)
+
+
 def main() -> None:
     """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
     interrupted = InterruptedSearchError.exit_status
@@ -96,7 +109,7 @@ def main() -> None:
         with _ended_like_ctrl_c(), results_piped():
             app()
     except ElsaTuneError as error:
-        say(f"elsa-tune: {shown_uri(str(error))}")
+        say(f"elsa-tune: {shown_uri(with_options(str(error)))}")
         sys.exit(error.exit_status)
     except SystemExit as end:
         # Typer takes Ctrl-C for itself and says nothing.

@@ -17,6 +17,16 @@ TrackingUri = Annotated[
         "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db.",
     ),
 ]
+# Of commands that ask what is recorded.
+AskedUri = Annotated[
+    str | None,
+    typer.Option(
+        "--tracking-uri",
+        metavar="URI",
+        help="An MLflow store to ask in place of the journals: sqlite:///FILE.db or a server's "
+        "address. Default: MLFLOW_TRACKING_URI.",
+    ),
+]
 StoragePath = Annotated[
     str | None,
     typer.Option(

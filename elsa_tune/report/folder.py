@@ -14,6 +14,7 @@ from pathlib import Path
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.errors import StorageError
+from elsa_tune.files import write_aside
 from elsa_tune.report import figures, freeze_charts, search_charts
 from elsa_tune.report.charts import Chart
 from elsa_tune.report.page import Context, page_html
@@ -98,7 +99,7 @@ def check_folder(folder: Path) -> None:
 def _cannot_write(folder: Path, error: OSError) -> StorageError:
     return StorageError(
         f"the report cannot be written to {folder}: {error.strerror or error}; "
-        "name another folder with --out"
+        "name another folder with `out`"
     )
 
 
@@ -111,13 +112,7 @@ def _write(
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             target = folder / name
-            aside = target.with_name(f".{target.name}.part")
-            try:
-                aside.write_bytes(content)
-                os.replace(aside, target)
-            except OSError:
-                aside.unlink(missing_ok=True)
-                raise
+            write_aside(target, content)
             written.append(target)
         for place, names in earlier.items():
             for old in list(place.iterdir()):

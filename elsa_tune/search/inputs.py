@@ -1,5 +1,5 @@
-"""From the command line's words to checked values: model, task, space and recipe, in one place for
-every command.
+"""From a user's words to checked values: model, task, space and recipe, and what a search is asked
+for.
 
 Heavy imports (transformers, for the model's configuration) happen inside, after the cheap checks.
 """
@@ -7,18 +7,23 @@ Heavy imports (transformers, for the model's configuration) happen inside, after
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import SpaceError, UsageError
+from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelFacts, ModelSpec, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, TrialSpec
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
 if TYPE_CHECKING:
+    from elsa_tune.search.specification import Request
     from elsa_tune.specs.space import Space
 
 DEFAULT_SPACE = "joint"
@@ -92,9 +97,79 @@ def read_inputs(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """A search's options as they are typed. settings: fields of the space, as `epochs=6`."""
+
+    model: str
+    task: str
+    space: str = DEFAULT_SPACE
+    name: str | None = None
+    trials: int | None = None
+    seeds: int | None = None
+    train_size: int | None = None
+    max_time: str | None = None
+    data_dir: str | None = None
+    metric: str | None = None
+    tracking_uri: str | None = None
+    storage_path: str | None = None
+    address: str | None = None
+    gpus_per_trial: float | None = None
+    cpus_per_trial: float | None = None
+    settings: Sequence[str] = ()
+
+
+def read_request(options: SearchOptions) -> Request:
+    """The search that they ask for; errors as in `read_inputs`."""
+    if options.task == "all":
+        raise UsageError("`task` all: a search takes one task; start one search for each")
+    overrides = list(options.settings)
+    if options.train_size is not None:
+        overrides.append(f"train_size={options.train_size}")
+    seconds = None if options.max_time is None else read_duration(options.max_time)
+    places = StorePaths(Path.cwd())
+    storage = places.storage_at(options.storage_path)
+    uri = places.tracking_uri(options.tracking_uri)
+    if options.name is not None:
+        SearchPaths(storage, options.name)  # raises for a name that is no name
+    inputs = read_inputs(
+        options.model,
+        options.task,
+        space=options.space,
+        overrides=overrides,
+        data_dir=options.data_dir,
+        metric=options.metric,
+    )
+    from elsa_tune.search.specification import Request
+
+    return Request(
+        name=options.name or _default_name(inputs),
+        model=inputs.model,
+        layers=inputs.facts.layers,
+        task=inputs.task,
+        recipe=inputs.recipe,
+        space=inputs.space,
+        space_name=options.space,
+        storage=storage,
+        tracking_uri=uri,
+        trials=options.trials,
+        seeds=options.seeds,
+        max_time=seconds,
+        address=options.address,
+        cpus_per_trial=options.cpus_per_trial,
+        gpus_per_trial=options.gpus_per_trial,
+    )
+
+
+def _default_name(inputs: Inputs) -> str:
+    """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
+    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime("%Y%m%d-%H%M%S"))
+    return slug("-".join(parts))
+
+
 def read_duration(text: str) -> float:
     """`90`, `90s`, `30m`, `2h`, `1d` in seconds, above 0."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or float(match[1]) == 0:
-        raise UsageError(f"--max-time {text}: write a time above 0 such as 90s, 30m, 2h or 1d")
+        raise UsageError(f"`max_time` {text}: write a time above 0 such as 90s, 30m, 2h or 1d")
     return float(match[1]) * _SECONDS[match[2]]

@@ -36,8 +36,8 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
-from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.lock import holder, is_held
+from elsa_tune.tracking.journal import Journal, read_journal, running
+from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
     TRACKING_VARIABLE,
@@ -74,7 +74,7 @@ Say = Callable[[str], None]
 
 _GIVE_AGAIN = (
     "the password or token that the search was started with is never kept: give it again, by "
-    "--tracking-uri, or for a server by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
+    "`tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
     "(or MLFLOW_TRACKING_TOKEN) in the environment"
 )
 
@@ -184,10 +184,7 @@ def resume(
     uri = tracking_uri or _remembered(spec.tracking_uri)
     records = read_journal(paths.journal)
     if is_held(paths.lock):
-        raise StorageError(
-            f"search '{paths.name}' is running: {holder(paths.lock)} writes {paths.journal}; "
-            "wait for it or end it"
-        )
+        raise running(paths.journal)
     state = SearchState.replay(records, alive=False)
     if seeds is not None and seeds != spec.seeds:
         # At once: whatever ends this session, the next one knows what was wanted.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from elsa_tune.errors import ElsaTuneError
+from elsa_tune.files import write_aside
 from elsa_tune.search.planning.plan import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -33,7 +34,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rates_text, rows_of
-from elsa_tune.tracking.state import SearchState, Story, TrialState
+from elsa_tune.tracking.state import SearchState, TrialState
 
 
 class SearchRecord:
@@ -56,17 +57,17 @@ class SearchRecord:
         self._warned: set[str] = set()
         # The board asks for the state in a thread of its own.
         self._lock = threading.RLock()
-        self._story = Story()
+        self._state = SearchState()
         self._known: dict[str, KnownTrial] = {}
         for record in earlier:
-            self._story.add(record)
+            self._state.add(record)
         self._learn_all()
 
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is said once and survived."""
         stamped = self._journal.stamp(record)
         with self._lock:
-            self._story.add(stamped)
+            self._state.add(stamped)
             self._learn(stamped)
         try:
             self._journal.append(stamped)
@@ -77,7 +78,7 @@ class SearchRecord:
     def state(self) -> SearchState:
         """Everything so far, earlier sessions included."""
         with self._lock:
-            return self._story.tell()
+            return self._state.copy()
 
     def rows(self) -> list[ResultRow]:
         """The results so far, as `analysis` takes them."""
@@ -97,14 +98,14 @@ class SearchRecord:
     def _learn(self, record: Record) -> None:
         """What the record says of its trial, or of all of them where it is the search's own."""
         if isinstance(record, TrialStarted | Report | TrialEnded):
-            state = self._story.trial(record.trial)
+            state = self._state.trials.get(record.trial)
             if state is not None and state.is_planned:
                 self._known[state.key] = known_trial(self.spec, state)
         elif not isinstance(record, Decision):
             self._learn_all()
 
     def _learn_all(self) -> None:
-        for state in self.state().planned_trials:
+        for state in self._state.planned_trials:
             self._known[state.key] = known_trial(self.spec, state)
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
@@ -122,16 +123,16 @@ class SearchRecord:
             dtype = np.dtype(np.int8 if classes - 1 <= np.iinfo(np.int8).max else np.int16)
         file = self.paths.predictions / f"{key}.npz"
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            aside = file.with_suffix(".tmp.npz")
-            np.savez_compressed(
-                aside,
-                predictions=predictions.astype(dtype),
-                labels=labels.astype(dtype),
-                classes=np.int64(classes),
-                metric=np.str_(task.metric.value),
+            write_aside(
+                file,
+                lambda opened: np.savez_compressed(
+                    opened,
+                    predictions=predictions.astype(dtype),
+                    labels=labels.astype(dtype),
+                    classes=np.int64(classes),
+                    metric=np.str_(task.metric.value),
+                ),
             )
-            aside.replace(file)
         except OSError as error:
             self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
             return None
@@ -156,8 +157,8 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
         status=state.status,
         qualities=_reported(state, QUALITY),
         holdout_qualities=_reported(state, HOLDOUT_QUALITY),
-        attempt=state.attempt,
-        started=state.started,
+        attempt=state.start.attempt,
+        started=state.start.time,
         reported=tuple(report.time for report in state.reports),
         ended=state.ended,
     )

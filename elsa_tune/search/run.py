@@ -158,7 +158,7 @@ class SearchRun:
             self._board.changed,
             self._board.say,
         )
-        name = f"{self._record.state().attempt}-{self._tuners}"
+        name = f"{self._record.state().search.attempt}-{self._tuners}"
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
@@ -202,9 +202,9 @@ class SearchRun:
 
     def _refuse_if_nothing_works(self) -> None:
         """End a search whose every trial fails: the second round would fail like the first."""
-        states = self._record.state().planned_trials
-        failed = [state for state in states if state.status is TrialStatus.FAILED]
-        if failed and len(failed) == len(states):
+        ends = [state.end for state in self._record.state().planned_trials]
+        failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
+        if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
     def _outcome(self) -> Outcome:

@@ -89,7 +89,7 @@ def run_session(
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
         board = Board(spec, lambda: record.known, lambda: _provisional(spec, record.rows))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
-        attempt = SearchState.replay(earlier).attempt + 1
+        attempt = record.state().search.attempt + 1
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
         with interruption.caught(board.stopping), board:
@@ -146,7 +146,7 @@ def answer_again(
             folder = _report(state, paths, answers, say)
             if folder is not None:
                 journal.append(Decision(what=REPORT, value=folder))
-        if is_lost(store.uri, spec.name, spec.search_id):
+        if is_lost(store.uri, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths.journal, store, paths.forwarded)
         unsent = forwarder.start().close() if forwarder.lag else 0

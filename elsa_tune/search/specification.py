@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
+from elsa_tune.files import write_aside
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
@@ -87,7 +88,7 @@ def specify(request: Request) -> SearchSpec:
         tries=tries,
         sampler=space.sampler,
         asha=space.asha,
-        seeds=_at_least_one("--seeds", request.seeds, space.seeds),
+        seeds=_at_least_one("seeds", request.seeds, space.seeds),
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),
@@ -100,40 +101,40 @@ def specify(request: Request) -> SearchSpec:
 
 
 def trials_note(request: Request) -> str | None:
-    """What becomes of `--trials` where the plan takes fewer; None where it takes them all."""
+    """What becomes of the trials asked for where the plan takes fewer; None where it takes all."""
     asked, planned = request.trials, specify(request)
     if asked is None or planned.exploring_trials == asked:
         return None
     if not planned.exploring_trials:
-        return f"--trials {asked}: the space has one learning rate, so that nothing is explored"
+        return f"trials {asked}: the space has one learning rate, so that nothing is explored"
     depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
     tries = f"{planned.exploring_trials} are planned, {planned.tries} for {depths}"
     if further := planned.most_exploring_trials - planned.exploring_trials:
-        return f"--trials {asked}: {tries}, and {further} are left for rates beyond those given"
+        return f"trials {asked}: {tries}, and {further} are left for rates beyond those given"
     why = "every depth gets as many as any other"
     if planned.rates.values is not None and planned.tries == len(planned.rates.values):
         why = f"the space has {planned.tries} learning rates"
-    return f"--trials {asked}: {tries}; {why}"
+    return f"trials {asked}: {tries}; {why}"
 
 
 def _check_share(request: Request) -> None:
     """What no machine could give is refused before one is looked at."""
     # Written so that nan, which compares to nothing, is refused too.
     if request.cpus_per_trial is not None and not 0 < request.cpus_per_trial < math.inf:
-        raise UsageError(f"--cpus-per-trial is {request.cpus_per_trial:g}; it must be above 0")
+        raise UsageError(f"`cpus_per_trial` is {request.cpus_per_trial:g}; it must be above 0")
     if request.gpus_per_trial is not None and not 0 <= request.gpus_per_trial < math.inf:
-        raise UsageError(f"--gpus-per-trial is {request.gpus_per_trial:g}; it must be 0 or more")
+        raise UsageError(f"`gpus_per_trial` is {request.gpus_per_trial:g}; it must be 0 or more")
 
 
 def _tries(request: Request, depths: int) -> int:
     """Exploring trials per depth: every depth gets as many as any other."""
     if request.trials is None:
         return request.space.tries
-    trials = _at_least_one("--trials", request.trials, 1)
+    trials = _at_least_one("trials", request.trials, 1)
     if trials < depths:
         raise SpaceError(
-            f"--trials is {trials}, but {depths} depths are explored with equally many tries each; "
-            f"give at least {depths}, or fewer depths by --set depths=[0,...]"
+            f"`trials` is {trials}, but {depths} depths are explored with equally many tries each; "
+            f"give at least {depths}, or fewer depths by `set` depths=[0,...]"
         )
     tries = trials // depths
     return min(tries, request.space.tries) if request.space.extend else tries
@@ -143,7 +144,7 @@ def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
     if given is None:
         return otherwise
     if given < 1:
-        raise SpaceError(f"{name} is {given}; it must be 1 or more")
+        raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
     return given
 
 
@@ -151,7 +152,7 @@ def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
     """The search with so many measuring seeds, as many as before or more. Raises SpaceError."""
     if seeds < spec.seeds:
         raise SpaceError(
-            f"--seeds is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what is "
+            f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what is "
             f"measured stays; write {spec.seeds} or more"
         )
     return dataclasses.replace(spec, seeds=seeds)
@@ -159,7 +160,7 @@ def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
 
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:
     """Write it over the one that is there; a search never has half a specification."""
-    _write_aside(spec, paths).replace(paths.specification)
+    _write(spec, paths, paths.specification)
 
 
 def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
@@ -168,7 +169,8 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
 
     Raises StorageError when a search of this name began meanwhile.
     """
-    aside = _write_aside(spec, paths)
+    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
+    _write(spec, paths, aside)
     try:
         os.link(aside, paths.specification)  # unlike a rename it fails where the name is taken
     except FileExistsError:
@@ -177,18 +179,16 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
         aside.unlink()
 
 
-def _write_aside(spec: SearchSpec, paths: SearchPaths) -> Path:
-    aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
+def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
     kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
-    aside.write_bytes(TypeAdapter(SearchSpec).dump_json(kept, indent=1))
-    return aside
+    write_aside(file, TypeAdapter(SearchSpec).dump_json(kept, indent=1))
 
 
 def taken(paths: SearchPaths) -> StorageError:
     """The error for a name that a search has already."""
     return StorageError(
         f"a search named '{paths.name}' exists in {paths.storage}; go on with it by "
-        f"`elsa-tune resume {paths.name}`, or choose another --name"
+        f"`elsa-tune resume {paths.name}`, or choose another `name`"
     )
 
 

@@ -145,7 +145,7 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
     """
     with Journal(paths.journal) as journal:
         state = SearchState.replay(read_journal(paths.journal))
-        if not state.attempt:
+        if not state.search.attempt:
             return
         if state.status is SearchStatus.RUNNING:
             journal.append(end)

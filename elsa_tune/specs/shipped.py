@@ -24,5 +24,5 @@ def search_space_folder() -> Path:
             return folder
     raise SpaceError(
         f"the shipped search spaces are neither in {_PACKAGE} nor beside it; "
-        "install elsa-tune again, or give --space the path of your own file"
+        "install elsa-tune again, or give `space` the path of your own file"
     )

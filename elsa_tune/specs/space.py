@@ -205,7 +205,7 @@ def _find(path: str) -> Path:
 def _apply(fields: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise SpaceError(f"--set {override}: write it as key=value, e.g. --set epochs=6")
+        raise SpaceError(f"`set` {override}: write it as key=value, as in epochs=6")
     *parents, last = key.strip().split(".")
     table = fields
     for parent in parents:
@@ -217,4 +217,4 @@ def _apply(fields: dict[str, Any], override: str) -> None:
     try:
         table[last] = read_yaml(text, yaml.SafeLoader)
     except ValueError as error:
-        raise SpaceError(f"--set {override}: '{text}' is not a YAML value") from error
+        raise SpaceError(f"`set` {override}: '{text}' is not a YAML value") from error

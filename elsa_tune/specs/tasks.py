@@ -42,12 +42,12 @@ def _named_or_described(text: str) -> TaskSpec:
 def _from_folder(task: TaskSpec, data_dir: str) -> TaskSpec:
     if not isinstance(task.source, GlueSource):
         raise DataError(
-            f"--data-dir is a folder of GLUE tasks, and task '{task.name}' is none of them; drop it"
+            f"`data_dir` is a folder of GLUE tasks, and task '{task.name}' is none of them; drop it"
         )
     folder = Path(data_dir).expanduser()
     if not folder.is_dir():
         raise DataError(
-            f"--data-dir '{data_dir}' is not a folder; give the one that holds "
+            f"`data_dir` '{data_dir}' is not a folder; give the one that holds "
             f"{task.source.folder}/train.tsv"
         )
     return replace(task, source=replace(task.source, data_dir=str(folder.resolve())))

@@ -37,11 +37,9 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, Trained, departures
 from elsa_tune.tables.published import Study
-from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, read_state
 
 Say = Callable[[str], None]
 
@@ -105,7 +103,7 @@ def edition(
         if size is not None and size > available:
             raise DataError(
                 f"task '{task}' has {available:,} training examples, and {size:,} were asked for; "
-                "name smaller sizes with --train-size"
+                "name smaller sizes with `train_size`"
             )
         trained.append(Trained(task=whole.task.name, examples=size or available, of=available))
         overrides = [] if size is None else [f"train_size={size}"]
@@ -153,7 +151,7 @@ def with_recorded_seeds(search: Request) -> Request:
         raise StorageError(
             f"search '{search.name}' is recorded with another {', '.join(different)} than this "
             f"study asks for; delete it by `elsa-tune searches --delete {search.name}`, or name "
-            "another place with --storage-path"
+            "another place with `storage_path`"
         )
     return dataclasses.replace(search, seeds=max(search.seeds or 0, recorded.seeds))
 
@@ -187,13 +185,15 @@ class Standing:
     @property
     def status(self) -> str:
         """In words."""
-        return self.state.status.value.replace("_", " ") if self.state.attempt else "not begun"
+        return (
+            self.state.status.value.replace("_", " ") if self.state.search.attempt else "not begun"
+        )
 
 
 def standing(search: Request) -> Standing:
     """How far it has come, from its journal; raises StorageError where that cannot be read."""
     spec, paths = specify(search), SearchPaths(search.storage, search.name)
-    state = SearchState.replay(read_journal(paths.journal), alive=is_held(paths.lock))
+    state = read_state(paths.journal)
     return Standing(
         search=search,
         state=state,

@@ -50,13 +50,13 @@ class ColumnMapping:
             rest = rest.removeprefix("=")
             if not (column and equals and rest):
                 raise UsageError(
-                    f"--map is '{text}'; it must be OURS=THEIRS, as in "
+                    f"`map` is '{text}'; it must be OURS=THEIRS, as in "
                     "frozen_layers=config/frozen, or OURS==VALUE, as in model==bert_base"
                 )
             if column not in COLUMNS:
-                raise UnknownNameError.among("column", column, COLUMNS, hint="It is in --map.")
+                raise UnknownNameError.among("column", column, COLUMNS, hint="It is in `map`.")
             if column in sources or column in constants:
-                raise UsageError(f"--map names {column} twice; leave one out")
+                raise UsageError(f"`map` names {column} twice; leave one out")
             (constants if is_value else sources)[column] = rest
         return cls(sources, constants)
 
@@ -125,7 +125,7 @@ def _source(
     found = [] if tool is None else candidates(tool, header, column)
     if len(found) > 1:
         raise ResultsError(
-            f"{path}, line 1: {column} can be {' or '.join(found)}; choose one, as in --map "
+            f"{path}, line 1: {column} can be {' or '.join(found)}; choose one, as in `map` "
             f"{column}={found[0]}"
         )
     own = [name for name in header if name.lower() == column]
@@ -153,15 +153,15 @@ def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool | No
     known = [name.lower() for name in header]
     names = [name.split()[0] for name in missing]
     hints = [
-        f"Is {other} the {name}? Then add --map {name}={other}."
+        f"Is {other} the {name}? Then add `map` {name}={other}."
         for name in names
         for other in _LOOKALIKES.get(name, ())
         if other in known
     ]
     if not hints and names == ["seed"]:
-        hints = ["Name it with --map seed=COLUMN; without one, --map runs==1 says a row is a run."]
+        hints = ["Name it with `map` seed=COLUMN; without one, `map` runs==1 says a row is a run."]
     hints.append(
-        f"Name another column with --map {names[0]}=COLUMN, or a value for all rows with --map "
+        f"Name another column with `map` {names[0]}=COLUMN, or a value for all rows with `map` "
         f"{names[0]}==VALUE."
     )
     shown = ", ".join(header[:SHOWN_COLUMNS])

@@ -118,7 +118,7 @@ class Fields:
         limit, unit = (100, "percent") if self.percent else (1, "a fraction")
         if abs(value) > limit:
             is_percentage = not self.percent and abs(value) <= 100
-            hint = "; for percentages add --scale percent" if is_percentage else ""
+            hint = "; for percentages add `scale` percent" if is_percentage else ""
             raise self._error(
                 f"{name} is {self.cells[name]}; as {unit} it is at most {limit}{hint}"
             )

@@ -79,8 +79,8 @@ def import_results(
         raise ResultsError(f"{path} has a header and no rows")
     if percent and max(abs(row.quality or 0.0) for row in rows) <= 0.01:
         raise ResultsError(
-            f"{path}: no quality is above 1, so these are fractions already; leave out --scale "
-            "percent"
+            f"{path}: no quality is above 1, so these are fractions already; leave out "
+            "`scale` percent"
         )
     if not layout.told:
         return Imported(rows, ())

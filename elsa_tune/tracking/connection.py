@@ -8,21 +8,24 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.tracking.lock import FileLock
+from filelock import FileLock
+
+from elsa_tune.errors import TrackingError, first_line
+from elsa_tune.files import write_aside
 from elsa_tune.tracking.paths import shown_uri, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 _REQUEST_TIMEOUT_S = 10
+# How long a process waits for its turn at making a database.
+_TURN_S = 120.0
 
 
 class Connection:
@@ -46,7 +49,7 @@ class Connection:
         if problem is not None:
             raise TrackingError(
                 f"the MLflow store {shown_uri(self.uri)} does not answer ({problem}); start it, "
-                "check the address, or leave --tracking-uri and MLFLOW_TRACKING_URI out "
+                "check the address, or leave `tracking_uri` and MLFLOW_TRACKING_URI out "
                 "to record in ./mlruns"
             )
 
@@ -61,20 +64,13 @@ class Connection:
                 self.client().search_experiments(max_results=1)
                 return
             # Two processes that create the schema at once race in MLflow: one sees half the tables.
-            with FileLock(database.with_name(f".{database.name}.lock")):
+            database.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(database.with_name(f".{database.name}.lock"), timeout=_TURN_S):
                 if not database.exists() or database.stat().st_size == 0:
                     self._create_database(database)
             self.client().search_experiments(max_results=1)
-        except StorageError:
-            raise
         except Exception as error:  # SQLAlchemy, alembic, requests and MLflow have no common base
-            place, reason = shown_uri(self.uri), first_line(error)
-            if "out-of-date database schema" in reason:
-                raise TrackingError(
-                    f"the MLflow store {place} was made by another version of MLflow; copy it and "
-                    f"run `mlflow db upgrade {place}`, or name another with --tracking-uri"
-                ) from error
-            raise TrackingError(f"cannot open the MLflow store {place}: {reason}") from error
+            raise unusable(self.uri, error) from error
 
     def _create_database(self, database: Path) -> None:
         """Make the schema aside, then rename: a kill leaves no half of it, which MLflow refuses.
@@ -91,9 +87,7 @@ class Connection:
             # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
             store = store_at(f"sqlite:///{made}", (database.parent / "artifacts").as_uri())
             store.engine.dispose()
-            aside = database.with_name(f".{database.name}.new")
-            shutil.copyfile(made, aside)
-            os.replace(aside, database)
+            write_aside(database, made.read_bytes())
 
     def client(self) -> MlflowClient:
         """MLflow's client for this store, the same at every call."""
@@ -127,12 +121,22 @@ def all_pages(question: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
             return
 
 
-def first_line(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """An error in one line of at most 200 characters; MLflow's own repeat the store's URI, which
     is shown without its secrets.
     """
-    lines = str(error).strip().splitlines()
-    return shown_uri(lines[0] if lines else type(error).__name__)[:200]
+    return shown_uri(first_line(error))[:200]
+
+
+def unusable(uri: str, error: BaseException) -> TrackingError:
+    """What MLflow's error at a store's opening or reading means."""
+    place, why = shown_uri(uri), reason(error)
+    if "out-of-date database schema" in why:
+        return TrackingError(
+            f"the MLflow store {place} was made by another version of MLflow; copy it and run "
+            f"`mlflow db upgrade {place}`, or name another with `tracking_uri`"
+        )
+    return TrackingError(f"the MLflow store {place} cannot be read: {why}")
 
 
 def _set_environment() -> None:
@@ -157,12 +161,12 @@ def _check_sqlite(database: Path) -> None:
             if header and header != b"SQLite format 3\0":
                 raise TrackingError(
                     f"the MLflow store {database} is not an SQLite file; "
-                    "name another with --tracking-uri"
+                    "name another with `tracking_uri`"
                 )
     except OSError as error:
         raise TrackingError(
             f"the MLflow store {database} cannot be written: {error.strerror}; "
-            "name another with --tracking-uri"
+            "name another with `tracking_uri`"
         ) from error
 
 
@@ -179,7 +183,7 @@ def _within(timeout_s: float, call: Callable[[], object]) -> str | None:
         try:
             call()
         except Exception as error:  # whatever it was, the caller judges it by its text
-            answers.put(first_line(error))
+            answers.put(reason(error))
         else:
             answers.put(None)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from elsa_tune.tracking.connection import first_line
+from elsa_tune.files import write_aside
+from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import Record, encode
 from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -35,9 +35,7 @@ class Forwarder:
     """Sends a search's records to its store; make one per driver, after taking the journal's lock.
 
     journal: read once, for what the store has missed so far; later records come by `offer`.
-    watermark: the file that remembers how far this journal has reached this store. last_error: why
-    the store does not take records now, None while it does. skipped: records that it refused for
-    good.
+    watermark: the file that remembers how far this journal has reached this store.
     """
 
     def __init__(self, journal: Path, store: MlflowStore, watermark: Path) -> None:
@@ -49,8 +47,7 @@ class Forwarder:
         self._wake = threading.Condition()
         self._closing_time: float | None = None
         self._refills = 0
-        self.skipped = 0
-        self.last_error: str | None = None
+        self._is_failing = False
         self._read_backlog(self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
 
@@ -76,11 +73,6 @@ class Forwarder:
         """Records that the store does not have yet."""
         return len(self._pending)
 
-    @property
-    def lost_artifacts(self) -> int:
-        """Files that the store did not take; they stay in the search's folder."""
-        return self._sender.lost_artifacts
-
     def close(self, timeout_s: float = 30.0) -> int:
         """Send what is left, for at most so many seconds; returns how many records stay unsent.
 
@@ -101,8 +93,7 @@ class Forwarder:
             self._send_until_closed()
         except Exception as error:
             # Not even a fault of this thread may reach the search; the next driver sends the rest.
-            self._note(error)
-            log.error("MLflow gets no more records from this driver: %s", self.last_error)
+            log.error("MLflow gets no more records from this driver: %s", reason(error))
 
     def _send_until_closed(self) -> None:
         pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
@@ -111,7 +102,7 @@ class Forwarder:
             try:
                 self._sender.send(batch)
                 self._drop(batch)
-                self.last_error = None
+                self._is_failing = False
                 pause, size = _FIRST_PAUSE_S, min(size * 2, _LARGEST_BATCH)
             except RefusedError as error:
                 if len(batch) > 1:
@@ -150,15 +141,13 @@ class Forwarder:
         self._write_watermark(batch[-1].time)
 
     def _skip(self, batch: Sequence[Record], error: BaseException) -> None:
-        self.skipped += len(batch)
-        log.warning("MLflow refuses a record (%s): %s", first_line(error), encode(batch[0]))
+        log.warning("MLflow refuses a record (%s): %s", reason(error), encode(batch[0]))
         self._drop(batch)
 
     def _note(self, error: BaseException) -> None:
-        text = first_line(error)
-        if self.last_error is None:
-            log.info("MLflow did not take the record (%s); it will be sent again", text)
-        self.last_error = text
+        if not self._is_failing:
+            log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
+        self._is_failing = True
 
     def _pause(self, seconds: float) -> None:
         """Wait, whatever is offered meanwhile; a closing cuts it short."""
@@ -203,11 +192,9 @@ class Forwarder:
             return 0.0
 
     def _write_watermark(self, until: float) -> None:
-        aside = self._watermark.with_suffix(".tmp")
-        values = {"tracking_uri": self._place, "until": until}
+        text = json.dumps({"tracking_uri": self._place, "until": until})
         try:
-            aside.write_text(json.dumps(values), encoding="utf-8")
-            os.replace(aside, self._watermark)
+            write_aside(self._watermark, text.encode())
         except OSError as error:
             # An older watermark makes a later driver send more, not less.
             self._note(error)

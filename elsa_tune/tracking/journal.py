@@ -11,12 +11,11 @@ import os
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from elsa_tune.errors import StorageError
 from elsa_tune.tracking.journal_records import Record, decode, encode
-from elsa_tune.tracking.lock import FileLock, holder
+from elsa_tune.tracking.lock import holder, take_lock
 from elsa_tune.tracking.paths import lock_of
 
 R = TypeVar("R", bound=Record)
@@ -32,12 +31,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = FileLock(lock_of(path))
-        if not self._lock.acquire():
-            raise StorageError(
-                f"search '{path.parent.name}' is running: {holder(self._lock.path)} writes {path}; "
-                "wait for it or end it"
-            )
+        lock = take_lock(lock_of(path))
+        if lock is None:
+            raise running(path)
+        self._lock = lock
         # Records that a full disk refused; they go first as soon as there is room.
         self._unwritten: list[bytes] = []
         # Reentrant: a signal's handler may record the end while a record is being written.
@@ -79,11 +76,6 @@ class Journal:
             self._write_out()
         return stamped
 
-    @property
-    def unwritten(self) -> int:
-        """Records that could not be written yet."""
-        return len(self._unwritten)
-
     def close(self) -> None:
         """Free the lock; harmless when done twice. Records that were refused get a last chance."""
         with self._mutex:
@@ -100,12 +92,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _write_out(self) -> None:
@@ -125,6 +112,14 @@ class Journal:
             ) from error
         self._good_size += len(lines)
         self._unwritten.clear()
+
+
+def running(journal: Path) -> StorageError:
+    """The error for a search that another process is driving."""
+    return StorageError(
+        f"search '{journal.parent.name}' is running: {holder(lock_of(journal))} writes {journal}; "
+        "wait for it or end it"
+    )
 
 
 def read_journal(path: Path) -> list[Record]:

@@ -11,14 +11,22 @@ import enum
 import functools
 import json
 import math
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from elsa_tune.specs.checked import problems
 from elsa_tune.specs.trial import TrialStatus
 
-Scalar = str | int | float | bool | None
+# Longer ones are no count of ours, and more than a float may hold.
+_Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+# What is not finite stands as null in a line.
+_Metric = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+# Until the year 9999, beyond which no calendar of Python goes.
+_Time = Annotated[float, Field(ge=0, le=253_402_214_400)]
+Scalar = str | bool | _Whole | float | None
 
 
 class SearchStatus(enum.StrEnum):
@@ -28,7 +36,7 @@ class SearchStatus(enum.StrEnum):
     COMPLETED = "completed"  # the whole plan was carried out
     INTERRUPTED = "interrupted"  # Ctrl-C or SIGTERM; `resume` goes on
     FAILED = "failed"  # the driver ended with an error; `resume` goes on
-    TIME_UP = "time_up"  # --max-time was reached; the answer is from what is done
+    TIME_UP = "time_up"  # `max_time` was reached; the answer is from what is done
     KILLED = "killed"  # the driver was; `resume` goes on; also concluded where no end is written
 
 
@@ -41,7 +49,7 @@ class Record:
     """
 
     kind: ClassVar[str]
-    time: float = 0.0
+    time: _Time = 0.0
 
     @property
     def milliseconds(self) -> int:
@@ -59,7 +67,7 @@ class SearchStarted(Record):
     kind: ClassVar[str] = "search_started"
     name: str
     search_id: str
-    attempt: int
+    attempt: _Whole
     model: str
     task: str
     params: dict[str, str] = field(default_factory=dict)
@@ -72,7 +80,7 @@ class TrialStarted(Record):
 
     kind: ClassVar[str] = "trial_started"
     trial: str
-    attempt: int = 1
+    attempt: _Whole = 1
     params: dict[str, Scalar] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
 
@@ -87,10 +95,10 @@ class Report(Record):
 
     kind: ClassVar[str] = "report"
     trial: str
-    attempt: int = 1
-    evaluation: int
-    step: int
-    metrics: dict[str, float] = field(default_factory=dict)
+    attempt: _Whole = 1
+    evaluation: _Whole
+    step: _Whole
+    metrics: dict[str, _Metric] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
 
@@ -105,9 +113,9 @@ class TrialEnded(Record):
 
     kind: ClassVar[str] = "trial_ended"
     trial: str
-    attempt: int = 1
+    attempt: _Whole = 1
     status: TrialStatus
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, _Metric] = field(default_factory=dict)
     message: str = ""
     artifact: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
@@ -137,39 +145,9 @@ _KINDS: dict[str, type[Record]] = {
 }
 
 
-_LATEST = 253_402_214_400.0  # the year 9999, beyond which no calendar of Python goes
-
-
 @functools.cache
-def _checks(kind: str) -> dict[str, Callable[[Any], bool]]:
-    """Field by field of this kind, whether a value of JSON is of the field's type."""
-    cls = _KINDS[kind]
-    hints = typing.get_type_hints(cls)
-    return {spec.name: _check(hints[spec.name]) for spec in dataclasses.fields(cls)}
-
-
-def _check(hint: Any) -> Callable[[Any], bool]:
-    if hint is Any:
-        return lambda value: True
-    container, inner = typing.get_origin(hint), typing.get_args(hint)
-    if container is dict:
-        fits = _check(inner[1])
-        return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
-    if container is list:
-        fits = _check(inner[0])
-        return lambda value: isinstance(value, list) and all(map(fits, value))
-    if inner:
-        options = [_check(one) for one in inner]
-        return lambda value: any(fits(value) for fits in options)
-    if hint is int:
-        # Longer ones are no count of ours, and more than a float may hold.
-        return lambda value: type(value) is int and abs(value) < 2**63
-    if hint is float:
-        whole = _check(int)
-        return lambda value: isinstance(value, float) or whole(value)
-    # An enumeration's value is a text; which texts it has, it says itself.
-    kind = str if issubclass(hint, enum.Enum) else hint
-    return lambda value: isinstance(value, kind)
+def _adapter(kind: str) -> TypeAdapter[Record]:
+    return TypeAdapter(_KINDS[kind])
 
 
 def encode(record: Record) -> str:
@@ -186,34 +164,15 @@ def decode(line: str) -> Record:
         values = json.loads(line)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if "\\ud" in line.lower():
-        # Half a character, which could be neither printed nor written: its error is a ValueError.
-        json.dumps(values, ensure_ascii=False).encode()
     if not isinstance(values, dict) or "kind" not in values:
         raise ValueError("it is not a record")
-    kind = values.pop("kind")
+    kind = values["kind"]
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"it is of the unknown kind '{kind}', written by a newer elsa-tune")
-    cls = _KINDS[kind]
-    checks = _checks(kind)
-    known = {name: value for name, value in values.items() if name in checks}
-    if isinstance(metrics := known.get("metrics"), dict):
-        known["metrics"] = {
-            name: math.nan if value is None else value for name, value in metrics.items()
-        }
-    for name, value in known.items():
-        if not checks[name](value):
-            raise ValueError(f"the field {name} of this {kind} is of a wrong type")
-    if not 0 <= known.get("time", 0.0) <= _LATEST:
-        raise ValueError(f"the time of this {kind} is no time")
-    if cls is TrialEnded and "status" in known:
-        known["status"] = TrialStatus(known["status"])
-    if cls is SearchEnded and "status" in known:
-        known["status"] = SearchStatus(known["status"])
     try:
-        return cls(**known)
-    except TypeError as error:
-        raise ValueError(f"a field is missing from this {kind}: {error}") from error
+        return _adapter(kind).validate_json(line, strict=True)
+    except ValidationError as error:
+        raise ValueError(f"{kind}: {problems(error)}") from error
 
 
 def param_text(value: Scalar) -> str:

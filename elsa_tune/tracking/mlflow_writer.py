@@ -12,15 +12,16 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from elsa_tune.files import slug
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.connection import Connection, all_pages
+from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal_records import (
     SearchEnded,
     SearchStarted,
@@ -29,6 +30,7 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
     param_text,
 )
+from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.names import (
     ATTEMPT_STARTED_TAG,
     ATTEMPT_TAG,
@@ -47,9 +49,6 @@ from elsa_tune.tracking.names import (
     Point,
 )
 
-if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
-
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
 _METRICS_A_BATCH = 1000
 _PAIRS_A_BATCH = 100
@@ -67,7 +66,7 @@ class _Run:
     changed: set[str] = field(default_factory=set)
 
 
-class MlflowStore:
+class MlflowStore(Connection):
     """Writes to one MLflow store; not thread-safe, used by one thread at a time.
 
     uri: absolute, as `StorePaths.tracking_uri` gives it. artifact_root: a folder for files where no
@@ -75,22 +74,11 @@ class MlflowStore:
     """
 
     def __init__(self, uri: str, artifact_root: Path | None = None) -> None:
-        self.uri = uri
+        super().__init__(uri)
         self.artifact_root = artifact_root
-        self._connection = Connection(uri)
         self._experiments: dict[str, str] = {}
         self._runs: dict[tuple[str, str], _Run] = {}
         self._loaded: set[str] = set()
-        # Runs whose creation was asked for without an answer: they may exist by now.
-        self._doubtful: set[tuple[str, str]] = set()
-
-    def check(self, timeout_s: float = 5.0) -> None:
-        """As `Connection.check`: TrackingError unless the store answers in time."""
-        self._connection.check(timeout_s)
-
-    def initialise(self) -> None:
-        """As `Connection.initialise`: make the store ready, or TrackingError."""
-        self._connection.initialise()
 
     # ---- searches and trials ---------------------------------------------------------------------
 
@@ -138,7 +126,7 @@ class MlflowStore:
         # The tags go with the first metrics: 900 and 100 make the 1000 that one request may hold.
         room = _METRICS_A_BATCH - _PAIRS_A_BATCH
         while metrics or pairs:
-            self._open().log_batch(run_id, metrics=metrics[:room], tags=pairs[:_PAIRS_A_BATCH])
+            self.client().log_batch(run_id, metrics=metrics[:room], tags=pairs[:_PAIRS_A_BATCH])
             metrics, pairs = metrics[room:], pairs[_PAIRS_A_BATCH:]
 
     def end_trial(
@@ -159,7 +147,7 @@ class MlflowStore:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
         replaces it. A store on this file system gets a hard link, so that nothing lies there twice.
         """
-        run, client = self._known(search, trial), self._open()
+        run, client = self._known(search, trial), self.client()
         folder = PREDICTIONS_FOLDER if trial else REPORT
         place = urlsplit(run.artifact_uri)
         if place.scheme != "file":
@@ -191,13 +179,8 @@ class MlflowStore:
 
     def delete_search(self, search_id: str) -> int:
         """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
-        client = self._open()
-        experiments = [
-            experiment.experiment_id
-            for experiment in all_pages(client.search_experiments)
-            if experiment.name.startswith(EXPERIMENT_PREFIX)
-        ]
-        found = list(self._find(experiments, search_id)) if experiments else []
+        client = self.client()
+        found = list(runs_of(client, search_id))
         # The parent goes last: while it stands, a deletion that was cut short can be repeated.
         for run in sorted(found, key=lambda run: TRIAL_TAG not in run.data.tags):
             client.delete_run(run.info.run_id)
@@ -226,7 +209,7 @@ class MlflowStore:
         params = {_key(name): _cut(value, _PARAM_LENGTH) for name, value in params.items()}
         missing = [Param(name, value) for name, value in params.items() if name not in run.params]
         for start in range(0, len(missing), _PAIRS_A_BATCH):
-            self._open().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
+            self.client().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
         for param in missing:
             run.params[param.key] = param.value
         if is_new:
@@ -240,16 +223,12 @@ class MlflowStore:
             if name in run.changed
         }
         self.log(search, trial, [], tags)
-        self._open().update_run(run.run_id, status="RUNNING")
+        self.client().update_run(run.run_id, status="RUNNING")
 
     def _find_or_create(
         self, search: SearchStarted, trial: str, milliseconds: int, tags: dict[str, str]
     ) -> tuple[_Run, bool]:
         key = (search.search_id, trial)
-        if key not in self._runs and key in self._doubtful:
-            self._loaded.discard(search.search_id)
-            self._load(search)
-            self._doubtful.discard(key)
         if key in self._runs:
             return self._runs[key], False
         identity = {
@@ -261,14 +240,14 @@ class MlflowStore:
         if trial:
             identity |= {TRIAL_TAG: trial, PARENT_TAG: self._known(search, "").run_id}
         every = {_key(name): _cut(value, TAG_LENGTH) for name, value in (tags | identity).items()}
-        self._doubtful.add(key)
-        run = self._open().create_run(
+        self._loaded.discard(search.search_id)  # without an answer it may exist all the same
+        run = self.client().create_run(
             self._experiment(search.task),
             start_time=milliseconds,
             tags=every,
             run_name=trial or search.name,
         )
-        self._doubtful.discard(key)
+        self._loaded.add(search.search_id)
         self._runs[key] = _Run(run.info.run_id, run.info.artifact_uri, {})
         return self._runs[key], True
 
@@ -283,21 +262,22 @@ class MlflowStore:
 
     def _terminate(self, search: SearchStarted, trial: str, status: str, milliseconds: int) -> None:
         run_id = self._known(search, trial).run_id
-        self._open().set_terminated(run_id, status=status, end_time=milliseconds)
+        self.client().set_terminated(run_id, status=status, end_time=milliseconds)
 
     def _load(self, search: SearchStarted) -> None:
         """Once per search: learn its runs. Of two runs for one trial the fuller one stays."""
         if search.search_id in self._loaded:
             return
         found: dict[tuple[str, str], list[Any]] = {}
-        for run in self._find([self._experiment(search.task)], search.search_id):
+        self._experiment(search.task)
+        for run in runs_of(self.client(), search.search_id):
             key = (search.search_id, run.data.tags.get(TRIAL_TAG, ""))
             found.setdefault(key, []).append(run)
         for key, runs in found.items():
             keep = max(runs, key=_fullness)
             for run in runs:
                 if run is not keep:
-                    self._open().delete_run(run.info.run_id)
+                    self.client().delete_run(run.info.run_id)
             changed = {
                 name.removeprefix(CHANGED_PARAM_PREFIX)
                 for name in keep.data.tags
@@ -307,17 +287,6 @@ class MlflowStore:
             self._runs[key] = _Run(keep.info.run_id, keep.info.artifact_uri, params, changed)
         self._loaded.add(search.search_id)
 
-    def _find(self, experiments: list[str], search_id: str) -> Iterator[Any]:
-        client = self._open()
-        question = f"tags.`{SEARCH_ID_TAG}` = '{search_id}'"
-
-        def page(page_token: str | None) -> Any:
-            return client.search_runs(
-                experiments, question, max_results=1000, page_token=page_token
-            )
-
-        return all_pages(page)
-
     # ---- experiments and the connection ----------------------------------------------------------
 
     def _experiment(self, task: str) -> str:
@@ -326,12 +295,12 @@ class MlflowStore:
 
         if task in self._experiments:
             return self._experiments[task]
-        client, name = self._open(), f"{EXPERIMENT_PREFIX}{task}"
+        client, name = self.client(), f"{EXPERIMENT_PREFIX}{task}"
         found = client.get_experiment_by_name(name)
         if found is None:
             location = None
             if self.artifact_root is not None:
-                location = (self.artifact_root / _folder_name(task)).absolute().as_uri()
+                location = (self.artifact_root / slug(task)).absolute().as_uri()
             try:
                 client.create_experiment(name, artifact_location=location)
             except MlflowException as error:
@@ -344,9 +313,6 @@ class MlflowStore:
             client.restore_experiment(found.experiment_id)
         self._experiments[task] = found.experiment_id
         return self._experiments[task]
-
-    def _open(self) -> MlflowClient:
-        return self._connection.client()
 
 
 class MissingRunError(Exception):
@@ -373,10 +339,6 @@ def _key(name: str) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _folder_name(task: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in task)
 
 
 def _user() -> str:

@@ -61,16 +61,24 @@ class StorePaths:
 
     @property
     def storage(self) -> Path:
-        """Where searches keep their journals unless --storage-path names another place."""
+        """Where searches keep their journals unless another place is named."""
         return self.root / "searches"
 
+    def storage_at(self, named: str | None) -> Path:
+        """That place, absolute."""
+        return self.working_directory.absolute() / named if named else self.storage
+
     def tracking_uri(self, explicit: str | None = None) -> str:
-        """The store to use: the one given, else MLFLOW_TRACKING_URI, else the default; absolute.
+        """The store to use: the one that is named, else the default; errors as in `named_uri`."""
+        return self.named_uri(explicit) or self._absolute(self.default_tracking_uri)
+
+    def named_uri(self, explicit: str | None = None) -> str | None:
+        """The store given, else that of MLFLOW_TRACKING_URI, absolute; None where there is neither.
 
         Raises TrackingError for a file store or for a URI that is no store at all.
         """
-        given = explicit or os.environ.get(TRACKING_VARIABLE) or self.default_tracking_uri
-        return self._absolute(given.strip())
+        given = (explicit or os.environ.get(TRACKING_VARIABLE) or "").strip()
+        return self._absolute(given) if given else None
 
     def artifact_root_for(self, tracking_uri: str) -> Path | None:
         """Where the driver puts files: beside a SQLite store; None where a server decides it."""
@@ -94,7 +102,7 @@ class StorePaths:
             if "?" in str(file) or "%" in str(file):
                 raise TrackingError(
                     f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "
-                    "URI; work in another folder, or name another store with --tracking-uri"
+                    "URI; work in another folder, or name another store with `tracking_uri`"
                 )
             return f"{_SQLITE}{file}"
         if scheme in ("", "file"):
@@ -206,7 +214,7 @@ class SearchPaths:
         except OSError as error:
             raise StorageError(
                 f"cannot write in {self.folder}: {error.strerror}; choose another place "
-                "with --storage-path"
+                "with `storage_path`"
             ) from error
 
 
@@ -234,7 +242,7 @@ def find_search(storage: Path, name: str, also: Iterable[str] = ()) -> SearchPat
     if not known and not also:
         raise UnknownNameError(
             f"unknown search '{name}': no search is recorded in {storage}; "
-            "`elsa-tune search` starts one, --storage-path names another place"
+            "`elsa-tune search` starts one, `storage_path` names another place"
         )
     raise UnknownNameError.among("search", name, {*known, *also}, hint=f"Looked in {storage}.")
 

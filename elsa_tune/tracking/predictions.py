@@ -6,6 +6,7 @@ It must not judge predictions. It is the `Evidence` that analysis asks for.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import zipfile
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elsa_tune.files import write_aside
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.tracking.connection import Connection
 
@@ -89,23 +91,23 @@ class KeptPredictions:
     def save(self, key: str, arrays: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep arrays under a key, if there is a place to write; the oldest others go."""
         with contextlib.suppress(OSError):
-            self._kept_in.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._kept_in) as aside:
-                file = Path(aside) / "draws.npz"
-                np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub, before 2.1
-                file.replace(self._kept_in / f"{key}.npz")
+            # numpy's stub, before 2.1: its arrays could be its options
+            write = functools.partial(np.savez, **arrays)  # type: ignore[arg-type]
+            write_aside(self._kept_in / f"{key}.npz", write)
             by_age = sorted(self._kept_in.glob("*.npz"), key=lambda kept: kept.stat().st_mtime_ns)
             for old in by_age[:-DRAWS_KEPT]:
                 old.unlink(missing_ok=True)
 
 
-def predictions_place(artifact: str, search_folder: Path | None, run_id: str | None) -> str | None:
-    """Where a trial's predictions are read: in the search's folder if it is at hand, else MLflow's.
+def predictions_place(
+    artifact: str | None, search_folder: Path | None, run_id: str | None
+) -> str | None:
+    """Where a trial's predictions are read: in the search's folder if there, else in MLflow.
 
     artifact: their file, relative to either. None where there is neither, or where the file would
     lie outside of them.
     """
-    if Path(artifact).is_absolute() or ".." in Path(artifact).parts:
+    if not artifact or Path(artifact).is_absolute() or ".." in Path(artifact).parts:
         return None
     if search_folder is not None and (file := search_folder / artifact).is_file():
         return str(file)

@@ -6,25 +6,26 @@ It must not know how an answer is computed: it shows what the search itself deci
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.connection import first_line
-from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.lock import FileLock, holder, is_held
-from elsa_tune.tracking.mlflow_reader import StoredRun, read_runs
+from elsa_tune.tracking.lock import holder, take_lock
+from elsa_tune.tracking.mlflow_reader import StoredRun, is_unmade, read_runs
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import DECISION_PREFIX, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
-from elsa_tune.tracking.paths import SearchPaths, find_search, search_names, sqlite_file
+from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.rows import driver_may_live
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import read_state
 
 # The decision that this page knows; every other one is only kept.
 ANSWER = "answer"
@@ -94,8 +95,8 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
             f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
             "what a link leads to is not ours; remove both yourself"
         )
-    lock = FileLock(paths.lock)
-    if not lock.acquire():
+    lock = take_lock(paths.lock)
+    if lock is None:
         raise StorageError(
             f"search '{name}' is running ({holder(paths.lock)}) and cannot be deleted; end it first"
         )
@@ -115,11 +116,10 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
 
 def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
     try:
-        search_id = SearchState.replay(read_journal(paths.journal)).search_id
+        search_id = read_state(paths.journal).search.search_id
     except StorageError:
         return 0  # a journal that cannot be read names no runs; deleting is the way out of it
-    database = sqlite_file(tracking_uri)
-    if not search_id or (database is not None and not database.exists()):
+    if not search_id or is_unmade(tracking_uri):
         return 0
     store = MlflowStore(tracking_uri)
     store.check()
@@ -128,59 +128,60 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
             f"the runs of search '{paths.name}' could not be deleted "
-            f"({first_line(error)}); its folder was kept"
+            f"({reason(error)}); its folder was kept"
         ) from error
 
 
 def _from_folder(paths: SearchPaths) -> tuple[str, SearchSummary]:
-    state = SearchState.replay(read_journal(paths.journal), alive=is_held(paths.lock))
+    state = read_state(paths.journal)
+    search = state.search
     summary = SearchSummary(
         name=paths.name,
-        model=state.model,
-        task=state.task,
+        model=search.model,
+        task=search.task,
         status=state.status,
         done=len(state.final_trials),
-        recorded_plan=_planned(state.params),
+        recorded_plan=_planned(search.params),
         started=state.started,
         answer=state.decisions.get(ANSWER),
         folder=paths.folder,
     )
     # A folder whose driver died before its first record has no id yet.
-    return state.search_id or f"folder:{paths.name}", summary
+    return search.search_id or f"folder:{paths.name}", summary
 
 
-def _from_store(tracking_uri: str | None) -> Iterable[tuple[str, SearchSummary]]:
-    if tracking_uri is None:
-        return []
-    database = sqlite_file(tracking_uri)
-    if database is not None and not database.exists():
-        return []
+def _from_store(tracking_uri: str | None) -> Iterator[tuple[str, SearchSummary]]:
+    if tracking_uri is None or is_unmade(tracking_uri):
+        return
     runs = read_runs(tracking_uri)
-    found = {run.tags[SEARCH_ID_TAG]: _from_parent(run) for run in runs if not run.trial}
-    for run in runs:
-        summary = found.get(run.tags[SEARCH_ID_TAG])
-        if not run.trial or run.params.get("phase") == Phase.PROBE:
-            continue  # the search itself, or its linear probe, which is none of its trials
-        if summary and TrialStatus(run.tags.get(STATUS_TAG, "running")).is_final:
-            found[run.tags[SEARCH_ID_TAG]] = replace(summary, done=summary.done + 1)
-    return found.items()
-
-
-def _from_parent(run: StoredRun) -> SearchSummary:
-    status = SearchStatus(run.tags.get(STATUS_TAG, SearchStatus.RUNNING))
-    if status is SearchStatus.RUNNING and not driver_may_live(run):
-        status = SearchStatus.KILLED
-    return SearchSummary(
-        name=run.tags[SEARCH_TAG],
-        model=run.params.get("model", ""),
-        task=run.params.get("task", ""),
-        status=status,
-        done=0,
-        recorded_plan=_planned(run.params),
-        started=run.started / 1000,
-        answer=_answer(run),
-        folder=None,
+    done = Counter(
+        run.tags[SEARCH_ID_TAG]
+        for run in runs
+        if run.trial
+        and run.params.get("phase") != Phase.PROBE
+        and TrialStatus(run.tags.get(STATUS_TAG, TrialStatus.RUNNING)).is_final
     )
+    for run in runs:
+        if run.trial:
+            continue
+        status = SearchStatus(run.tags.get(STATUS_TAG, SearchStatus.RUNNING))
+        if status is SearchStatus.RUNNING and not driver_may_live(run):
+            status = SearchStatus.KILLED
+        search_id = run.tags[SEARCH_ID_TAG]
+        yield (
+            search_id,
+            SearchSummary(
+                name=run.tags[SEARCH_TAG],
+                model=run.params.get("model", ""),
+                task=run.params.get("task", ""),
+                status=status,
+                done=done[search_id],
+                recorded_plan=_planned(run.params),
+                started=run.started / 1000,
+                answer=_answer(run),
+                folder=None,
+            ),
+        )
 
 
 def _planned(params: Mapping[str, str]) -> int | None:
@@ -190,9 +191,6 @@ def _planned(params: Mapping[str, str]) -> int | None:
 
 def _answer(run: StoredRun) -> Any:
     text = run.tags.get(f"{DECISION_PREFIX}{ANSWER}")
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    with contextlib.suppress(ValueError):
+        return None if text is None else json.loads(text)
+    return text

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections import ChainMap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.connection import first_line
+from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -38,6 +36,7 @@ from elsa_tune.tracking.names import (
     TRIAL_QUALITY,
     Point,
 )
+from elsa_tune.tracking.state import SearchState
 
 log = logging.getLogger(__name__)
 
@@ -56,19 +55,6 @@ class StoreGoneError(Exception):
     """The store no longer knows our runs: it was emptied or replaced."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """Of a trial, what later records need: attempt, last step reported, whether it runs."""
-
-    attempt: int
-    step: int = 0
-    runs: bool = True
-    notes: tuple[str, ...] = ()
-
-
-_Trials = ChainMap[str, _Progress]
-
-
 class Sender:
     """Brings one search's records into its store, and keeps in mind what later records need.
 
@@ -78,32 +64,17 @@ class Sender:
     def __init__(self, journal: Path, store: MlflowStore) -> None:
         self._journal, self._store = journal, store
         self._artifact_tries: dict[str, int] = {}
-        self._ready = False
-        self.lost_artifacts = 0
         self.begin_again()
 
     def begin_again(self) -> None:
         """Forget every record and every run."""
-        self._search: SearchStarted | None = None
-        self._trials: dict[str, _Progress] = {}
+        self._state = SearchState()
         self._ready = False
         self._store.forget()
 
     def learn(self, record: Record) -> None:
         """Take note of a record that the store has already."""
-        if isinstance(record, SearchStarted | SearchEnded):
-            if isinstance(record, SearchStarted):
-                self._search = record
-            for key, progress in self._trials.items():
-                self._trials[key] = replace(progress, runs=False)
-        elif isinstance(record, TrialStarted):
-            self._trials[record.trial] = _Progress(record.attempt)
-        elif isinstance(record, Report):
-            _gather(ChainMap(self._trials), [record])
-        elif isinstance(record, TrialEnded):
-            known = self._trials.get(record.trial)
-            if known is not None and known.attempt == record.attempt:
-                self._trials[record.trial] = replace(known, runs=False)
+        self._state.add(record)
 
     def send(self, batch: Sequence[Record]) -> None:
         """Bring a batch into the store; what it taught is kept when all of it came through.
@@ -111,102 +82,106 @@ class Sender:
         Raises RefusedError when the store will never take it, StoreGoneError when everything must
         be sent again, and whatever MLflow raises when trying again may help.
         """
-        trials: _Trials = ChainMap({}, self._trials)
+        before = self._state.copy()
         try:
             if not self._ready:
                 self._store.initialise()
                 # Records that it is said to have: said by a file of ours, not by the store.
-                if self._search is not None and not self._store.has_search(self._search):
-                    raise StoreGoneError(f"search '{self._search.name}' is not there any more")
+                if self._state.search.attempt and not self._store.has_search(self._state.search):
+                    raise StoreGoneError(
+                        f"search '{self._state.search.name}' is not there any more"
+                    )
                 self._ready = True
-            search = self._send_all(trials, batch)
+            self._send_all(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
+            self._state = before
             if isinstance(error, MissingRunError | StoreGoneError) or _code(error) == _GONE:
-                raise StoreGoneError(first_line(error)) from error
+                raise StoreGoneError(reason(error)) from error
             if _is_refusal(error):
-                raise RefusedError(first_line(error)) from error
+                raise RefusedError(reason(error)) from error
             raise
-        self._trials.update(trials.maps[0])
-        self._search = search
 
-    def _send_all(self, trials: _Trials, batch: Sequence[Record]) -> SearchStarted | None:
-        search = self._search
+    def _send_all(self, batch: Sequence[Record]) -> None:
         # Reports of one trial travel together, but never past another record of it.
-        reports: dict[str, list[Report]] = {}
+        waiting: dict[str, list[Report]] = {}
         for record in batch:
             if isinstance(record, Report):
-                reports.setdefault(record.trial, []).append(record)
+                if self._state.expects(record):
+                    waiting.setdefault(record.trial, []).append(record)
             elif isinstance(record, TrialEnded):
-                self._end_trial(search, trials, reports.pop(record.trial, []), record)
+                self._end_trial(waiting.pop(record.trial, []), record)
             elif isinstance(record, TrialStarted):
-                self._send_reports(search, trials, reports.pop(record.trial, []))
-                self._start_trial(search, trials, record)
+                self._send_reports(waiting.pop(record.trial, []))
+                self._store.begin_trial(self._search, record)
             elif isinstance(record, Decision):
-                self._decide(search, record)
-            else:
-                for waiting in reports.values():
-                    self._send_reports(search, trials, waiting)
-                reports.clear()
-                if search is not None:
-                    self._interrupt_running(search, trials, record.time)
-                if isinstance(record, SearchStarted):
-                    search = self._start_search(record)
-                elif isinstance(record, SearchEnded):
-                    self._store.end_search(_needed(search), record)
-        for waiting in reports.values():
-            self._send_reports(search, trials, waiting)
-        return search
+                self._decide(record)
+            elif isinstance(record, SearchStarted | SearchEnded):
+                for reports in waiting.values():
+                    self._send_reports(reports)
+                waiting.clear()
+                self._interrupt_running(record.time)
+                if isinstance(record, SearchEnded):
+                    self._store.end_search(self._search, record)
+                else:
+                    place = {
+                        JOURNAL_TAG: str(self._journal.absolute()),
+                        HOST_TAG: socket.gethostname(),
+                    }
+                    self._store.begin_search(record, place)
+            self._state.add(record)
+        for reports in waiting.values():
+            self._send_reports(reports)
 
-    def _start_search(self, record: SearchStarted) -> SearchStarted:
-        place = {JOURNAL_TAG: str(self._journal.absolute()), HOST_TAG: socket.gethostname()}
-        self._store.begin_search(record, place)
-        return record
+    @property
+    def _search(self) -> SearchStarted:
+        if not self._state.search.attempt:
+            raise RefusedError("the record belongs to no search")
+        return self._state.search
 
-    def _start_trial(
-        self, search: SearchStarted | None, trials: _Trials, record: TrialStarted
-    ) -> None:
-        self._store.begin_trial(_needed(search), record)
-        trials[record.trial] = _Progress(record.attempt)
-
-    def _decide(self, search: SearchStarted | None, record: Decision) -> None:
+    def _decide(self, record: Decision) -> None:
         if record.what == REPORT:
-            self._add_artifact(_needed(search), "", str(record.value))
+            self._add_artifact("", str(record.value))
             return
         tags = {f"{DECISION_PREFIX}{record.what}": _tag_text(record.value)}
-        self._store.log(_needed(search), "", [], tags)
+        self._store.log(self._search, "", [], tags)
 
-    def _send_reports(
-        self, search: SearchStarted | None, trials: _Trials, reports: Sequence[Report]
-    ) -> None:
-        points, tags = _gather(trials, reports)
-        if points:
-            self._store.log(_needed(search), reports[0].trial, points, tags)
+    def _send_reports(self, reports: Sequence[Report]) -> None:
+        if reports:
+            self._store.log(self._search, reports[0].trial, *self._gathered(reports))
 
-    def _end_trial(
-        self,
-        search: SearchStarted | None,
-        trials: _Trials,
-        reports: Sequence[Report],
-        record: TrialEnded,
-    ) -> None:
-        points, tags = _gather(trials, reports)
-        progress = trials.get(record.trial)
-        if progress is None or progress.attempt != record.attempt:
+    def _end_trial(self, reports: Sequence[Report], record: TrialEnded) -> None:
+        if not self._state.expects(record):
             return  # the end of an attempt that was given up meanwhile
+        points, tags = self._gathered(reports)
         values = dict(record.metrics)
         if "quality" in values:
             values[TRIAL_QUALITY] = values.pop("quality")
-        points += [
-            Point(name, value, record.milliseconds, progress.step) for name, value in values.items()
-        ]
+        reported = self._state.trials[record.trial].reports
+        step = reported[-1].step if reported else 0
+        points += [Point(name, value, record.milliseconds, step) for name, value in values.items()]
         if record.artifact:
             tags[PREDICTIONS_TAG] = record.artifact
-        self._store.end_trial(_needed(search), record, points, tags)
-        trials[record.trial] = replace(progress, runs=False)
+        self._store.end_trial(self._search, record, points, tags)
         if record.artifact:
-            self._add_artifact(_needed(search), record.trial, record.artifact)
+            self._add_artifact(record.trial, record.artifact)
 
-    def _add_artifact(self, search: SearchStarted, trial: str, artifact: str) -> None:
+    def _gathered(self, reports: Sequence[Report]) -> tuple[list[Point], dict[str, str]]:
+        """The points and tags of one trial's reports, the notes of earlier ones among them."""
+        points: list[Point] = []
+        tags: dict[str, str] = {}
+        for report in reports:
+            values = report.metrics | {EVALUATION: float(report.evaluation)}
+            points += [
+                Point(name, value, report.milliseconds, report.step)
+                for name, value in values.items()
+            ]
+            tags |= report.tags
+        if any(report.notes for report in reports):
+            every = self._state.trials[reports[0].trial].reports
+            tags["notes"] = "; ".join(dict.fromkeys(note for one in every for note in one.notes))
+        return points, tags
+
+    def _add_artifact(self, trial: str, artifact: str) -> None:
         file = self._journal.parent / artifact
         tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
         try:
@@ -215,55 +190,26 @@ class Sender:
             home = self._journal.parent.resolve()
             if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
                 raise RefusedError(f"{file} leads out of the search's folder")
-            self._store.add_artifact(search, trial, file)
+            self._store.add_artifact(self._search, trial, file)
             del self._artifact_tries[trial]
         except Exception as error:  # an artifact that cannot be had must not hold up the rest
             if tries < _ARTIFACT_TRIES and not _is_refusal(error):
                 raise
-            self.lost_artifacts += 1
             what = f"the predictions of {trial}" if trial else "the report"
-            log.warning("%s did not reach MLflow: %s", what, first_line(error))
+            log.warning("%s did not reach MLflow: %s", what, reason(error))
 
-    def _interrupt_running(self, search: SearchStarted, trials: _Trials, at: float) -> None:
+    def _interrupt_running(self, at: float) -> None:
         """No run stays RUNNING without its driver; `resume` opens those that it starts again."""
-        for key, progress in list(trials.items()):
-            if progress.runs:
+        for key, trial in self._state.trials.items():
+            if trial.runs:
                 end = TrialEnded(
                     trial=key,
-                    attempt=progress.attempt,
+                    attempt=trial.start.attempt,
                     status=TrialStatus.INTERRUPTED,
                     message="the search ended before the trial did",
                     time=at,
                 )
-                self._store.end_trial(search, end)
-                trials[key] = replace(progress, runs=False)
-
-
-def _gather(trials: _Trials, reports: Sequence[Report]) -> tuple[list[Point], dict[str, str]]:
-    """The points and tags of one trial's reports; the trial's progress moves on with them."""
-    points: list[Point] = []
-    tags: dict[str, str] = {}
-    for report in reports:
-        progress = trials.get(report.trial)
-        if progress is None or progress.attempt != report.attempt or not progress.runs:
-            continue  # a word from an attempt that was given up meanwhile
-        values = report.metrics | {EVALUATION: float(report.evaluation)}
-        points += [
-            Point(name, value, report.milliseconds, report.step) for name, value in values.items()
-        ]
-        tags |= report.tags
-        fresh = tuple(note for note in report.notes if note not in progress.notes)
-        progress = replace(progress, step=report.step, notes=progress.notes + fresh)
-        if fresh:
-            tags["notes"] = "; ".join(progress.notes)
-        trials[report.trial] = progress
-    return points, tags
-
-
-def _needed(search: SearchStarted | None) -> SearchStarted:
-    if search is None:
-        raise RefusedError("the record belongs to no search")
-    return search
+                self._store.end_trial(self._search, end)
 
 
 def _is_refusal(error: BaseException) -> bool:

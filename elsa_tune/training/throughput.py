@@ -22,9 +22,9 @@ import torch
 from torch.utils import benchmark
 
 from elsa_tune.errors import RunError
-from elsa_tune.files import slug
+from elsa_tune.files import slug, write_aside
 from elsa_tune.specs.trial import TrialSpec
-from elsa_tune.training.cache import cache_dir, write_aside
+from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.course import is_out_of_memory
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
@@ -227,7 +227,7 @@ def remember(division: Division, device: str, model: str, task: str) -> None:
     tuned = Tuned(division=division, task=task, date=time.strftime("%Y-%m-%d"))
     found = {name: asdict(one) for name, one in {**remembered(device), model: tuned}.items()}
     text = json.dumps(found, indent=1) + "\n"
-    write_aside(_path(device), lambda file: file.write(text.encode()))
+    write_aside(_path(device), text.encode())
 
 
 def remembered(device: str) -> dict[str, Tuned]:

@@ -10,6 +10,7 @@ import threading
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,8 +55,12 @@ def test_text_that_is_no_utf8(
     [{}, {SEARCH_TAG: "mine"}, {SEARCH_TAG: "mine", SEARCH_ID_TAG: "1", STATUS_TAG: "compl"}],
 )
 def test_a_run_whose_tags_are_damaged(tags: dict[str, str]) -> None:
+    run = SimpleNamespace(
+        info=SimpleNamespace(run_id="r", start_time=1),
+        data=SimpleNamespace(tags=tags, params={}, metrics={}),
+    )
     with pytest.raises(ValueError):
-        _stored_run("r", "FINISHED", 1, ({}, tags), {})
+        _stored_run(None, run)
 
 
 class Climbing(BaseHTTPRequestHandler):

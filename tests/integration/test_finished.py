@@ -21,8 +21,8 @@ from elsa_tune.tracking.mlflow_reader import is_lost, read_runs
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import read_journal_rows, read_rows
-from tests.recorded_search import record, whole_search
+from elsa_tune.tracking.rows import read_rows
+from tests.recorded_search import journal_rows, record, whole_search
 from tests.unit.search_examples import make_spec
 
 REPORTED = Decision(what=REPORT, value="report")
@@ -70,15 +70,15 @@ def test_a_store_that_was_lost_is_filled_again(
     finished: SearchPaths, drawn: list[Path], store: MlflowStore
 ) -> None:
     spec = load_specification(finished)
-    assert not is_lost(store.uri, "first", spec.search_id)
-    assert is_lost(store.uri, "first", "another search of that name")
-    assert is_lost(f"{store.uri}.gone", "first", spec.search_id)
+    assert not is_lost(store.uri, spec.search_id)
+    assert is_lost(store.uri, "another search of that name")
+    assert is_lost(f"{store.uri}.gone", spec.search_id)
     client = MlflowClient(store.uri)
     for run in read_runs(store.uri):
         client.delete_run(run.run_id)
-    assert is_lost(store.uri, "first", spec.search_id)
+    assert is_lost(store.uri, spec.search_id)
     assert resume(finished, print).unsent == 0
-    assert read_rows(store.uri, search="first") == read_journal_rows(finished.journal) != []
+    assert read_rows(store.uri, search="first") == journal_rows(finished.journal) != []
 
 
 def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
@@ -86,7 +86,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
 ) -> None:
     file = tmp_path / "mlflow.db"
     file.write_bytes(b"SQLite format 3\0" + bytes(range(200)))
-    assert not is_lost(f"sqlite:///{file}", "first", "0123")
+    assert not is_lost(f"sqlite:///{file}", "0123")
 
 
 def test_another_store_is_given_everything_and_remembered(
@@ -95,7 +95,7 @@ def test_another_store_is_given_everything_and_remembered(
     elsewhere = places.tracking_uri("sqlite:///elsewhere/other.db")
     ended = resume(finished, print, tracking_uri=elsewhere)
     assert (ended.unsent, ended.tracking_uri) == (0, elsewhere)
-    assert read_rows(elsewhere, search="first") == read_journal_rows(finished.journal) != []
+    assert read_rows(elsewhere, search="first") == journal_rows(finished.journal) != []
     assert load_specification(finished).tracking_uri == elsewhere
     assert resume(finished, print).tracking_uri == elsewhere
 

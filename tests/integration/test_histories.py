@@ -4,16 +4,14 @@ attempt.
 
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking import mlflow_reader as runs
 from elsa_tune.tracking.journal_records import Record
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import read_histories, read_journal_histories, read_rows
+from elsa_tune.tracking.rows import histories_of, read_histories, read_rows
+from elsa_tune.tracking.state import read_state
 from tests.recorded_search import (
     record,
     report,
@@ -55,13 +53,11 @@ def records() -> list[Record]:
 
 
 @pytest.mark.timeout(240)
-def test_store_and_journal_tell_the_same(
-    places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_and_journal_tell_the_same(places: StorePaths, store: MlflowStore) -> None:
     paths = SearchPaths(places.storage, "first")
     assert record(paths, records(), store) == 0
     wanted = {STOPPED: (0.61, 0.62), AGAIN: (0.71, 0.72), HELD_OUT: (0.41, 0.42)}
-    journal = read_journal_histories(paths.journal)
+    journal = histories_of(read_state(paths.journal))
     assert {key: journal[key] for key in wanted} == wanted
     assert journal["first", "measure-N3-s1"] == (0.675, 0.7375, 0.8)
 
@@ -70,9 +66,3 @@ def test_store_and_journal_tell_the_same(
     assert read_histories(uri, ["cola"]) == {}
     # The rows name the trials by the same keys.
     assert {(row.search, row.trial) for row in read_rows(uri)} == set(journal)
-
-    def other_schema(*_: object) -> None:
-        raise sqlite3.OperationalError("no such column")
-
-    monkeypatch.setattr(runs, "_histories_from_sqlite", other_schema)
-    assert read_histories(uri) == wanted  # through MLflow's client

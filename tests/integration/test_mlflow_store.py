@@ -30,13 +30,13 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.mlflow_reader import _from_client, read_runs
 from elsa_tune.tracking.mlflow_writer import MlflowStore, Point
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import read_journal_rows, read_rows
+from elsa_tune.tracking.rows import read_rows
 from elsa_tune.tracking.searches import delete_search, list_searches
 from tests.conftest import Run
 from tests.recorded_search import (
+    journal_rows,
     record,
     report,
     search_started,
@@ -146,10 +146,10 @@ def test_journal_and_store_give_the_same_rows(
     record(paths, records, store)
     if end == "driver lives":
         with Journal(paths.journal):
-            rows, journal_rows = read_rows(uri), read_journal_rows(paths.journal)
+            rows, written = read_rows(uri), journal_rows(paths.journal)
     else:
-        rows, journal_rows = read_rows(uri), read_journal_rows(paths.journal)
-    assert rows == journal_rows
+        rows, written = read_rows(uri), journal_rows(paths.journal)
+    assert rows == written
     by_seed = {row.seed: row for row in rows}
     assert [row.seed for row in rows][:4] == [0, 1, 2, 3]
     expected = TrialStatus.RUNNING if end == "driver lives" else TrialStatus.INTERRUPTED
@@ -165,80 +165,15 @@ def test_journal_and_store_give_the_same_rows(
     assert by_seed[2].quality is None and by_seed[2].status is TrialStatus.DIVERGED
 
 
-def test_reading_sqlite_directly_is_reading_through_mlflow(
-    places: StorePaths, store: MlflowStore
-) -> None:
-    record(SearchPaths(places.storage, "first"), every_status(), store)
-    record(SearchPaths(places.storage, "second"), list(whole_search("second", 2)), store)
-    uri = places.default_tracking_uri
-    for tasks, search in ((None, None), (["rte"], "first"), (["cola"], None), (None, "none")):
-        names = None if tasks is None else [f"elsa-tune/{task}" for task in tasks]
-        through = sorted(_from_client(uri, names, search), key=lambda run: run.run_id)
-        direct = sorted(read_runs(uri, tasks, search), key=lambda run: run.run_id)
-        assert direct == through
-        assert len(direct) == {None: 9, "first": 6, "none": 0}[search] * (tasks != ["cola"])
-
-
-def test_rows_by_model_task_and_search(places: StorePaths, store: MlflowStore) -> None:
+def test_rows_by_task_and_search(places: StorePaths, store: MlflowStore) -> None:
     record(SearchPaths(places.storage, "first"), list(whole_search("first", 2)), store)
     record(SearchPaths(places.storage, "second"), list(whole_search("second", 3)), store)
     uri = places.default_tracking_uri
     assert len(read_rows(uri)) == 5
     assert {row.search for row in read_rows(uri, search="second")} == {"second"}
-    assert len(read_rows(uri, model="minilm", tasks=["rte", "cola"], search="first")) == 2
-    assert read_rows(uri, model="bert_base") == read_rows(uri, tasks=["cola"]) == []
+    assert len(read_rows(uri, tasks=["rte", "cola"], search="first")) == 2
+    assert read_rows(uri, tasks=["cola"]) == []
     assert read_rows(uri, search="it's") == []
-
-
-def test_200_trials_are_read_in_a_moment_without_importing_mlflow(
-    places: StorePaths, store: MlflowStore, root: Path
-) -> None:
-    client = client_of(places)
-    store.begin_search(search_started(), {})
-    # Filled by hand: what is timed is the reading.
-    with sqlite3.connect(places.database) as connection:
-        parent = runs_in(places)["first"].info
-        for number in range(200):
-            run_id = f"{number:032x}"
-            connection.execute(
-                "INSERT INTO runs (run_uuid, name, status, start_time, lifecycle_stage, "
-                "experiment_id, source_type, user_id) "
-                "VALUES (?, ?, 'FINISHED', ?, 'active', ?, 'LOCAL', 'me')",
-                (run_id, f"t{number}", number, parent.experiment_id),
-            )
-            entry = trial_started(f"measure-N{number % 7}-s{number}")
-            params = {"embeddings_frozen": "true" if number % 7 else "false", "train_size": "none"}
-            params = {name: str(value) for name, value in entry.params.items()} | params
-            tags = {"elsa_tune.trial": entry.trial, "status": "completed", "attempt": "1"}
-            tags |= {"elsa_tune.search": "first", "elsa_tune.search_id": search_started().search_id}
-            metrics = {f"metric{index}": 0.5 for index in range(10)} | {"quality": 0.75}
-            connection.executemany(
-                "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)",
-                [(run_id, *pair) for pair in params.items()],
-            )
-            connection.executemany(
-                "INSERT INTO tags (run_uuid, key, value) VALUES (?, ?, ?)",
-                [(run_id, *pair) for pair in tags.items()],
-            )
-            connection.executemany(
-                "INSERT INTO latest_metrics (run_uuid, key, value, timestamp, step, is_nan) "
-                "VALUES (?, ?, ?, 0, 0, 0)",
-                [(run_id, *pair) for pair in metrics.items()],
-            )
-    connection.close()
-    assert len(client.search_runs([parent.experiment_id])) == 201
-    program = (
-        "import sys, time\n"
-        "from elsa_tune.tracking.rows import read_rows\n"
-        "start = time.process_time()\n"
-        f"rows = read_rows({places.default_tracking_uri!r})\n"
-        "print(len(rows), time.process_time() - start, 'mlflow' in sys.modules)\n"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert out[0] == "200" and out[2] == "False"
-    assert float(out[1]) < 1.0
 
 
 def test_replaying_a_whole_journal_changes_nothing(places: StorePaths, store: MlflowStore) -> None:
@@ -546,4 +481,4 @@ def test_a_report_of_nothing_finite_is_left_out(places: StorePaths, store: Mlflo
     paths = SearchPaths(places.storage, "first")
     assert record(paths, [search_started(), trial_started(A), broken], store) == 0
     assert runs_in(places)[A].data.metrics == {"x": 1.0, "evaluation": 1.0}
-    assert read_rows(store.uri) == read_journal_rows(paths.journal)
+    assert read_rows(store.uri) == journal_rows(paths.journal)

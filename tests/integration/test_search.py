@@ -17,9 +17,10 @@ from elsa_tune.cli.app import app
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tracking import rows as results
+from elsa_tune.tracking.rows import read_rows
 from elsa_tune.training.metrics import score
 from tests.conftest import Run
+from tests.recorded_search import journal_rows
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
 
 pytestmark = pytest.mark.timeout(600)
@@ -116,8 +117,8 @@ def test_how_each_trial_ran_is_recorded(bench: Bench) -> None:
 @pytest.mark.usefixtures("finished")
 def test_the_journal_and_mlflow_give_the_same_rows(bench: Bench) -> None:
     uri = f"sqlite:///{bench.folder}/mlruns/mlflow.db"
-    from_store = results.read_rows(uri, search="first")
-    from_journal = results.read_journal_rows(bench.journal("first"))
+    from_store = read_rows(uri, search="first")
+    from_journal = journal_rows(bench.journal("first"))
     key = lambda row: row.trial  # noqa: E731 - one use
     assert sorted(from_store, key=key) == sorted(from_journal, key=key)
     assert len(from_store) == RUNS

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from elsa_tune import errors
+from elsa_tune.cli import app
+from tests.repo.test_command_line import surface
 
 LINE = re.compile(r"^(?P<indent>[\s│├└─]*)(?P<name>\w+Error)\s+(?P<status>\d+)\s{2}(?P<text>\S.*)$")
 
@@ -81,3 +85,46 @@ def test_the_exit_status_is_the_one_drawn(name: str, root: Path) -> None:
     assert done.returncode == drawn_tree()[name][1]
     assert done.stdout == ""
     assert done.stderr == "elsa-tune: this is what happened\n"
+
+
+def texts_below_the_command_line(root: Path) -> Iterator[tuple[str, str]]:
+    """Where it stands and what it says, of every text that is no docstring."""
+    for path in sorted((root / "elsa_tune").rglob("*.py")):
+        if "cli" in path.parts:
+            continue
+        tree = ast.parse(path.read_text())
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        within = {
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in node.values
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(getattr(part, "value", "…")) for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = "" if id(node) in alone | within else node.value
+            else:
+                continue
+            yield f"{path.relative_to(root)}:{node.lineno}", text
+
+
+def test_below_the_command_line_messages_name_settings_not_options(root: Path) -> None:
+    """A user of Python reads them too; `cli.app.with_options` writes them as options."""
+    options = re.compile(r"(?<![\w(-])--[a-z]+[a-z-]*(?![\w:;])")
+    # Whole commands to type, their own and other programs'; one is put together of parts.
+    commands = re.compile(r"elsa-tune [a-z]|ray start|install --force|^ --target ")
+    found = dict(texts_below_the_command_line(root))
+    assert not [
+        place for place, text in found.items() if options.search(text) and not commands.search(text)
+    ]
+
+
+def test_settings_in_messages_are_options_of_some_command() -> None:
+    known = set(" ".join(" ".join(names) for names in surface().values()).split())
+    names = app._SETTINGS.pattern.strip("`()").split("|")
+    assert len(names) > 15
+    assert {f"--{name.replace('_', '-')}" for name in names} <= known
+    said = app.with_options("leave `tracking_uri` out, or try `elsa-tune search`; `auto` will do")
+    assert said == "leave --tracking-uri out, or try `elsa-tune search`; `auto` will do"

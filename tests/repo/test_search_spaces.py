@@ -47,7 +47,7 @@ def test_a_wheel_finds_them_beside_its_code(
     package = tmp_path / "site-packages" / "elsa_tune"
     package.mkdir(parents=True)
     monkeypatch.setattr(shipped, "_PACKAGE", package)
-    with pytest.raises(SpaceError, match=r"install elsa-tune again, or give --space"):
+    with pytest.raises(SpaceError, match=r"install elsa-tune again, or give `space`"):
         search_space_folder()
     (package.parent / "search_spaces").mkdir()
     (package / "search_spaces").mkdir()

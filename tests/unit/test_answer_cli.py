@@ -14,13 +14,14 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from elsa_tune import sources
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.answer_tables import print_answers
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.results_csv import write_results
-from elsa_tune.tracking import rows as results
 from tests.conftest import Run
+from tests.recorded_search import searched
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 
@@ -47,21 +48,17 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ResultRow]], li
         asked: list[str] = []
 
         def read_rows(
-            tracking_uri: str,
-            model: str | None = None,
-            tasks: Sequence[str] | None = None,
-            search: str | None = None,
+            tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
         ) -> list[ResultRow]:
             asked.append(tracking_uri)
             return [
                 one
                 for one in rows
-                if model in (None, one.model)
-                and (tasks is None or one.task in tasks)
-                and search in (None, one.search)
+                if (tasks is None or one.task in tasks) and search in (None, one.search)
             ]
 
-        monkeypatch.setattr(results, "read_rows", read_rows)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///somewhere.db")
+        monkeypatch.setattr(sources, "read_rows", read_rows)
         return asked
 
     return fill
@@ -189,7 +186,7 @@ def test_the_record_is_asked_by_model_and_task(run: Run, store: Store) -> None:
     asked = store(falling_curve(search="first") + falling_curve(model="bert_base", search="b"))
     found = run("operating-point", "--model", "minilm", "--task", "rte")
     assert found.status == 0 and found.out.startswith("minilm on rte (accuracy; search first)")
-    assert asked[0].startswith("sqlite:///")
+    assert asked == [f"sqlite:///{Path.cwd() / 'somewhere.db'}"]
     store(falling_curve(search="first"))
     assert run("curve", "--search", "first").status == 0
 
@@ -250,22 +247,19 @@ def test_the_record_never_averages_unlike_searches(run: Run, store: Store) -> No
     assert every.status == 0
 
 
-def test_a_journal_is_read_like_a_table(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = tmp_path / "first" / "journal.jsonl"
+def test_a_journal_is_read_like_a_table(run: Run, tmp_path: Path) -> None:
+    journal = tmp_path / "searches" / "first" / "journal.jsonl"
     missing = run("operating-point", "--from", journal)
     assert missing.status == 2 and "does not exist" in missing.err
-    journal.parent.mkdir()
+    journal.parent.mkdir(parents=True)
     journal.touch()
-    monkeypatch.setattr(results, "read_journal_rows", lambda path: falling_curve(search="first"))
-    assert run("operating-point", "--from", journal).status == 0
-    assert run("operating-point", "--search", "first", "--storage-path", tmp_path).status == 0
-    by_name = ("--model", "minilm", "--task", "rte", "--storage-path", tmp_path)
-    assert run("operating-point", *by_name).status == 0
-    monkeypatch.setattr(results, "read_journal_rows", lambda path: [])
     empty = run("operating-point", "--from", journal)
     assert empty.status == 2 and "holds no record of a search" in empty.err
+    searched(tmp_path / "searches")
+    assert run("operating-point", "--from", journal).status == 0
+    there = ("--storage-path", tmp_path / "searches")
+    assert run("operating-point", "--search", "first", *there).status == 0
+    assert run("operating-point", "--model", "minilm", "--task", "rte", *there).status == 0
 
 
 def test_an_export_is_answered_and_what_was_understood_is_told(run: Run) -> None:

@@ -193,12 +193,10 @@ def test_a_full_disk_is_an_error_and_the_records_follow_when_there_is_room(path:
             for what in ("second", "third"):
                 with pytest.raises(StorageError, match=r"cannot write .*journal\.jsonl"):
                     journal.append(Decision(what=what, value="y" * 300))
-            assert journal.unwritten == 2
             assert len(read_journal(path)) == 1
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         journal.append(Decision(what="fourth", value=4))
-        assert journal.unwritten == 0
     names = [record.what for record in read_journal(path)]  # type: ignore[attr-defined]
     assert names == ["first", "second", "third", "fourth"]
 
@@ -222,7 +220,7 @@ def test_a_closed_journal_takes_nothing(path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="--storage-path"):
+    with pytest.raises(StorageError, match="`storage_path`"):
         Journal(tmp_path / "file" / "journal.jsonl")
 
 

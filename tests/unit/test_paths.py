@@ -120,7 +120,7 @@ def test_check_writable(tmp_path: Path) -> None:
     paths.check_writable()
     assert list(paths.folder.iterdir()) == [] and not paths.exists
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"cannot write in .*--storage-path"):
+    with pytest.raises(StorageError, match=r"cannot write in .*`storage_path`"):
         SearchPaths(tmp_path / "file", "a").check_writable()
 
 

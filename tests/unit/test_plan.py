@@ -182,7 +182,7 @@ def test_fewer_trials_than_asked_for_are_explained(
     space: str, trials: int | None, note: str | None
 ) -> None:
     found = trials_note(request_for(space, trials=trials))
-    assert found == (None if note is None else f"--trials {trials}: {note}")
+    assert found == (None if note is None else f"trials {trials}: {note}")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_fewer_trials_than_asked_for_are_explained(
 )
 def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str, float]) -> None:
     (name,) = share
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is"):
+    with pytest.raises(UsageError, match=f"`{name}` is"):
         plan(request_for(**share), 100, 50)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune import sources
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tables.results_csv import write_results
@@ -144,10 +145,8 @@ def test_a_journal_also_tells_what_early_stopping_saw(drawn: Run, tmp_path: Path
 def test_a_password_does_not_get_into_the_page(
     drawn: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elsa_tune.tracking import rows as results
-
-    monkeypatch.setattr(results, "read_rows", lambda *_: falling_curve(search="first"))
-    monkeypatch.setattr(results, "read_histories", lambda *_: {})
+    monkeypatch.setattr(sources, "read_rows", lambda *_: falling_curve(search="first"))
+    monkeypatch.setattr(sources, "read_histories", lambda *_: {})
     out = tmp_path / "report"
     # The shell's quotes come between the quote in the password and what stands after it.
     uri = "https://someone:it's secret@tracking.example"

@@ -65,12 +65,12 @@ def test_how_depths_are_written(tmp_path: Path, frozen: str, flag: str, depth: F
 def test_percentages_only_when_said(tmp_path: Path) -> None:
     header = "model,task,layers,frozen_layers,quality,runs,std,chance"
     path = table(tmp_path, "m,t,12,0,58.3,5,1.2,50", header=header)
-    with pytest.raises(ResultsError, match=r"line 2: .*58\.3.*--scale percent"):
+    with pytest.raises(ResultsError, match=r"line 2: .*58\.3.*`scale` percent"):
         read_results(path)
     (one,) = read_results(path, percent=True)
     assert (one.quality, one.std, one.chance) == (0.583, 0.012, 0.5)
     fractions = table(tmp_path, "m,t,12,0,0.583,5,0.01,0.5", header=header)
-    with pytest.raises(ResultsError, match="leave out --scale percent"):
+    with pytest.raises(ResultsError, match="leave out `scale` percent"):
         read_results(fractions, percent=True)
 
 
@@ -163,7 +163,7 @@ def test_a_bad_optional_field_is_named(
         ("model,task,layers,frozen_layers,quality", "seed (one row a run) or runs"),
         (
             "model,task,layers,frozen_layers,accuracy,seed",
-            "Is accuracy the quality? Then add --map quality=accuracy.",
+            "Is accuracy the quality? Then add `map` quality=accuracy.",
         ),
         ("model;task;layers;frozen_layers;quality;seed", "separated by ';'; use commas"),
         ("model\ttask\tlayers\tfrozen_layers\tquality\tseed", "separated by tabs; use commas"),

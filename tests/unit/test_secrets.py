@@ -19,7 +19,7 @@ from elsa_tune.search.specification import Request, save_specification, specify
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.tracking.connection import Connection, first_line
+from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.paths import SearchPaths
 from tests.unit.search_examples import make_spec
 
@@ -32,7 +32,7 @@ def test_an_error_that_repeats_the_uri_does_not_show_it() -> None:
     with pytest.raises(TrackingError, match="does not answer") as refused:
         Connection(CLOSED).check()
     assert SECRET not in str(refused.value) and "me:***@127.0.0.1" in str(refused.value)
-    assert first_line(ValueError(f"no {CLOSED}/x?token=abc")) == (
+    assert reason(ValueError(f"no {CLOSED}/x?token=abc")) == (
         "no http://me:***@127.0.0.1:9/x?token=***"
     )
 

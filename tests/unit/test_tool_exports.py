@@ -114,7 +114,7 @@ def test_statuses_of_mlflow(tmp_path: Path) -> None:
 
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:
     path = save(tmp_path, "net,frozen,acc,SEED,lr", "m,0,0.9,1,3e-5", "m,3,0.8,1,3e-5")
-    with pytest.raises(ResultsError, match=r"Is frozen the frozen_layers\? Then add --map"):
+    with pytest.raises(ResultsError, match=r"Is frozen the frozen_layers\? Then add `map`"):
         read(path)
     says = ("model=net", "frozen_layers=FROZEN", "quality=acc", "task==t=1", "layers==6")
     imported = read(path, *says)
@@ -147,7 +147,7 @@ def test_rows_without_seeds_can_be_runs(tmp_path: Path) -> None:
         "r1,1,FINISHED,m,t,6,0,x,0.90,one",
         "r2,1,FINISHED,m,t,6,0,x,0.91,two",
     )
-    with pytest.raises(ResultsError, match=r"seed .*--map runs==1 says a row is a run"):
+    with pytest.raises(ResultsError, match=r"seed .*`map` runs==1 says a row is a run"):
         read(path)
     assert [row.seed for row in read(path, "runs==1").rows] == [None, None]
 
@@ -155,7 +155,7 @@ def test_rows_without_seeds_can_be_runs(tmp_path: Path) -> None:
 def test_of_several_metrics_one_must_be_chosen(tmp_path: Path) -> None:
     header = MLFLOW_HEADER.replace("metrics.eval_accuracy", "metrics.eval_accuracy,metrics.eval_f1")
     path = save(tmp_path, header, "r1,1,FINISHED,m,t,6,0,1,0.84,0.89,one")
-    with pytest.raises(ResultsError, match=r"eval_f1; choose one, as in --map quality=metrics\."):
+    with pytest.raises(ResultsError, match=r"eval_f1; choose one, as in `map` quality=metrics\."):
         read(path)
     (row,) = read(path, "quality=metrics.eval_f1").rows
     assert (row.quality, row.metric) == (0.89, "f1")
@@ -194,7 +194,7 @@ def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "error", "complaint"),
     [
-        ("quality", UsageError, "--map is 'quality'; it must be OURS=THEIRS"),
+        ("quality", UsageError, "`map` is 'quality'; it must be OURS=THEIRS"),
         ("=acc", UsageError, "it must be OURS=THEIRS"),
         ("quality=", UsageError, "it must be OURS=THEIRS"),
         ("quality==", UsageError, "it must be OURS=THEIRS"),

@@ -361,7 +361,7 @@ def _warnings_on_rates(curve: FreezeCurve) -> Iterator[_Warned]:
             yield (
                 WarningCode.RATE_AT_BORDER,
                 f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
-                f"that was tried: {others} ones may be better; `--set extend=true`, with enough "
+                f"that was tried: {others} ones may be better; `extend: true`, with enough "
                 "trials and time, goes on to them",
             )
     measured = [point for point in curve.measured if point.learning_rate is not None]

@@ -6,19 +6,23 @@ It must not compute or lay out anything itself; analysis answers, `answer_tables
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elsa_tune.analysis.target import DEFAULT_TARGET
+from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.errors import NoAnswerError, UsageError
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
-    from elsa_tune.cli.answer_rows import Query
-    from elsa_tune.specs.result_row import ResultRow
+    from elsa_tune.analysis.curve import FreezeCurve
+    from elsa_tune.sources import Question, Source
+
+ALL = "all"
 
 
 class Format(enum.StrEnum):
@@ -72,15 +76,6 @@ PublishedOption = Annotated[
     bool, typer.Option("--published", help="Ask the numbers printed in the two studies instead.")
 ]
 ScaleOption = Annotated[Scale, typer.Option("--scale", help="Of the qualities in a results table.")]
-TrackingOption = Annotated[
-    str | None, typer.Option("--tracking-uri", metavar="URI", help="The MLflow store to read.")
-]
-StorageOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--storage-path", metavar="PATH", help="Read the searches' journals here, not MLflow."
-    ),
-]
 TargetOption = Annotated[
     float, typer.Option("--target", help="Share of the full model's quality to keep.")
 ]
@@ -104,8 +99,8 @@ def operating_point(
     map_: MapOption = None,
     published: PublishedOption = False,
     scale: ScaleOption = Scale.FRACTION,
-    tracking_uri: TrackingOption = None,
-    storage_path: StorageOption = None,
+    tracking_uri: AskedUri = None,
+    storage_path: StoragePath = None,
     format_: FormatOption = Format.TABLE,
 ) -> None:
     """How many of the last layers need fine-tuning?
@@ -113,21 +108,14 @@ def operating_point(
     Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
     """
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
-    from elsa_tune.analysis.answers import answer_curves, freeze_curves
+    from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.analysis.target import check_target
-    from elsa_tune.cli.answer_rows import evidence_for
 
     check_target(target)
-    source = Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
-    query = read_query(model, task, train_size, source)
-    rows = _rows(query, format_)
-    curves = freeze_curves(
-        rows,
-        evidence_for(rows, query),
-        train_sizes_apart=query.train_sizes_apart,
-        target=target,
+    asked = read_question(
+        model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
     )
-    answers = answer_curves(curves, target, exclude_task or ())
+    answers = answer_curves(_curves(*asked, format_, target), target, exclude_task or ())
     if format_ is Format.JSON:
         typer.echo(as_json([answer_object(answer) for answer in answers]))
     elif format_ is Format.CSV:
@@ -148,8 +136,8 @@ def curve(
     map_: MapOption = None,
     published: PublishedOption = False,
     scale: ScaleOption = Scale.FRACTION,
-    tracking_uri: TrackingOption = None,
-    storage_path: StorageOption = None,
+    tracking_uri: AskedUri = None,
+    storage_path: StoragePath = None,
     format_: FormatOption = Format.TABLE,
 ) -> None:
     """The freeze curve: quality against frozen layers.
@@ -157,15 +145,11 @@ def curve(
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
-    from elsa_tune.analysis.answers import freeze_curves
-    from elsa_tune.cli.answer_rows import evidence_for
 
-    source = Source(search, from_, tuple(map_ or ()), published, scale, tracking_uri, storage_path)
-    query = read_query(model, task, train_size, source)
-    rows = _rows(query, format_)
-    curves = freeze_curves(
-        rows, evidence_for(rows, query), train_sizes_apart=query.train_sizes_apart
+    asked = read_question(
+        model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
     )
+    curves = _curves(*asked, format_)
     if format_ is Format.JSON:
         typer.echo(as_json([freeze_curve_object(found) for found in curves]))
     elif format_ is Format.CSV:
@@ -178,77 +162,101 @@ def curve(
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The options that say where the results are."""
-
-    search: str | None
-    table: Path | None
-    columns: tuple[str, ...]
-    published: bool
-    scale: Scale
-    tracking_uri: str | None
-    storage_path: Path | None
-
-    def check(self) -> None:
-        """Raise UsageError where two of them contradict one another."""
-        stores = {"--tracking-uri": self.tracking_uri, "--storage-path": self.storage_path}
-        if self.published:
-            others = {"--from": self.table, "--search": self.search, **stores}
-            given = [name for name, value in others.items() if value is not None]
-            if given:
-                raise UsageError(
-                    f"--published asks what two studies printed; leave out {' and '.join(given)}"
-                )
-        if self.table is not None and any(value is not None for value in stores.values()):
-            raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
-        if self.tracking_uri is not None and self.storage_path is not None:
-            raise UsageError(
-                "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
-            )
-        is_csv = self.table is not None and self.table.suffix != ".jsonl"
-        if self.columns and not is_csv:
-            raise UsageError("--map names columns of a results table given with --from")
-        if self.scale is Scale.PERCENT and not is_csv:
-            raise UsageError("--scale percent is for a results table given with --from")
-
-
-def read_query(
+def read_question(
     model: str | None,
     tasks: Sequence[str] | None,
     train_sizes: Sequence[str] | None,
-    source: Source,
-) -> Query:
-    """Check the options against one another before anything is read."""
-    source.check()
-    asks_the_record = source.table is None and source.search is None and not source.published
-    if asks_the_record and (model is None or not tasks):
+    search: str | None,
+    table: Path | None,
+    columns: Sequence[str] | None,
+    published: bool,
+    scale: Scale,
+    tracking_uri: str | None,
+    storage_path: str | None,
+) -> tuple[Source, Question]:
+    """What is asked and where, the options checked against one another before anything is read."""
+    stores = {"--tracking-uri": tracking_uri, "--storage-path": storage_path}
+    if published:
+        others = {"--from": table, "--search": search, **stores}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise UsageError(
+                f"--published asks what two studies printed; leave out {' and '.join(given)}"
+            )
+    if table is not None and any(value is not None for value in stores.values()):
+        raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
+    if None not in stores.values():
+        raise UsageError(
+            "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
+        )
+    is_csv = table is not None and table.suffix != ".jsonl"
+    if columns and not is_csv:
+        raise UsageError("--map names columns of a results table given with --from")
+    if scale is Scale.PERCENT and not is_csv:
+        raise UsageError("--scale percent is for a results table given with --from")
+    if table is None and search is None and not published and (model is None or not tasks):
         missing = "--model" if model is None else "--task (or --task all)"
         raise UsageError(
             f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
             "results table with --from FILE"
         )
-    from elsa_tune.cli.answer_rows import Query, read_tasks, read_train_sizes
+    from elsa_tune import sources
+    from elsa_tune.tracking.paths import StorePaths
 
-    return Query(
+    question = sources.Question(
         model=model,
-        tasks=read_tasks(tasks or ()),
-        train_sizes=read_train_sizes(train_sizes or ()),
-        search=source.search,
-        table=source.table,
-        columns=source.columns,
-        published=source.published,
-        percent=source.scale is Scale.PERCENT,
-        tracking_uri=source.tracking_uri,
-        storage_path=source.storage_path,
+        tasks=_tasks(tasks or ()),
+        search=search,
+        train_sizes=_train_sizes(train_sizes or ()),
     )
+    if published:
+        return sources.Published(), question
+    if table is not None and is_csv:
+        return sources.Table(table, columns or (), percent=scale is Scale.PERCENT), question
+    places = StorePaths(Path.cwd())
+    if journals := table or (storage_path and places.storage_at(storage_path)):
+        return sources.Journals(journals), question
+    return sources.recorded(question, places, tracking_uri, note), question
 
 
-def _rows(query: Query, format_: Format) -> list[ResultRow]:
-    from elsa_tune.cli.answer_rows import find_rows
+def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
+    """None for every task. A YAML file stands for the task it describes."""
+    from elsa_tune.specs.tasks import YAML_SUFFIXES, resolve_task
 
+    if not texts or ALL in texts:
+        return None
+    names = (
+        resolve_task(text).name if text.lower().endswith(YAML_SUFFIXES) else text for text in texts
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
+    """Numbers, `full` for the whole training set, `all`."""
+    from elsa_tune.sources import FULL
+
+    if not texts or ALL in texts:
+        return () if texts else None
+    sizes = []
+    for text in texts:
+        if text != FULL and not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise UsageError(
+                f"--train-size is '{text}'; it must be a number of examples, '{FULL}' for the "
+                f"whole training set, or '{ALL}'"
+            )
+        sizes.append(None if text == FULL else int(text))
+    return tuple(dict.fromkeys(sizes))
+
+
+def note(line: str) -> None:
+    """Say what a source says beside its results."""
+    print(f"elsa-tune: {line}", file=sys.stderr)
+
+
+def _curves(
+    source: Source, question: Question, format_: Format, target: float = DEFAULT_TARGET
+) -> list[FreezeCurve]:
     try:
-        return find_rows(query)
+        return source.curves(question, source.ask(question, note), target)
     except NoAnswerError:
         if format_ is Format.JSON:
             # A reader of stdout gets valid JSON here too.

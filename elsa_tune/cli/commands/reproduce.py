@@ -100,7 +100,7 @@ def reproduce(
     places = StorePaths(Path.cwd())
     request = functools.partial(
         Request,
-        storage=Path(storage_path).absolute() if storage_path else places.storage,
+        storage=places.storage_at(storage_path),
         tracking_uri=places.tracking_uri(tracking_uri),
         address=address,
         cpus_per_trial=cpus_per_trial,

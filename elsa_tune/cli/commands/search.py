@@ -5,8 +5,6 @@ the answer.
 from __future__ import annotations
 
 import dataclasses
-import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,12 +16,10 @@ from elsa_tune.errors import (
     NoAnswerError,
     RunError,
     StorageError,
-    UsageError,
 )
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
-    from elsa_tune.search.inputs import Inputs
     from elsa_tune.search.planning.plan import Estimate
     from elsa_tune.search.session import Finished
     from elsa_tune.search.specification import Request
@@ -76,50 +72,38 @@ def search(
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
     say(f"search: reading {model}, {task} and the space {space}")
-    from elsa_tune.search.inputs import read_duration, read_inputs
-    from elsa_tune.tracking.paths import SearchPaths, StorePaths
+    from elsa_tune.search.inputs import SearchOptions, read_request
 
-    if task == "all":
-        raise UsageError("--task all: a search takes one task; start one search for each")
-    overrides = list(settings or [])
-    if train_size is not None:
-        overrides.append(f"train_size={train_size}")
-    seconds = None if max_time is None else read_duration(max_time)
-    places = StorePaths(Path.cwd())
-    storage = Path(storage_path).absolute() if storage_path else places.storage
-    uri = places.tracking_uri(tracking_uri)
-    if name is not None:
-        SearchPaths(storage, name)  # raises for a name that is no name
-    inputs = read_inputs(
-        model, task, space=space, overrides=overrides, data_dir=data_dir, metric=metric
+    request = read_request(
+        SearchOptions(
+            model=model,
+            task=task,
+            space=space,
+            name=name,
+            trials=trials,
+            seeds=seeds,
+            train_size=train_size,
+            max_time=max_time,
+            data_dir=data_dir,
+            metric=metric,
+            tracking_uri=tracking_uri,
+            storage_path=storage_path,
+            address=address,
+            gpus_per_trial=gpus_per_trial,
+            cpus_per_trial=cpus_per_trial,
+            settings=settings or (),
+        )
     )
 
     from elsa_tune.search.launch import start
-    from elsa_tune.search.specification import Request, trials_note
+    from elsa_tune.search.specification import trials_note
 
-    request = Request(
-        name=name or _default_name(inputs),
-        model=inputs.model,
-        layers=inputs.facts.layers,
-        task=inputs.task,
-        recipe=inputs.recipe,
-        space=inputs.space,
-        space_name=space,
-        storage=storage,
-        tracking_uri=uri,
-        trials=trials,
-        seeds=seeds,
-        max_time=seconds,
-        address=address,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-    )
     if dry_run:
         if note := trials_note(request):
             say(note)
         _print_plan(request)
         return
-    say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
+    say(f"search '{request.name}': {request.model.name} on {request.task.name}, space {space}")
     _conclude(start(request, say))
 
 
@@ -149,9 +133,8 @@ def resume(
 
     seconds = None if max_time is None else read_duration(max_time)
     places = StorePaths(Path.cwd())
-    storage = Path(storage_path).absolute() if storage_path else places.storage
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
-    paths = find_search(storage, name)
+    paths = find_search(places.storage_at(storage_path), name)
     if not paths.specification.exists():
         raise StorageError(
             f"search '{name}' has no specification ({paths.specification}); it cannot be resumed"
@@ -161,12 +144,6 @@ def resume(
 
     finished = go_on(paths, say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
     _conclude(finished)
-
-
-def _default_name(inputs: Inputs) -> str:
-    """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
-    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime("%Y%m%d-%H%M%S"))
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-._")
 
 
 def _print_plan(request: Request) -> None:
@@ -221,13 +198,10 @@ def _conclude(finished: Finished) -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
     from elsa_tune.cli.answer_tables import print_answers
     from elsa_tune.tracking.journal_records import SearchStatus
-    from elsa_tune.tracking.paths import StorePaths, shown_uri
 
-    name, places = finished.spec.name, StorePaths(Path.cwd())
+    name = finished.spec.name
     uri, resume_it = finished.tracking_uri, finished.paths.resume
-    ask = f"elsa-tune operating-point --search {name} --format json"
-    if uri != shown_uri(places.tracking_uri()):
-        ask += f" --tracking-uri {uri}"
+    ask = resume_it.replace("resume", "operating-point --search", 1) + " --format json"
     if finished.message:
         say(f"search '{name}': {finished.message}")
     if finished.status is SearchStatus.COMPLETED:

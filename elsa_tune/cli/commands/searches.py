@@ -14,20 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elsa_tune.cli.options import AskedUri, StoragePath
+
 if TYPE_CHECKING:
     from elsa_tune.tracking.searches import SearchSummary
-
-StorageOption = Annotated[
-    Path | None,
-    typer.Option("--storage-path", help="Where searches are kept [default: ./mlruns/searches]."),
-]
-TrackingOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tracking-uri",
-        help="The MLflow store [default: $MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db].",
-    ),
-]
 
 
 class OutputFormat(StrEnum):
@@ -42,8 +32,8 @@ def searches(
         str | None,
         typer.Option("--delete", metavar="NAME", help="Delete this search and its MLflow runs."),
     ] = None,
-    storage_path: StorageOption = None,
-    tracking_uri: TrackingOption = None,
+    storage_path: StoragePath = None,
+    tracking_uri: AskedUri = None,
     output: Annotated[
         OutputFormat, typer.Option("--format", help="How to print the list.")
     ] = OutputFormat.TABLE,
@@ -53,13 +43,16 @@ def searches(
     from elsa_tune.tracking.searches import delete_search, list_searches
 
     places = StorePaths(Path.cwd())
-    storage = storage_path or places.storage
-    uri = places.tracking_uri(tracking_uri)
+    storage = places.storage_at(storage_path)
+    named = places.named_uri(tracking_uri)
     if delete is not None:
-        runs = delete_search(storage, delete, uri)
+        runs = delete_search(storage, delete, named or places.tracking_uri())
         print(f"deleted search '{delete}' and {runs} MLflow runs", file=sys.stderr)
         return
-    found, warnings = list_searches(storage, uri)
+    found, warnings = list_searches(storage, named)
+    if named is None and not found:
+        # Those of other folders: MLflow takes seconds to ask.
+        found, warnings = list_searches(storage, places.tracking_uri())
     for warning in warnings:
         print(f"elsa-tune: {warning}", file=sys.stderr)
     if output is OutputFormat.JSON:

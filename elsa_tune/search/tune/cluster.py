@@ -78,12 +78,12 @@ class Capacity:
         if not 0 < cpus <= self.largest_cpus:
             raise UsageError(
                 f"{cpus:g} CPUs per trial were asked for, but the largest node has "
-                f"{self.largest_cpus:g}; give --cpus-per-trial above 0 and up to that"
+                f"{self.largest_cpus:g}; give `cpus_per_trial` above 0 and up to that"
             )
         if not 0 <= gpus <= self.largest_gpus or (gpus > 1 and gpus % 1):
             raise UsageError(
                 f"{gpus:g} GPUs per trial were asked for, but the largest node has "
-                f"{self.largest_gpus:g}; give --gpus-per-trial up to that, a share of one or "
+                f"{self.largest_gpus:g}; give `gpus_per_trial` up to that, a share of one or "
                 "whole ones"
             )
         return Resources(cpus=cpus, gpus=gpus)
@@ -132,7 +132,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
             warnings.simplefilter("ignore")
             if address is None:
-                # Not RAY_ADDRESS, nor a cluster that happens to run here: --address asks for those.
+                # Not RAY_ADDRESS, nor a cluster that happens to run here: `address` asks for those.
                 ray.init(
                     address="local",
                     num_cpus=os.cpu_count(),
@@ -150,8 +150,8 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
         raise UsageError(
-            f"no Ray cluster answers at --address {address}: {error}; start one with `ray start "
-            "--head`, or leave --address out to run on this machine"
+            f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
+            "--head`, or leave `address` out to run on this machine"
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 import torch
 
+from elsa_tune.errors import first_line
 from elsa_tune.search.record import SearchRecord, params_of
 from elsa_tune.search.tune.stopping import Interruption
 from elsa_tune.search.tune.trainable import NODE
@@ -127,5 +128,5 @@ def _run_probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
 
 def _sentence(error: Exception) -> str:
     cause = getattr(error, "cause", None) or error
-    first = (str(cause).strip().splitlines() or ["no message"])[0]
-    return f"{type(cause).__name__}: {first[:300]}; the search goes on without it"
+    first = first_line(cause)[:300]
+    return f"{type(cause).__name__}: {first}; the search goes on without it"

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.glue import HUB_REPOSITORY
 from elsa_tune.specs.table_file import Table, cell_text
 from elsa_tune.specs.task import TaskKind, TaskSpec
 
 PROBE_SECONDS = 5.0
 WAYS_OUT = (
-    "Give a local GLUE folder with --data-dir, take --task stdlib, which needs no download, "
+    "Give a local GLUE folder with `data_dir`, take `task` stdlib, which needs no download, "
     "or run once with network access"
 )
 
@@ -60,7 +60,7 @@ def _load(task: TaskSpec, config: str) -> Any:
     except Exception as error:  # the many ways of a hub, a proxy or a mirror to fail
         raise DataError(
             f"task '{task.name}': {HUB_REPOSITORY} could not be loaded from the hub "
-            f"({type(error).__name__}: {_first_line(error)}). {WAYS_OUT}"
+            f"({type(error).__name__}: {first_line(error)[:300]}). {WAYS_OUT}"
         ) from error
 
 
@@ -142,7 +142,3 @@ def _table(task: TaskSpec, where: Path, rows: Any) -> Table:
             for row, value in enumerate(values, start=1)
         ]
     return Table(where, columns, list(range(1, len(rows) + 1)))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0][:300]

@@ -22,12 +22,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from elsa_tune.errors import DataError
-from elsa_tune.training.cache import cache_dir, write_aside
+from elsa_tune.files import write_aside
+from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.data.split import Split, TaskTexts
 
 logger = logging.getLogger(__name__)
@@ -98,11 +98,8 @@ def _cached(sources: dict[str, bytes]) -> list[Documented]:
         documented = collect(sources)
     rows = [[item.file, item.name, item.sentence] for item in documented]
 
-    def write(file: BinaryIO) -> None:
-        file.write(json.dumps(rows).encode())
-
     try:
-        write_aside(path, write)
+        write_aside(path, json.dumps(rows).encode())
     except OSError as error:
         # Slower, not wrong: every process parses for itself.
         logger.warning("the standard library's sentences cannot be kept: %s", error)

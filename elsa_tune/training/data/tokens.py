@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elsa_tune.training.cache import write_aside
+from elsa_tune.files import write_aside
 
 # The name of the split that is held out of the training set.
 HOLDOUT: Final = "holdout"

@@ -30,7 +30,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from elsa_tune.errors import ModelError
+from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
@@ -168,7 +168,7 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
         missing = " (it needs: pip install sentencepiece protobuf)" if _wants_pieces(error) else ""
         raise ModelError(
             f"the tokenizer of model '{spec.name}' in {folder} cannot be read{missing}: "
-            f"{_first_line(error)}"
+            f"{first_line(error)}"
         ) from error
     _check_tokenizer(tokenizer, _configuration(spec), spec.name)
     return cast(PreTrainedTokenizerBase, tokenizer)
@@ -208,7 +208,7 @@ def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
             ) from error
         raise ModelError(
             f"the configuration {path} of model '{name}' names no architecture that transformers "
-            f"{transformers.__version__} knows: {_first_line(error)}"
+            f"{transformers.__version__} knows: {first_line(error)}"
         ) from error
     return cast(PretrainedConfig, config)
 
@@ -224,7 +224,7 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
         raise ModelError(
             f"transformers {transformers.__version__} cannot build a text classifier from the "
             f"configuration of model '{name}' (architecture '{config.model_type}'): "
-            f"{_first_line(error)}"
+            f"{first_line(error)}"
         ) from error
 
 
@@ -285,7 +285,7 @@ def _read_checkpoint(
                 output_loading_info=True,
             )
     except _UNREADABLE as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         if "weights_only" in reason:
             # Torch's own words tell how to run the code.
             reason = "they hold more than tensors, and a checkpoint's code is never run"
@@ -389,8 +389,3 @@ def _random_state(seed: int) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(before)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

