@@ -72,6 +72,13 @@ def target_text(target: float) -> str:
     return f"{100 * target:.6g} %"
 
 
+def hours_text(seconds: float) -> str:
+    """`12 s`, `3.5 min` or `2.0 h`: a time that is only estimated."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
 def layers_text(count: int) -> str:
     """`1 layer`, `3 layers`."""
     return f"{count} layer" if count == 1 else f"{count} layers"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ import typer
 
 from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
 from elsa_tune.errors import (
+    ElsaTuneError,
     InterruptedSearchError,
     NoAnswerError,
     RunError,
@@ -21,6 +23,7 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.search.saying import say
+from elsa_tune.words import hours_text
 
 if TYPE_CHECKING:
     from elsa_tune.search.inputs import Inputs
@@ -70,6 +73,10 @@ def search(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
     ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="With --dry-run: train for a few seconds to tell the time."),
+    ] = False,
 ) -> None:
     """Search for the operating point of a model and a task.
 
@@ -81,6 +88,8 @@ def search(
 
     if task == "all":
         raise UsageError("--task all: a search takes one task; start one search for each")
+    if probe and not dry_run:
+        raise UsageError("--probe is for --dry-run, which says how long the search would take")
     overrides = list(settings or [])
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
@@ -117,7 +126,7 @@ def search(
     if dry_run:
         if note := trials_note(request):
             say(note)
-        _print_plan(request)
+        _print_plan(request, probe=probe)
         return
     say(f"search '{request.name}': {inputs.model.name} on {inputs.task.name}, space {space}")
     _conclude(start(request, say))
@@ -169,7 +178,7 @@ def _default_name(inputs: Inputs) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts)).strip("-._")
 
 
-def _print_plan(request: Request) -> None:
+def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.specs.trial import PrefixCache
     from elsa_tune.training.course import few_steps
@@ -202,11 +211,38 @@ def _print_plan(request: Request) -> None:
         ("measuring", f"{cost.measuring_trials} trials"),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
         ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
+        ("time", _time(request, probe=probe)),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
     )
     for label, value in lines:
         typer.echo(f"{label:<12} {value}")
+
+
+def _time(request: Request, *, probe: bool) -> str:
+    """Of the planned trials, where a like search or a probe tells it."""
+    from elsa_tune.search.recorded_pace import recorded_seconds
+    from elsa_tune.search.specification import specify
+
+    spec = specify(request)
+    trials = Counter({depth: spec.seeds for depth in spec.depths})
+    trials.update(dict.fromkeys(spec.explored, spec.tries))
+    if probe:
+        from elsa_tune.search.pace import forecast
+
+        say("training for a few seconds, to tell the time")
+        try:
+            seconds = forecast([(request, trials)])[request.name]
+        except (ElsaTuneError, OSError) as error:
+            return f"not known, {error}"
+        return f"about {hours_text(seconds)} on this machine, from a short probe"
+    found = recorded_seconds(request, trials)
+    if found is None:
+        return "not known; --probe trains for a few seconds to tell it"
+    like, seconds = found
+    device = "GPUs" if like.resources.gpus else "CPU"
+    about = f"about {hours_text(seconds)} on this machine's {device}"
+    return f"{about}, at the pace of search '{like.name}'"
 
 
 def _exploring(cost: Estimate) -> str:
