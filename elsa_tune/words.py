@@ -72,11 +72,14 @@ def target_text(target: float) -> str:
     return f"{100 * target:.6g} %"
 
 
-def hours_text(seconds: float) -> str:
-    """`12 s`, `3.5 min` or `2.0 h`: a time that is only estimated."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+def duration(seconds: float) -> str:
+    """`48 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def layers_text(count: int) -> str:

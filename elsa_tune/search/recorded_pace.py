@@ -25,7 +25,7 @@ def recorded_seconds(
     request's trials take at its pace; None without one.
     """
     planned = specify(request)
-    latest: tuple[float, SearchSpec, list[KnownTrial]] | None = None
+    alike: list[tuple[float, SearchSpec, list[KnownTrial]]] = []
     for name in search_names(request.storage):
         paths = SearchPaths(request.storage, name)
         with contextlib.suppress(ElsaTuneError):
@@ -34,12 +34,11 @@ def recorded_seconds(
                 continue
             state = SearchState.replay(read_journal(paths.journal), alive=False)
             known = [known_trial(spec, trial) for trial in state.planned_trials]
-            until = max((one.ended or 0.0 for one in known if one.reported), default=0.0)
-            if until > (latest[0] if latest else 0.0):
-                latest = until, spec, known
-    if latest is None:
+            if ends := [one.ended for one in known if one.ended and one.reported]:
+                alike.append((max(ends), spec, known))
+    if not alike:
         return None
-    _, spec, known = latest
+    _, spec, known = max(alike, key=lambda one: one[0])
     by_depth: dict[FreezeDepth, list[KnownTrial]] = {}
     for one in known:
         by_depth.setdefault(one.trial.depth, []).append(one)

@@ -23,7 +23,7 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.search.saying import say
-from elsa_tune.words import hours_text
+from elsa_tune.words import duration
 
 if TYPE_CHECKING:
     from elsa_tune.search.inputs import Inputs
@@ -235,13 +235,13 @@ def _time(request: Request, *, probe: bool) -> str:
             seconds = forecast([(request, trials)])[request.name]
         except (ElsaTuneError, OSError) as error:
             return f"not known, {error}"
-        return f"about {hours_text(seconds)} on this machine, from a short probe"
+        return f"about {duration(seconds)} on this machine, from a short probe"
     found = recorded_seconds(request, trials)
     if found is None:
         return "not known; --probe trains for a few seconds to tell it"
     like, seconds = found
     device = "GPUs" if like.resources.gpus else "CPU"
-    about = f"about {hours_text(seconds)} on this machine's {device}"
+    about = f"about {duration(seconds)} on this machine's {device}"
     return f"{about}, at the pace of search '{like.name}'"
 
 
