@@ -72,6 +72,16 @@ def target_text(target: float) -> str:
     return f"{100 * target:.6g} %"
 
 
+def duration(seconds: float) -> str:
+    """`48 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
 def layers_text(count: int) -> str:
     """`1 layer`, `3 layers`."""
     return f"{count} layer" if count == 1 else f"{count} layers"

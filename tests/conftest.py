@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
 
 
 @pytest.fixture(scope="session")

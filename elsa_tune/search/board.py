@@ -33,7 +33,7 @@ from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
-from elsa_tune.words import points, rate_text
+from elsa_tune.words import duration, points, rate_text
 
 # The clock moves on a terminal; elsewhere a line is printed when nothing else was for so long.
 REFRESH_SECONDS = 1.0
@@ -108,16 +108,6 @@ def counts_of(lines: Iterable[DepthLine]) -> tuple[str, str]:
     ended = f"{counts.total() - counts['running'] - counts['waiting']}/{counts.total()}"
     told = ", ".join(f"{counts[word]} {word}" for word in COUNTED if counts[word])
     return ended, f"{ended} trials: {told}"
-
-
-def duration(seconds: float) -> str:
-    """`48 s`, `3 min 20 s`, `2 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 class Board:

@@ -16,7 +16,7 @@ from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, Us
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
 from elsa_tune.tables.published import SOURCES, Study
-from elsa_tune.words import aligned
+from elsa_tune.words import aligned, duration
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition
@@ -162,7 +162,7 @@ def _print_plan(edition: Edition) -> None:
         say("training for a few seconds for each model and task, to tell the hours")
         try:
             seconds = forecast([(one.search, one.left) for one in standings if one.left])
-            time = f"about {_hours(sum(seconds.values()))} on this machine, from a short probe"
+            time = f"about {duration(sum(seconds.values()))} on this machine, from a short probe"
         except (ElsaTuneError, OSError) as error:
             time = f"not known, {error}"
     typer.echo(f"{edition.study}, scale {edition.scale}: {SOURCES[edition.study]}")
@@ -172,16 +172,12 @@ def _print_plan(edition: Edition) -> None:
     for one in standings:
         hours = seconds.get(one.search.name)
         to_go = f"{one.left.total()} to go"
-        words = (one.status, "" if hours is None else _hours(hours))
+        words = (one.status, "" if hours is None else duration(hours))
         rows.append((one.search.name, f"{one.trials} trials,", to_go, *words))
     trials = sum(one.trials for one in standings)
     rows.append(("in all", f"{trials} trials,", f"{left} to go", "", ""))
     typer.echo(aligned(rows, right=(1, 2)))
     typer.echo(f"time: {time}")
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
 def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> None:

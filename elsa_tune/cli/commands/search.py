@@ -5,6 +5,7 @@ the answer.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,15 @@ import typer
 
 from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
 from elsa_tune.errors import (
+    ElsaTuneError,
     InterruptedSearchError,
     NoAnswerError,
     RunError,
     StorageError,
+    UsageError,
 )
 from elsa_tune.search.saying import say
+from elsa_tune.words import duration
 
 if TYPE_CHECKING:
     from elsa_tune.search.planning.plan import Estimate
@@ -66,6 +70,10 @@ def search(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
     ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="With --dry-run: train for a few seconds to tell the time."),
+    ] = False,
 ) -> None:
     """Search for the operating point of a model and a task.
 
@@ -74,6 +82,8 @@ def search(
     say(f"search: reading {model}, {task} and the space {space}")
     from elsa_tune.search.inputs import SearchOptions, read_request
 
+    if probe and not dry_run:
+        raise UsageError("--probe is for --dry-run, which says how long the search would take")
     request = read_request(
         SearchOptions(
             model=model,
@@ -101,7 +111,7 @@ def search(
     if dry_run:
         if note := trials_note(request):
             say(note)
-        _print_plan(request)
+        _print_plan(request, probe=probe)
         return
     say(f"search '{request.name}': {request.model.name} on {request.task.name}, space {space}")
     _conclude(start(request, say))
@@ -146,7 +156,7 @@ def resume(
     _conclude(finished)
 
 
-def _print_plan(request: Request) -> None:
+def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.specs.trial import PrefixCache
     from elsa_tune.training.course import few_steps
@@ -179,11 +189,38 @@ def _print_plan(request: Request) -> None:
         ("measuring", f"{cost.measuring_trials} trials"),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
         ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
+        ("time", _time(request, probe=probe)),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
     )
     for label, value in lines:
         typer.echo(f"{label:<12} {value}")
+
+
+def _time(request: Request, *, probe: bool) -> str:
+    """Of the planned trials, where a like search or a probe tells it."""
+    from elsa_tune.search.recorded_pace import recorded_seconds
+    from elsa_tune.search.specification import specify
+
+    spec = specify(request)
+    trials = Counter({depth: spec.seeds for depth in spec.depths})
+    trials.update(dict.fromkeys(spec.explored, spec.tries))
+    if probe:
+        from elsa_tune.search.pace import forecast
+
+        say("training for a few seconds, to tell the time")
+        try:
+            seconds = forecast([(request, trials)])[request.name]
+        except (ElsaTuneError, OSError) as error:
+            return f"not known, {error}"
+        return f"about {duration(seconds)} on this machine, from a short probe"
+    found = recorded_seconds(request, trials)
+    if found is None:
+        return "not known; --probe trains for a few seconds to tell it"
+    like, seconds = found
+    device = "GPUs" if like.resources.gpus else "CPU"
+    about = f"about {duration(seconds)} on this machine's {device}"
+    return f"{about}, at the pace of search '{like.name}'"
 
 
 def _exploring(cost: Estimate) -> str:

@@ -49,7 +49,7 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     by_depth: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
     for one in known:
         by_depth[one.trial.depth].append(one)
-    seconds = _seconds_per_trial(spec, by_depth)
+    seconds = seconds_per_trial(spec, by_depth)
     if not seconds:
         return None
     running = {
@@ -67,8 +67,10 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     return exploring.shared(workers) + measuring.shared(workers)
 
 
-def _seconds_per_trial(spec: SearchSpec, by_depth: _ByDepth) -> dict[FreezeDepth, float]:
-    """What a trial of each depth takes from start to end; empty before the first report."""
+def seconds_per_trial(spec: SearchSpec, by_depth: _ByDepth) -> dict[FreezeDepth, float]:
+    """What a trial of each of the plan's depths takes from start to end, by trials of it or of a
+    like search; empty before the first report.
+    """
     found = {}
     for depth, here in by_depth.items():
         reported = sorted((one for one in here if one.reported), key=lambda one: one.reported[-1])
