@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elsa_tune.search.planning.time_left import TRIAL_SECONDS
 from elsa_tune.search.specification import Request, specify
 from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
 
 PROBE_SECONDS = 2.0
-# What the probe does not see, roughly: Ray's, MLflow's and the workers' start; a trial's weights,
-# first step and records. Any search that is worth a forecast takes many times that.
+# What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
 SEARCH_SECONDS = 20.0
-TRIAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,8 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
-from elsa_tune.search.pace import SEARCH_SECONDS, TRIAL_SECONDS, Pace
+from elsa_tune.search.pace import SEARCH_SECONDS, Pace
+from elsa_tune.search.planning.time_left import TRIAL_SECONDS
 from elsa_tune.search.specification import Request, save_specification, specify
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
