@@ -161,7 +161,9 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
 
 def files() -> list[Path]:
     """The code under test."""
-    named = (ROOT / name for name in TESTED)
+    named = [ROOT / name for name in TESTED]
+    if missing := [one for one in named if not one.exists()]:
+        sys.exit(f"TESTED names what is not there: {', '.join(map(str, missing))}")
     found = {file for one in named for file in ([one] if one.is_file() else one.rglob("*.py"))}
     return sorted(found)
 

@@ -157,6 +157,9 @@ def test_means_of_several_runs_weigh_by_their_runs() -> None:
     assert full.quality == pytest.approx(statistics.mean(runs))
     assert full.std == pytest.approx(statistics.stdev(runs))
     assert full.seeds == 5
+    diverged = row(0, None, seed=None, runs=2, status=TrialStatus.DIVERGED)
+    full = at(only_curve([rows[0], diverged]), 0)
+    assert full.std == pytest.approx(statistics.stdev([*runs[:3], 0.5, 0.5]))
 
 
 def test_std_is_unknown_for_one_run_and_for_means_without_std() -> None:
@@ -230,6 +233,30 @@ def test_the_same_seeds_twice_are_listed_as_such() -> None:
     _, a, b = str(caught.value).splitlines()
     for one in (a, b):
         assert "seeds in common; no answer (no frozen depth); rates 3e-05" in one
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "remedy"),
+    [
+        ({"search": "a"}, {"search": "b"}, "--search NAME"),
+        (
+            {"search": "a", "train_size": 9},
+            {"search": "b", "train_size": 8},
+            "--search NAME or --train-size",
+        ),
+        ({"train_size": 9}, {"train_size": 8, "search": "b"}, "--train-size"),
+        ({}, {"comparison": "epochs=3"}, "table"),
+    ],
+)
+def test_how_to_choose_is_said(
+    one: dict[str, object], other: dict[str, object], remedy: str
+) -> None:
+    rows = [row(0, 0.9, **one), row(0, 0.9, **other), row(3, 0.9, **other, seed=2)]
+    with pytest.raises(ResultsError) as caught:
+        freeze_curves(rows, train_sizes_apart=False)
+    heading, first, second = str(caught.value).splitlines()
+    assert heading.endswith(f"{remedy}:")
+    assert "1 measuring row;" in first and "2 measuring rows;" in second
 
 
 def test_searches_alike_are_pooled_only_when_their_seeds_differ() -> None:

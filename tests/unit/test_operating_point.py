@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -317,6 +318,29 @@ def test_training_sizes_are_joined_size_by_size() -> None:
     large = two_tasks({0: 0.9, 3: 0.89}, {0: 0.9, 3: 0.89}, train_size=500)
     joints = [answer for answer in answer_rows(small + large) if answer.task == "*"]
     assert [(joint.train_size, fine_tuned(joint)[0]) for joint in joints] == [(50, 6), (500, 3)]
+
+
+def test_what_a_joint_answer_warns_of() -> None:
+    even = two_tasks({0: 0.9, 3: 0.88, 6: 0.83}, {0: 0.9, 3: 0.88, 6: 0.83})
+    of_rte, of_cola = even[:6], even[6:]
+    *_, joint = answer_rows(even)
+    # k = 0 keeps 92 % raw, and of what is gained over chance 83 %.
+    assert fine_tuned(joint) == (0, 3) and codes(joint) == [WarningCode.CORRECTED_DISAGREES]
+    unknown = [dataclasses.replace(one, chance=None) for one in of_cola]
+    *_, joint = answer_rows([*of_rte, *unknown])
+    assert fine_tuned(joint) == (0, None) and codes(joint) == [WarningCode.NO_CORRECTED_JOINT]
+    fewer = [dataclasses.replace(one, train_size=100) for one in of_cola if one.quality != 0.88]
+    *_, joint = answer_rows([*of_rte, *fewer, *seeds(4, [0.5, 0.5], task="cola", train_size=100)])
+    assert joint.train_size is None
+    assert set(codes(joint)) == {
+        WarningCode.TRAIN_SIZES_DIFFER,
+        WarningCode.NOT_MEASURED_EVERYWHERE,
+        WarningCode.CORRECTED_DISAGREES,
+    }
+    dips = [*even, *seeds(2, [0.7, 0.7]), *seeds(2, [0.9, 0.9], task="cola")]
+    *_, joint = answer_rows(dips)
+    assert WarningCode.LARGER_K_MISSES_TARGET in codes(joint)
+    assert joint.every_larger_k_passes is False
 
 
 ANSWER_KEYS = {
