@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import ray
 
+from elsa_tune.errors import RunError
 from elsa_tune.search.tune.cluster import ray_session
 from elsa_tune.search.tune.stopping import Interruption
 from tests.conftest import Run
@@ -83,3 +84,16 @@ def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyP
     with pytest.raises(KeyboardInterrupt), ray_session(None):
         pass
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_raylet_that_dies_while_ray_starts_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(**given: Any) -> None:
+        raise Exception("The current node timed out during startup.\nPlease check the logs.")
+
+    monkeypatch.setattr(ray, "init", init)
+    said = "does not start on this machine: The current"
+    with pytest.raises(RunError, match=said) as refusal, ray_session(None):
+        pass
+    assert "\n" not in str(refusal.value)
