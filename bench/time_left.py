@@ -68,8 +68,8 @@ def replayed(folder: Path) -> dict[str, Any]:
     spec = load_specification(SearchPaths(folder.parent, folder.name))
     records = read_journal(folder / "journal.jsonl")
     whole = SearchState.replay(records)
-    assert whole.ended is not None, f"{folder.name} has not ended"
-    took = whole.ended - whole.started
+    assert whole.end is not None, f"{folder.name} has not ended"
+    took = whole.end.time - whole.started
     rows = []
     for share in SHARES:
         now = whole.started + share * took

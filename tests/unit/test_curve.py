@@ -216,7 +216,7 @@ def test_unlike_results_are_kept_apart_and_listed() -> None:
     with pytest.raises(ResultsError) as caught:
         freeze_curves(rows)
     heading, three, ten = str(caught.value).splitlines()
-    assert "--search" in heading
+    assert "`search`" in heading
     assert three.strip() == (
         "three: 15 measuring rows; epochs=3; 2 of 6 layers keep 90 % (83.0 of 90.0); rates 3e-05 "
         "at the full model, 5e-05 at N = 3, 4, 5, 6"
@@ -277,7 +277,7 @@ def test_training_sizes_are_apart_only_where_asked() -> None:
     )
     assert [group.train_size for group in groups] == [100, 200, None]
     require_one_each(groups, lambda group: "", train_sizes_apart=True)
-    with pytest.raises(ResultsError, match="--train-size"):
+    with pytest.raises(ResultsError, match="`train_size`"):
         require_one_each(groups, lambda group: "", train_sizes_apart=False)
 
 

@@ -89,7 +89,7 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     assert (
         row.learning_rate is row.seed is None and row.comparison == session.record.spec.comparison
     )
-    (trial,) = session.record.state.trials.values()
+    (trial,) = session.record.state().trials.values()
     assert trial.end is not None and trial.end.artifact == "predictions/probe-N6.npz"
     assert session.record.known_trials() == () and session.said == []
     # Neither a resumed session nor one that wants none probes again.

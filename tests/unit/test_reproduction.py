@@ -180,7 +180,7 @@ def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
     search = request(tmp_path)
     other = dataclasses.replace(search.recipe, epochs=7)
     record(dataclasses.replace(search, recipe=other), [])
-    with pytest.raises(StorageError, match=r"another epochs.*--storage-path"):
+    with pytest.raises(StorageError, match=r"another epochs.*`storage_path`"):
         request(tmp_path)
 
 
@@ -441,7 +441,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (("elsa", "--models", "minilm", "--train-size", "many"), "a number of examples"),
         (("elsa", "--models", "minilm", "--tasks", "mrcp"), "did you mean 'mrpc'"),
         (("elsa", "--models", "minilmm", "--tasks", "stdlib"), "did you mean 'minilm'"),
-        (("elsa", "--max-time", "soon"), "--max-time soon"),
+        (("elsa", "--max-time", "soon"), "`max_time` soon"),
         (
             ("low-resource", "--models", "minilm", "--tasks", "stsb"),
             "'accuracy' cannot score task 'stsb'",

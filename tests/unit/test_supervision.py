@@ -120,8 +120,8 @@ def test_a_driver_that_dies_without_a_word(
     (said,) = done.stderr.splitlines()
     assert said.endswith("everything up to here is saved: `elsa-tune resume mine` goes on")
     found = state(place)
-    assert found.status is status and found.message in said
-    assert re.search(cause, found.message)
+    assert found.end is not None and found.end.status is status and found.end.message in said
+    assert re.search(cause, found.end.message)
     assert [trial.status.value for trial in found.trials.values()] == ["interrupted"]
     assert not is_held(place.lock)
 
@@ -163,7 +163,7 @@ def test_a_record_that_another_driver_has_taken_up_is_left_alone(
         assert process.wait(60) == 130
         journal.append(trial_started("measure-N0-s0", attempt=2, search="mine"))
     found = state(place)
-    assert found.status is SearchStatus.RUNNING and found.attempt == 2
+    assert found.status is SearchStatus.RUNNING and found.search.attempt == 2
     assert [record.kind for record in read_journal(place.journal)][-2:] == [
         "search_started",
         "trial_started",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.errors import NoAnswerError, UsageError
 
@@ -145,11 +144,12 @@ def curve(
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
+    from elsa_tune.analysis.target import DEFAULT_TARGET
 
     asked = read_question(
         model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
     )
-    curves = _curves(*asked, format_)
+    curves = _curves(*asked, format_, DEFAULT_TARGET)
     if format_ is Format.JSON:
         typer.echo(as_json([freeze_curve_object(found) for found in curves]))
     elif format_ is Format.CSV:
@@ -253,7 +253,7 @@ def note(line: str) -> None:
 
 
 def _curves(
-    source: Source, question: Question, format_: Format, target: float = DEFAULT_TARGET
+    source: Source, question: Question, format_: Format, target: float
 ) -> list[FreezeCurve]:
     try:
         return source.curves(question, source.ask(question, note), target)
