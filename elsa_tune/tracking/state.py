@@ -129,11 +129,6 @@ class SearchState:
         return [trial for trial in self.planned_trials if trial.status.is_final]
 
     @property
-    def unfinished_trials(self) -> list[TrialState]:
-        """Those that are running, or that `resume` starts again."""
-        return [trial for trial in self.planned_trials if not trial.status.is_final]
-
-    @property
     def is_complete(self) -> bool:
         """Whether the whole plan was carried out: nothing is left to resume."""
         return self.status is SearchStatus.COMPLETED
