@@ -75,7 +75,7 @@ def replayed(folder: Path) -> dict[str, Any]:
         now = whole.started + share * took
         state = SearchState.replay(one for one in records if one.time <= now)
         known = [known_trial(spec, trial) for trial in state.planned_trials]
-        predicted, true = seconds_left(spec, known, now), whole.ended - now
+        predicted, true = seconds_left(spec, known, now), whole.end.time - now
         rows.append(
             {
                 "share": share,

@@ -238,13 +238,13 @@ def test_the_same_seeds_twice_are_listed_as_such() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "remedy"),
     [
-        ({"search": "a"}, {"search": "b"}, "--search NAME"),
+        ({"search": "a"}, {"search": "b"}, "`search` NAME"),
         (
             {"search": "a", "train_size": 9},
             {"search": "b", "train_size": 8},
-            "--search NAME or --train-size",
+            "`search` NAME or `train_size`",
         ),
-        ({"train_size": 9}, {"train_size": 8, "search": "b"}, "--train-size"),
+        ({"train_size": 9}, {"train_size": 8, "search": "b"}, "`train_size`"),
         ({}, {"comparison": "epochs=3"}, "table"),
     ],
 )
