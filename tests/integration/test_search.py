@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elsa_tune.cli.app import app
+from elsa_tune.cli.app import app, with_options
 from elsa_tune.errors import UsageError
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
@@ -299,7 +299,7 @@ def test_bad_input_is_refused_before_any_work_starts(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as refused:
         app(bench.search("bad", *options), standalone_mode=False)
-    message = str(refused.value)
+    message = with_options(str(refused.value))
     assert "\n" not in message
     for word in words:
         assert word in message
