@@ -18,7 +18,7 @@ import machine
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.tables.results_csv import read_results, write_results
+from elsa_tune.tables.results_csv import import_results, write_results
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
 
@@ -54,7 +54,7 @@ def main() -> None:
                 sys.exit(status)
             rows = rows_of(read_state(options.storage / task / "journal.jsonl"))
             (machine.RESULTS / f"{task}.csv").write_text(write_results(rows), encoding="utf-8")
-        rows = read_results(machine.RESULTS / f"{task}.csv")
+        rows = import_results(machine.RESULTS / f"{task}.csv").rows
         answers += [answer_object(answer) for answer in answer_rows(rows)]
     note = "MiniLM, space quick with bench/glue_curves.py: PLANS; qualities are fractions"
     print(machine.write("glue_curves", answers, note))

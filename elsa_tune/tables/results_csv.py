@@ -37,11 +37,6 @@ class Imported:
     told: tuple[str, ...]
 
 
-def read_results(path: Path, *, percent: bool = False) -> list[ResultRow]:
-    """The rows of a table; as `import_results`."""
-    return import_results(path, percent=percent).rows
-
-
 def import_results(
     path: Path, *, percent: bool = False, mapping: ColumnMapping | None = None
 ) -> Imported:
@@ -105,7 +100,7 @@ def _counts(rows: Sequence[ResultRow], left_out: Mapping[str, int]) -> list[str]
 
 
 def write_results(rows: Iterable[ResultRow]) -> str:
-    """The rows as a table that `read_results` reads back; qualities are fractions."""
+    """The rows as a table that `import_results` reads back; qualities are fractions."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -11,7 +11,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.tables.published import published_rows
-from elsa_tune.tables.results_csv import read_results
+from elsa_tune.tables.results_csv import import_results
 from tests.unit.result_rows import codes, warned
 
 # Fine-tuned layers k, raw and corrected for chance.
@@ -90,4 +90,4 @@ def test_nobody_knows_the_spread_of_these_means(answers: dict[tuple[str, str], A
 @pytest.mark.parametrize("name", ["low_resource_sst2.csv", "low_resource_cola_accuracy.csv"])
 def test_the_other_study_is_told_which_columns_are_missing(shared: Path, name: str) -> None:
     with pytest.raises(ResultsError, match=r"missing columns layers, quality, seed .*mean_acc"):
-        read_results(shared / "published" / name)
+        import_results(shared / "published" / name)

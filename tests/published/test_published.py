@@ -16,7 +16,7 @@ from elsa_tune.tables.published import (
     published_rows,
     published_values,
 )
-from elsa_tune.tables.results_csv import read_results
+from elsa_tune.tables.results_csv import import_results
 
 LAYERS = {"bert_base": 12, "roberta_base": 12, "bert_large": 24, "roberta_large": 24}
 
@@ -111,7 +111,7 @@ def test_the_rows_are_those_that_a_table_would_give(shared: Path) -> None:
     def facts(row: ResultRow) -> tuple[object, ...]:
         return (row.model, row.task, row.layers, row.depth, row.metric, row.quality, row.runs)
 
-    read = read_results(shared / "published" / "elsa_paper_curves.csv")
+    read = import_results(shared / "published" / "elsa_paper_curves.csv").rows
     rows = [row for row in published_rows() if row.train_size is None]
     assert sorted(map(facts, rows), key=str) == sorted(map(facts, read), key=str)
     told = {row.task: row.chance for row in read if row.chance is not None}

@@ -9,7 +9,7 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.tables.results_csv import read_results
+from elsa_tune.tables.results_csv import import_results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -18,7 +18,7 @@ FOLDERS = {"sst2": "elsa_minilm", "mrpc": "elsa_minilm", "cola": "elsa_minilm_co
 
 def answer(task: str) -> Answer:
     """From the table of trials, which has no predictions."""
-    found = answer_rows(read_results(RESULTS / FOLDERS[task] / "trials.csv"))
+    found = answer_rows(import_results(RESULTS / FOLDERS[task] / "trials.csv").rows)
     return next(one for one in found if one.task == task)
 
 
@@ -52,7 +52,7 @@ def test_the_table_is_what_the_trials_say(name: str, layers: str) -> None:
     ("size", "layers"), [(100, "4 of 6; corrected all 6"), (200, "2 of 6; corrected 4 of 6")]
 )
 def test_the_low_resource_table_is_what_the_trials_say(size: int, layers: str) -> None:
-    rows = read_results(RESULTS / "low_resource_minilm" / "trials.csv")
+    rows = import_results(RESULTS / "low_resource_minilm" / "trials.csv").rows
     found = next(one for one in answer_rows(rows) if one.train_size == size)
     assert found.full is not None and found.full.quality is not None
     full = f"{100 * found.full.quality:.1f} ± {100 * (found.full.std or 0):.1f}"

@@ -18,7 +18,7 @@ from elsa_tune.cli.answer_tables import print_answers, print_curves
 from elsa_tune.report.folder import write_report
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.results_csv import read_results, write_results
+from elsa_tune.tables.results_csv import import_results, write_results
 from tests.unit.report_examples import page_of
 from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
 
@@ -77,13 +77,13 @@ def test_tables_and_the_page_have_its_line() -> None:
 def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
     rows = [*falling_curve(), probe(0.70)]
     write_report(answer_rows(rows), rows, {}, tmp_path)
-    assert len(read_results(tmp_path / "trials.csv")) == len(rows) - 1
+    assert len(import_results(tmp_path / "trials.csv").rows) == len(rows) - 1
 
 
 def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
     table = tmp_path / "trials.csv"
     table.write_text(write_results([*falling_curve(), probe(0.70)]), encoding="utf-8")
-    assert read_results(table) == falling_curve()
+    assert import_results(table).rows == falling_curve()
 
 
 def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:

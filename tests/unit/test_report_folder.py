@@ -14,7 +14,7 @@ from elsa_tune.errors import StorageError
 from elsa_tune.report.folder import check_folder, write_report
 from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.results_csv import read_results
+from elsa_tune.tables.results_csv import import_results
 from tests.unit.report_examples import NASTY, answers_of, searched
 from tests.unit.result_rows import falling_curve, seeds
 
@@ -48,7 +48,7 @@ def test_every_file_is_written_and_nothing_else(tmp_path: Path) -> None:
 def test_the_tables_read_back(tmp_path: Path) -> None:
     rows = falling_curve() + falling_curve(task="cola")
     write(rows, tmp_path)
-    trials = read_results(tmp_path / "trials.csv")
+    trials = import_results(tmp_path / "trials.csv").rows
     again, before = answer_rows(trials), answers_of(rows)
     assert [one.operating_point for one in again] == [one.operating_point for one in before]
     with (tmp_path / "curve.csv").open(newline="") as file:

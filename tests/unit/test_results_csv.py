@@ -15,7 +15,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.csv_lines import plain_cell
-from elsa_tune.tables.results_csv import read_results, write_results
+from elsa_tune.tables.results_csv import import_results, write_results
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row
 
 HEADER = "model,task,layers,frozen_layers,quality,seed"
@@ -28,7 +28,7 @@ def table(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
 
 
 def test_a_minimal_table_with_unknown_names(tmp_path: Path) -> None:
-    (one,) = read_results(table(tmp_path, "my model,my task,6,3,0.81,7"))
+    (one,) = import_results(table(tmp_path, "my model,my task,6,3,0.81,7")).rows
     assert (one.model, one.task, one.layers, one.seed, one.runs) == ("my model", "my task", 6, 7, 1)
     assert one.depth == FreezeDepth(3, True) and one.quality == 0.81
     assert one.phase is Phase.MEASURE and one.status is TrialStatus.COMPLETED
@@ -38,7 +38,7 @@ def test_a_minimal_table_with_unknown_names(tmp_path: Path) -> None:
 def test_every_optional_column(tmp_path: Path) -> None:
     header = f"{HEADER},learning_rate,train_size,status,phase,chance,metric,epochs,notes,search"
     line = "m,t,6,0,0.8,1,3.0000000000000004e-05,100,completed,explore,0.5,F1,3,free text,first"
-    (one,) = read_results(table(tmp_path, line, header=header))
+    (one,) = import_results(table(tmp_path, line, header=header)).rows
     assert one.learning_rate == 3e-5 and one.train_size == 100
     assert one.phase is Phase.EXPLORE and one.metric == "f1" and one.search == "first"
     assert one.epochs == 3 and one.comparison == "epochs=3"
@@ -58,7 +58,7 @@ def test_every_optional_column(tmp_path: Path) -> None:
 )
 def test_how_depths_are_written(tmp_path: Path, frozen: str, flag: str, depth: FreezeDepth) -> None:
     header = f"{HEADER},embeddings_frozen"
-    (one,) = read_results(table(tmp_path, f"m,t,6,{frozen},0.8,1,{flag}", header=header))
+    (one,) = import_results(table(tmp_path, f"m,t,6,{frozen},0.8,1,{flag}", header=header)).rows
     assert one.depth == depth
 
 
@@ -66,12 +66,12 @@ def test_percentages_only_when_said(tmp_path: Path) -> None:
     header = "model,task,layers,frozen_layers,quality,runs,std,chance"
     path = table(tmp_path, "m,t,12,0,58.3,5,1.2,50", header=header)
     with pytest.raises(ResultsError, match=r"line 2: .*58\.3.*`scale` percent"):
-        read_results(path)
-    (one,) = read_results(path, percent=True)
+        import_results(path)
+    (one,) = import_results(path, percent=True).rows
     assert (one.quality, one.std, one.chance) == (0.583, 0.012, 0.5)
     fractions = table(tmp_path, "m,t,12,0,0.583,5,0.01,0.5", header=header)
     with pytest.raises(ResultsError, match="leave out `scale` percent"):
-        read_results(fractions, percent=True)
+        import_results(fractions, percent=True)
 
 
 def test_statuses_without_a_phase(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_statuses_without_a_phase(tmp_path: Path) -> None:
         "m,t,6,0,,4,failed",
         header=f"{HEADER},status",
     )
-    phases = [one.phase for one in read_results(path)]
+    phases = [one.phase for one in import_results(path).rows]
     assert phases == [Phase.MEASURE, Phase.EXPLORE, Phase.MEASURE, Phase.MEASURE]
 
 
@@ -93,7 +93,7 @@ def test_spreadsheet_habits_are_understood(tmp_path: Path) -> None:
         'Model,Task,Layers,Frozen_Layers,Quality,Seed\r\n"m, 2",t ,6,0, 0.8 ,1.0\r\n\r\n,,,,,\r\n'
     )
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
-    (one,) = read_results(path)
+    (one,) = import_results(path).rows
     assert (one.model, one.task, one.quality, one.seed) == ("m, 2", "t", 0.8, 1)
 
 
@@ -125,7 +125,7 @@ def test_spreadsheet_habits_are_understood(tmp_path: Path) -> None:
 def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
     path = table(tmp_path, "m,t,6,0,0.9,9", line)
     with pytest.raises(ResultsError) as caught:
-        read_results(path)
+        import_results(path)
     assert complaint in str(caught.value) and f"{path}, line 3: " in str(caught.value)
 
 
@@ -152,7 +152,7 @@ def test_a_bad_optional_field_is_named(
 ) -> None:
     path = table(tmp_path, f"m,t,6,3,0.8,1,{value}", header=f"{HEADER},{column}")
     with pytest.raises(ResultsError) as caught:
-        read_results(path)
+        import_results(path)
     assert complaint in str(caught.value) and "line 2" in str(caught.value)
 
 
@@ -172,17 +172,17 @@ def test_a_bad_optional_field_is_named(
 )
 def test_a_bad_header_is_named(tmp_path: Path, header: str, complaint: str) -> None:
     with pytest.raises(ResultsError) as caught:
-        read_results(table(tmp_path, "m,t,6,0,0.8,1", header=header))
+        import_results(table(tmp_path, "m,t,6,0,0.8,1", header=header))
     assert complaint in str(caught.value) and "line 1" in str(caught.value)
 
 
 def test_contradictions_name_both_lines(tmp_path: Path) -> None:
     good = "m,t,6,0,0.80,1"
     with pytest.raises(ResultsError, match=r"line 4: the same depth.*seed \(1\) as line 2"):
-        read_results(table(tmp_path, good, "m,t,6,3,0.7,1", "m,t,6,0,0.81,1"))
+        import_results(table(tmp_path, good, "m,t,6,3,0.7,1", "m,t,6,0,0.81,1"))
     with pytest.raises(ResultsError, match="line 3: m has 12 layers, but 6 in line 2"):
-        read_results(table(tmp_path, good, "m,t,12,0,0.8,2"))
-    assert len(read_results(table(tmp_path, good, good))) == 2
+        import_results(table(tmp_path, good, "m,t,12,0,0.8,2"))
+    assert len(import_results(table(tmp_path, good, good)).rows) == 2
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
@@ -194,13 +194,13 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         path = tmp_path / "results.csv"
         path.write_bytes(content)
         with pytest.raises(ResultsError, match=complaint):
-            read_results(path)
+            import_results(path)
     with pytest.raises(ResultsError, match="header and no rows"):
-        read_results(table(tmp_path))
+        import_results(table(tmp_path))
     with pytest.raises(ResultsError, match="does not exist"):
-        read_results(tmp_path / "nothing.csv")
+        import_results(tmp_path / "nothing.csv")
     with pytest.raises(ResultsError, match="cannot read"):
-        read_results(tmp_path)
+        import_results(tmp_path)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     ]
     path = tmp_path / "rows.csv"
     path.write_text(write_results(rows), encoding="utf-8")
-    assert read_results(path) == rows
+    assert import_results(path).rows == rows
 
 
 def test_a_hundred_thousand_rows_are_answered_in_seconds(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_hundred_thousand_rows_are_answered_in_seconds(tmp_path: Path) -> None
     assert len(lines) == 100_000
     path = table(tmp_path, *lines)
     started = time.process_time()  # what else runs on the machine does not count
-    answers = answer_rows(read_results(path))
+    answers = answer_rows(import_results(path).rows)
     assert time.process_time() - started < 10
     assert [answer.points[0].seeds for answer in answers] == [3125] * 4
 
@@ -244,7 +244,7 @@ def test_no_spreadsheet_takes_a_name_for_a_formula(name: str, tmp_path: Path) ->
                 assert cell[:1] not in {"=", "+", "-", "@"} or float(cell) <= 0
     path = tmp_path / "trials.csv"
     path.write_text(texts[0], encoding="utf-8")
-    assert {(one.model, one.task) for one in read_results(path)} == {(name, name)}
+    assert {(one.model, one.task) for one in import_results(path).rows} == {(name, name)}
 
 
 def test_a_number_is_no_formula() -> None:
