@@ -69,8 +69,8 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
 
     diverged = [one for one in known if one.status is TrialStatus.DIVERGED]
     assert [one.trial.key for one in diverged] == ["explore-N3-lr1e-05-s0"]
-    message = state.trials["explore-N3-lr1e-05-s0"].message
-    assert "the training loss became nan" in message
+    end = state.trials["explore-N3-lr1e-05-s0"].end
+    assert end is not None and "the training loss became nan" in end.message
     measured = [one for one in known if one.trial.phase is Phase.MEASURE]
     assert {(one.trial.depth, one.trial.learning_rate) for one in measured} == {
         (FULL_MODEL, 3e-5),
