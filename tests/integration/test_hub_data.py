@@ -286,6 +286,6 @@ def test_no_hub_and_no_cache_fails_in_seconds_with_the_ways_out(
     assert sentence.startswith("DataError: task 'rte' is not in the local cache of `datasets`")
     reason = {"refused": "Connection refused", "silent": "timed out", "offline": "HF_HUB_OFFLINE"}
     assert reason[how] in sentence
-    for way_out in ("--data-dir", "--task stdlib", "once with network"):
+    for way_out in ("`data_dir`", "`task` stdlib", "once with network"):
         assert way_out in sentence
     assert seconds < 30  # a few to import `datasets`, five to ask; the client alone takes minutes
