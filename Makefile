@@ -1,7 +1,7 @@
 # Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit bench constraints clean
+.PHONY: help demo test lint unit mutants bench constraints clean
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
@@ -34,6 +34,9 @@ lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 
 unit: .venv/.dev ## the fast tests only
 	$(BIN)/python -m pytest tests/unit tests/repo
+
+mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (20 minutes)
+	$(BIN)/python tests/mutants.py
 
 bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../shared/glue, into bench/results
 	@test -d "$(DATA)" || { echo "make bench: no GLUE folder at '$(DATA)'; name one with DATA=..." >&2; exit 2; }

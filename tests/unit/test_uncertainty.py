@@ -117,6 +117,8 @@ def test_one_run_has_no_interval() -> None:
     one = known(runs(FULL_MODEL, [0.8]), runs(DEEP, [0.7, 0.71]))
     assert one.quality(FULL_MODEL) is None
     assert one.contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is None
+    alone = known(runs(FULL_MODEL, [0.800001])).spread(FULL_MODEL)
+    assert (alone.variance, alone.freedom) == (0, 0)
 
 
 def test_a_mean_with_its_deviation_has_students_interval_too() -> None:
