@@ -128,7 +128,7 @@ def test_time_is_up(bench: Bench) -> None:
 def test_killed_in_mid_epoch_while_exploring(bench: Bench, kept: Ends) -> None:
     driver = go_on(bench)
     wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
-    os.kill(int(bench.journal(NAME).with_suffix(".lock").read_text().split()[0]), signal.SIGKILL)
+    os.kill(next(iter(family(driver))), signal.SIGKILL)  # the command's own child
     check_died(bench, *finish(driver), "was killed (SIGKILL")
     kept |= ended(bench)
     shown = bench.run("searches", "--format", "json")
