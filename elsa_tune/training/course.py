@@ -41,8 +41,17 @@ Result = TypeVar("Result")
 # 252, and 22 and 45 with 63; 504 add 1 to 252 (SST-2, one seed each).
 FEW_STEPS = 150
 
-# The CPU's allocator, the CUDA runtime, cuBLAS.
-_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# The CPU's allocator, the CUDA runtime, cuBLAS (which a full GPU cannot even be made ready for), and
+# cuDNN, which says no more than that something inside failed.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR",
+)
 
 
 def evaluation_steps(recipe: Recipe, train_size: int) -> tuple[int, ...]:

@@ -301,6 +301,23 @@ def test_no_memory_for_the_optimiser_is_said_plainly(
         run(make_trial(model))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory",
+        "CUDA error: out of memory",
+        "CUDA driver error: cudaErrorMemoryAllocation",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        # Several trials share a GPU, and the last one to come makes its first handle.
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    ],
+)
+def test_every_library_says_in_its_own_words_that_memory_ran_out(words: str) -> None:
+    assert course.is_out_of_memory(RuntimeError(words))
+
+
 def test_another_runtime_error_is_not_taken_for_memory(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
