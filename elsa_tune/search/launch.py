@@ -235,6 +235,7 @@ def resume(
 
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        settled(spec)
         return run_session(spec, paths, data, store, say, changed=changed)
 
 

@@ -100,8 +100,9 @@ def trial_score(selection: Selection, scores: Sequence[float]) -> float:
 class Precision(enum.StrEnum):
     """Arithmetic of the forward and backward pass; parameters stay fp32."""
 
-    AUTO = "auto"  # bf16 where a GPU has it, else fp32
+    AUTO = "auto"  # bf16 where every GPU has units for it, else fp32
     FP32 = "fp32"
+    TF32 = "tf32"  # fp32, but a GPU's matrix products round what goes into them to 10 bits
     BF16 = "bf16"
 
 

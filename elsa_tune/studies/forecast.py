@@ -6,7 +6,6 @@ It must not start a search; what it says is for this machine, not for a cluster.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -171,9 +170,10 @@ def _probes(part: Part, data: TaskData) -> list[tuple[TrialSpec, TaskData]]:
 
 def _division(part: Part, place: Place, device: str, gpus: int) -> Division:
     """How a search would share this machine (`launch` and `cluster.Capacity` decide it there)."""
+    from elsa_tune.training.machine import usable_cores
     from elsa_tune.training.throughput import Division, remembered
 
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     tuned = {one.model: one.division for one in remembered(device)}
     asked = place.cpus_per_trial is not None or place.gpus_per_trial is not None
     if not asked and part.model.name in tuned:

@@ -82,17 +82,34 @@ def few_steps(recipe: Recipe, steps: int) -> str | None:
     )
 
 
-def resolve_precision(precision: Precision, device: str) -> Precision:
-    """What `auto` means on this machine: bf16 where the GPU has it, else fp32.
-
-    Raises SpaceError when bf16 is asked of a GPU that lacks it.
+def has_bf16_units() -> bool:
+    """Whether this machine's GPU has units for bf16 and TF32 (NVIDIA's have since Ampere); others
+    emulate bf16, more slowly than they compute fp32.
     """
-    has_bf16 = device != "cuda" or torch.cuda.is_bf16_supported()
-    if precision is Precision.BF16 and not has_bf16:
-        raise SpaceError("precision is bf16, but this GPU has no bf16 arithmetic; use fp32")
-    if precision is not Precision.AUTO:
-        return precision
-    return Precision.BF16 if device == "cuda" and has_bf16 else Precision.FP32
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def resolve_precision(
+    precision: Precision, device: str, has_units: bool | None = None
+) -> Precision:
+    """What `auto` means on a `cpu` or on `cuda`: bf16 where the GPU has units for it, else fp32.
+
+    has_units: of all GPUs that will train; by default this machine's is asked. Raises SpaceError
+    for arithmetic that the device has not.
+    """
+    on_gpu = device == "cuda"
+    if on_gpu and has_units is None:
+        has_units = has_bf16_units()
+    if precision is Precision.AUTO:
+        return Precision.BF16 if on_gpu and has_units else Precision.FP32
+    if on_gpu and not has_units and precision is not Precision.FP32:
+        raise SpaceError(
+            f"precision is {precision}, but a GPU that would train has no units for it (NVIDIA's "
+            "have since Ampere); use fp32"
+        )
+    if precision is Precision.TF32 and not on_gpu:
+        raise SpaceError("precision is tf32, which only GPUs have; use fp32 or bf16")
+    return precision
 
 
 @contextlib.contextmanager

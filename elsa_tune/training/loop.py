@@ -38,7 +38,7 @@ from elsa_tune.training.course import (
 )
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.memory import PeakMemory, release
+from elsa_tune.training.machine import PeakMemory, release
 from elsa_tune.training.objective import Objective
 
 

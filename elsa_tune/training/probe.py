@@ -30,7 +30,7 @@ from elsa_tune.training.forward.equality import Setting, packed_doubt
 from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.prefix import chunks
-from elsa_tune.training.memory import release
+from elsa_tune.training.machine import release
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list

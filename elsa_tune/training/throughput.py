@@ -28,7 +28,7 @@ from elsa_tune.training.cache import cache_dir, write_aside
 from elsa_tune.training.course import is_out_of_memory
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
-from elsa_tune.training.memory import MIB, PeakMemory, settle
+from elsa_tune.training.machine import MIB, PeakMemory, settle, usable_cores
 
 _WARM_STEPS = 2
 # Loading a large model in many processes at once takes minutes.
@@ -273,7 +273,7 @@ def _here(device: str) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
-        "cores": os.cpu_count() or 1,
+        "cores": usable_cores(),
         "torch": torch.__version__,
     }
 

@@ -21,6 +21,7 @@ from elsa_tune.search.tune.cluster import Capacity
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput
+from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.throughput import Division, Throughput, divisions, fits
 from tests.searching import make_bench
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
@@ -60,7 +61,7 @@ def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPa
     found = {one.model: one.division.trials for one in throughput.remembered("cpu")}
     assert found == {"minilm": 4, "bert_base": 2}
     with monkeypatch.context() as other:
-        other.setattr(os, "cpu_count", lambda: 999)
+        other.setattr(throughput, "usable_cores", lambda: 999)
         assert throughput.remembered("cpu") == []
     assert throughput.remembered("cpu") != []
     throughput._path("cpu").write_text("{")
@@ -138,12 +139,12 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     monkeypatch.chdir(make_bench(tmp_path / "bench").folder)
     app(["doctor"], standalone_mode=False)
     before = capsys.readouterr().out
-    assert "not measured" in before and f"{os.cpu_count()} cores" in before
+    assert "not measured" in before and f"{usable_cores()} cores" in before
     tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"]
     app(tune, standalone_mode=False)
     tuned = capsys.readouterr()
     ways = [line for line in tuned.err.splitlines() if "tokens/s" in line]
-    assert len(ways) == len(divisions(os.cpu_count() or 1))
+    assert len(ways) == len(divisions(usable_cores()))
     rates = [float(way.split(": ")[1].split(" ")[0].replace(",", "")) for way in ways]
     assert all(rate > 0 for rate in rates)
     best = ways[rates.index(max(rates))].split(":")[0].strip()

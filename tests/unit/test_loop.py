@@ -387,6 +387,26 @@ def test_auto_is_fp32_on_a_cpu_and_bf16_runs_there_too(model: ModelSpec) -> None
     assert losses(results) != losses(run(make_trial(model)))
 
 
+def test_a_gpu_without_the_units_gets_fp32_and_refuses_what_it_would_emulate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def emulates(**how: Any) -> bool:
+        asked.append(how)
+        return how.get("including_emulation", True)  # what a T4 answers
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulates)
+    assert resolve_precision(Precision.AUTO, "cuda") is Precision.FP32
+    for precision in (Precision.BF16, Precision.TF32):
+        with pytest.raises(SpaceError, match=f"precision is {precision}, but a GPU .* use fp32"):
+            resolve_precision(precision, "cuda")
+    assert resolve_precision(Precision.AUTO, "cuda", has_units=True) is Precision.BF16
+    assert len(asked) == 3
+    with pytest.raises(SpaceError, match="tf32, which only GPUs have"):
+        resolve_precision(Precision.TF32, "cpu")
+
+
 def test_the_order_of_examples_does_not_depend_on_the_depth(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

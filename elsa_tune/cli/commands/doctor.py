@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,6 +73,7 @@ def _show_machine() -> None:
     from elsa_tune.specs.trial import Precision
     from elsa_tune.training.course import resolve_precision
     from elsa_tune.training.forward.prefix_store import PrefixStore
+    from elsa_tune.training.machine import usable_cores
     from elsa_tune.training.throughput import memory_mb, remembered
 
     device = _device()
@@ -88,7 +88,7 @@ def _show_machine() -> None:
         for one in remembered(device)
     ] or [("trials", "not measured: `elsa-tune doctor --tune` finds the best number")]
     lines = (
-        ("CPU", f"{os.cpu_count()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
+        ("CPU", f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
         ("GPU", ", ".join(gpus) or "none"),
         ("software", f"Python {platform.python_version()}, {', '.join(versions)}"),
         ("precision", f"`auto` is {resolve_precision(Precision.AUTO, device).value}"),
@@ -103,6 +103,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
     import torch
 
     from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.machine import usable_cores
     from elsa_tune.training.throughput import divisions, fits, measure, product_rate, remember
 
     device = _device()
@@ -110,7 +111,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
     model, task = trial.model.name, trial.task.name
     say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
     found: list[Throughput] = []
-    for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
+    for division in divisions(usable_cores(), torch.cuda.device_count()):
         words = _words(division, device)
         if not fits(division, found, device):
             say(f"  {words}: not tried, the memory would not do")

@@ -23,7 +23,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.memory import settle
+from elsa_tune.training.machine import settle
 
 NODE = "node"
 

@@ -1,4 +1,4 @@
-"""Peak memory of one trial, also in a process that has already run others.
+"""What a process has of its machine: cores, memory, and what to do when memory runs out.
 
 It must not know what is being trained.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import resource
 import sys
 from pathlib import Path
@@ -17,6 +18,13 @@ import torch
 MIB = 2**20
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use: all of the machine's, or fewer under Slurm or taskset."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class PeakMemory:
