@@ -69,7 +69,6 @@ def task_data(options: argparse.Namespace, train: int) -> TaskData:
         pad_token_type_id=0,
         fingerprint="made-up",
         chance=0.5,
-        train_size=train,
         notes=(),
     )
 

@@ -21,7 +21,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 

@@ -41,8 +41,8 @@ Result = TypeVar("Result")
 # 252, and 22 and 45 with 63; 504 add 1 to 252 (SST-2, one seed each).
 FEW_STEPS = 150
 
-# The CPU's allocator, the CUDA runtime, cuBLAS (which a full GPU cannot even be made ready for), and
-# cuDNN, which says no more than that something inside failed.
+# The CPU's allocator, the CUDA runtime, cuBLAS (on a full GPU it cannot even begin), and cuDNN,
+# which says no more than that something inside failed.
 _NO_MEMORY = (
     "can't allocate memory",
     "CUDA error: out of memory",
@@ -86,7 +86,7 @@ def has_bf16_units() -> bool:
     """Whether this machine's GPU has units for bf16 and TF32 (NVIDIA's have since Ampere); others
     emulate bf16, more slowly than they compute fp32.
     """
-    return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def resolve_precision(

@@ -242,6 +242,6 @@ class _Run:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
                 release()
                 continue
-            logits[torch.from_numpy(out[1]).to(self.device)] = out[0]
+            logits[out[1]] = out[0]
             start += len(part)
         return logits

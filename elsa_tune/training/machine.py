@@ -21,7 +21,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def usable_cores() -> int:
-    """CPU cores that this process may use: all of the machine's, or fewer under Slurm or taskset."""
+    """CPU cores that this process may use: the machine's, or fewer under Slurm or taskset."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

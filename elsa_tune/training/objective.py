@@ -60,10 +60,9 @@ class Objective:
             name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
         }
 
-    def labels(self, split: str, rows: np.ndarray) -> Tensor:
-        """Labels [B] of these rows of a split, on the device."""
-        every = self._labels[split]
-        return every[torch.from_numpy(rows).to(every.device, non_blocking=True)]
+    def labels(self, split: str, rows: Tensor) -> Tensor:
+        """Labels [B] of these rows of a split, both on the device."""
+        return self._labels[split][rows]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Sum of the examples' losses, of logits [B, C]; labels [B] as the data have them."""

@@ -183,7 +183,7 @@ def test_frozen_tensors_are_bit_identical_and_the_rest_moves(
 
     monkeypatch.setattr(course, "load_classifier", keep)
     # The whole word table stays: the parameters are then the loaded ones to the end.
-    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, used: None)
+    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, data: data)
     trial = make_trial(model, frozen, frozen_dropout=frozen_dropout)
     results = run(trial)
     fresh = load_classifier(model, 2, trial.seed)

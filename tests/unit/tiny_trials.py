@@ -69,7 +69,6 @@ def make_data(train: int = 40, evaluation: int = 30, regression: bool = False) -
         pad_token_type_id=0,
         fingerprint="made-up",
         chance=0.0 if regression else 0.5,
-        train_size=train,
         notes=(),
     )
 

@@ -235,7 +235,6 @@ def _tokenised(
         pad_token_type_id=int(tokenizer.pad_token_type_id),
         fingerprint=fingerprint,
         chance=0.0,
-        train_size=len(splits["train"]),
     )
     try:
         data.save(path)

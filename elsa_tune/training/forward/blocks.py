@@ -12,11 +12,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from elsa_tune.training.forward.attention import attend
+from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import PackedBatch
 
 # (layer, hidden states [P, H], batch, whether only each row's first token is wanted, position bias
-# [h, W, W] where the architecture has one) -> [P or B, H]
+# where the architecture has one) -> [P or B, H]
 Block = Callable[[Any, Tensor, PackedBatch, bool, Tensor | None], Tensor]
 
 
@@ -67,20 +67,22 @@ def _has(layer: nn.Module, *names: str) -> bool:
     return all(name in modules for name in names)
 
 
+def _heads(attention: Any, count: int, scaling: float) -> Heads:
+    return Heads(count, attention.dropout.p if attention.training else 0.0, scaling)
+
+
 def _bert(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     """BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA."""
     attention = layer.attention.self
-    asking = hidden[batch.starts] if firsts else hidden
+    asking = batch.firsts(hidden) if firsts else hidden
     context = attend(
         attention.query(asking),
         attention.key(hidden),
         attention.value(hidden),
         batch,
-        attention.num_attention_heads,
-        attention.dropout.p if attention.training else 0.0,
-        attention.scaling,
+        _heads(attention, attention.num_attention_heads, attention.scaling),
         bias,
     )
     attended = layer.attention.output(context, asking)
@@ -91,15 +93,13 @@ def _distilbert(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     attention = layer.attention
-    asking = hidden[batch.starts] if firsts else hidden
+    asking = batch.firsts(hidden) if firsts else hidden
     context = attend(
         attention.q_lin(asking),
         attention.k_lin(hidden),
         attention.v_lin(hidden),
         batch,
-        attention.n_heads,
-        attention.dropout.p if attention.training else 0.0,
-        attention.scaling,
+        _heads(attention, attention.n_heads, attention.scaling),
         bias,
     )
     attended = layer.sa_layer_norm(attention.out_lin(context) + asking)
@@ -110,15 +110,13 @@ def _mpnet(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     attention = layer.attention.attn
-    asking = hidden[batch.starts] if firsts else hidden
+    asking = batch.firsts(hidden) if firsts else hidden
     context = attend(
         attention.q(asking),
         attention.k(hidden),
         attention.v(hidden),
         batch,
-        attention.num_attention_heads,
-        attention.dropout.p if attention.training else 0.0,
-        attention.attention_head_size**-0.5,
+        _heads(attention, attention.num_attention_heads, attention.attention_head_size**-0.5),
         bias,
     )
     attended = layer.attention.dropout(attention.o(context)) + asking

@@ -19,9 +19,7 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
-from elsa_tune.training.forward.frozen_layers import tokens_of
-from elsa_tune.training.forward.packed import IndexArray, pack
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
 from elsa_tune.training.forward.packed_model import PackedModel, copy_of, without_dropout
 from elsa_tune.training.forward.padded_model import begin_behind, hidden_behind
 from elsa_tune.training.model.encoder import checkpoint_files
@@ -110,9 +108,7 @@ def _tail_disagreement(
 ) -> str | None:
     copied = copy_of(model)
     theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
-    batch = pad_batch(data.evaluation, _probe_rows(data.evaluation), data)
-    inputs = {name: value.to(setting.device) for name, value in batch.items()}
-    inputs.pop("labels")
+    inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
     model.eval()
     given = hidden_behind(model, inputs, [layers])[layers].clone()
     begin_behind(copied, layers)
@@ -133,22 +129,18 @@ def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Settin
     copied = copy_of(model)
     theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
     packed = PackedModel(copied, setting.depth, setting.recipe.pooling)
-    few = _probe_rows(rows)
-    batch = pack(rows, few, setting.device, one_group=setting.device.type == "cuda")
-    tokens = tokens_of(rows, batch.source, batch.position)
-    padded = pad_batch(rows, batch.chosen, data)
-    inputs = {name: value.to(setting.device) for name, value in padded.items()}
-    inputs.pop("labels")
+    batch = packed.pack(rows, _probe_rows(rows))
+    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
     n = setting.depth.frozen_layers
     with torch.no_grad():
         packed.eval()
-        behind = next(h for i, h in enumerate(packed.prefix(tokens, batch)) if i == n)
+        behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
         for training in (False, True):
             given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
             with theirs.switched_off(model, training):
                 expected = model(**inputs).logits.float()
             with ours.switched_off(packed, training):
-                found = packed(batch, None if given is not None else tokens, given).float()
+                found = packed(batch, given).float()
             if off := _difference(expected, found, "on packed tokens", training):
                 return off
     return None

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch, padded_places
-from elsa_tune.training.forward.packed import IndexArray, pack
-from elsa_tune.training.forward.packed_model import PackedModel, Tokens
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
+from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import hidden_behind
 
 # Rows of one padded batch.
@@ -48,19 +47,18 @@ class PackedLayers:
     @property
     def device(self) -> torch.device:
         """As `FrozenLayers.device`."""
-        return next(self.model.head.parameters()).device
+        return self.model.layout.device
 
     def hidden_behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
         """As `FrozenLayers.hidden_behind`."""
-        batch = pack(rows, chunk, self.device)
-        place = torch.from_numpy(batch.source - rows.offsets[chunk[0]]).to(self.device)
+        batch = self.model.pack(rows, chunk)
+        place = batch.places - int(rows.offsets[chunk[0]])
         was_training = self.model.training
         self.model.eval()
         try:
-            tokens = tokens_of(rows, batch.source, batch.position)
-            for n, hidden in enumerate(self.model.prefix(tokens, batch)):
+            for n, hidden in enumerate(self.model.prefix(batch)):
                 if n in wanted:
                     in_order = torch.empty_like(hidden)
                     in_order[place] = hidden
@@ -96,28 +94,13 @@ class PaddedLayers:
         try:
             for start in range(0, len(chunk), _PADDED_ROWS):
                 part = by_length[start : start + _PADDED_ROWS]
-                batch = pad_batch(rows, part, self.data)
-                inputs = {name: value.to(self.device) for name, value in batch.items()}
-                inputs.pop("labels")
-                mask, source = padded_places(rows, part, self.data.padding_side)
-                place = torch.from_numpy(source[mask] - base).to(self.device)
-                is_token = torch.from_numpy(mask).to(self.device)
-                for n, hidden in hidden_behind(self.model, inputs, wanted).items():
+                batch = pad_batch(rows, part, self.data, self.device)
+                is_token = batch.inputs["attention_mask"].bool()
+                place = batch.places[is_token] - base
+                for n, hidden in hidden_behind(self.model, batch.inputs, wanted).items():
                     if n not in found:
                         found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
                     found[n][place] = hidden[is_token]
         finally:
             self.model.train(was_training)
         yield from sorted(found.items())
-
-
-def tokens_of(rows: TokenRows, source: IndexArray, positions: Tensor) -> Tokens:
-    """What the embeddings read of the split's tokens `source`, at these positions of their rows;
-    both in any one shape.
-    """
-    device = positions.device
-    types = None
-    if rows.token_type_ids is not None:
-        types = torch.from_numpy(rows.token_type_ids[source].astype(np.int64)).to(device)
-    ids = torch.from_numpy(rows.input_ids[source].astype(np.int64)).to(device)
-    return Tokens(ids=ids, positions=positions, types=types)

@@ -9,12 +9,14 @@ Whether the rest of the model then computes what the whole model computes is fou
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.forward.packed_model import Passthrough
@@ -81,3 +83,22 @@ def begin_behind(model: PreTrainedModel, layers: int) -> None:
         raise ValueError("its embeddings are not a module of their own")
     drop_layers(model, layers)
     base.embeddings = Passthrough()
+
+
+@contextlib.contextmanager
+def masks_without_asking(device: torch.device) -> Iterator[None]:
+    """Transformers looks into a batch's mask before it makes one for attention, and a GPU's queue
+    would have to run empty for the answer: there it makes one for every batch.
+    """
+    if device.type == "cpu":
+        yield
+        return
+
+    def of_every_batch(**how: Any) -> Tensor | None:
+        return sdpa_mask(**{**how, "allow_is_bidirectional_skip": False})
+
+    ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = of_every_batch
+    try:
+        yield
+    finally:
+        del ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]

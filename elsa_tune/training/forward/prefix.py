@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.data.tokens import IndexArray, TokenRows
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.frozen_layers import FrozenLayers
-from elsa_tune.training.forward.packed import IndexArray
 from elsa_tune.training.forward.prefix_store import (
     EntryWriter,
     NoRoomError,

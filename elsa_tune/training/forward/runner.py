@@ -6,8 +6,9 @@ together, C outputs.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,18 +16,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch, padded_places
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
 from elsa_tune.training.forward.equality import Setting, packed_doubt, tail_doubt
-from elsa_tune.training.forward.frozen_layers import (
-    FrozenLayers,
-    PackedLayers,
-    PaddedLayers,
-    tokens_of,
-)
+from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.groups import length_groups
-from elsa_tune.training.forward.packed import IndexArray, pack
-from elsa_tune.training.forward.packed_model import PackedModel, Tokens, use_compact_vocabulary
-from elsa_tune.training.forward.padded_model import begin_behind, kept_layers
+from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
+from elsa_tune.training.forward.padded_model import (
+    begin_behind,
+    kept_layers,
+    masks_without_asking,
+)
 from elsa_tune.training.forward.prefix import Prefix, prefix_digests
 from elsa_tune.training.forward.prefix_store import NoRoomError, Reading
 from elsa_tune.training.model.encoder import checkpoint_files
@@ -42,42 +41,16 @@ _COMPUTED = "the frozen prefix is computed in every step"
 _RESIDENT_SHARE = 0.4
 
 
-class Runner(Protocol):
+@dataclass
+class Runner:
     """Computes logits; owns the modules that run and puts them into training or evaluation mode.
 
-    how: a word for the record, `packed` or `padded`. prefix: `none` at N = 0, else `cached` or
-    `recomputed`. notes: what a reader of the results should be told.
+    model: all that runs, and so all that trains. prefix: `none` at N = 0, else `cached` or
+    `recomputed`. notes: what a reader of the results should be told. given: hidden states behind
+    the frozen layers by split, where they are kept. how: a word for the record.
     """
 
-    how: str
-    prefix: str
-    notes: list[str]
-
-    @property
-    def model(self) -> nn.Module:
-        """All that runs, and so all that trains."""
-
-    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, IndexArray]:
-        """Logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
-
-    def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
-        """A batch divided into passes of at most `largest` rows."""
-
-    def train(self, training: bool) -> None:
-        """Training mode (the prefix's dropout as the recipe says) or evaluation mode."""
-
-    def close(self) -> None:
-        """Let go of memory and files."""
-
-
-@dataclass
-class Padded:
-    """Batches padded to their longest row, divided by length on a CPU: any architecture.
-
-    From the first layer on, or from where a cache gives hidden states.
-    """
-
-    model: PreTrainedModel
+    model: Any
     data: TaskData
     device: torch.device
     autocast: bool
@@ -86,83 +59,91 @@ class Padded:
     notes: list[str] = field(default_factory=list)
     given: dict[str, Tensor] = field(default_factory=dict)
     reading: Reading | None = None
-    how: str = "padded"
+    how: ClassVar[str]
 
-    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, IndexArray]:
-        """As `Runner.logits`."""
-        rows = self.data.splits()[split]
-        batch = pad_batch(rows, indices, self.data)
-        inputs = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}
-        inputs.pop("labels")
-        if split in self.given:
-            # At padding stands the row's first token: finite, and attended by nobody.
-            _mask, source = padded_places(rows, np.asarray(indices), self.data.padding_side)
-            inputs.pop("input_ids")
-            inputs["inputs_embeds"] = _gathered(self.given[split], source, self.device)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            logits = self.model(**inputs).logits
-        return logits.float(), indices
+    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
+        """Logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
+        raise NotImplementedError
 
     def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
-        """As `Runner.parts`: by length on a CPU."""
-        if self.device.type == "cuda":
-            # A GPU is bound by launches at this size: padding costs it less than another pass.
-            return _runs(batch, largest)
-        lengths = self.data.splits()[split].lengths[batch].tolist()
-        return [batch[group] for group in length_groups(lengths, largest, GROUP_COST)]
+        """A batch divided into passes of at most `largest` rows."""
+        raise NotImplementedError
 
     def train(self, training: bool) -> None:
-        """As `Runner.train`."""
+        """Training mode (the prefix's dropout as the recipe says) or evaluation mode."""
         self.model.train(training)
         for module in self.frozen_prefix:
             module.eval()
 
     def close(self) -> None:
-        """As `Runner.close`."""
+        """Let go of memory and files."""
         del self.model, self.frozen_prefix
         self.given = {}
         if self.reading is not None:
             self.reading.close()
 
+    def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
+        """In which forward passes run."""
+        if not self.autocast:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-@dataclass
-class Packed:
+    def _given(self, split: str, source: IndexArray, places: Tensor) -> Tensor:
+        """Kept hidden states [..., H] in fp32 of a split's tokens, whose places [...] are beside
+        the host and on the device.
+        """
+        kept = self.given[split]
+        if kept.device == places.device:
+            return kept[places].float()
+        # Not held by the GPU: its rows travel without the host waiting for them.
+        wanted = torch.from_numpy(source).view(-1)
+        shape = (len(wanted), kept.shape[1])
+        rows = torch.empty(shape, dtype=kept.dtype, pin_memory=self.device.type == "cuda")
+        torch.index_select(kept, 0, wanted, out=rows)
+        return rows.to(self.device, non_blocking=True).float().view(*source.shape, -1)
+
+
+class Padded(Runner):
+    """Batches padded to their longest row, divided by length on a CPU: any architecture.
+
+    From the first layer on, or from where a cache gives hidden states.
+    """
+
+    how = "padded"
+
+    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
+        """As `Runner.logits`."""
+        batch = pad_batch(self.data.splits()[split], indices, self.data, self.device)
+        inputs = batch.inputs
+        if split in self.given:
+            # At padding stands the row's first token: finite, and attended by nobody.
+            del inputs["input_ids"]
+            inputs["inputs_embeds"] = self._given(split, batch.source, batch.places)
+        with self.arithmetic(), masks_without_asking(self.device):
+            logits = self.model(**inputs).logits
+        return logits.float(), batch.rows
+
+    def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
+        """As `Runner.parts`: by length on a CPU."""
+        if self.device.type != "cpu":
+            # A GPU is bound by launches at this size: padding costs it less than another pass.
+            return _runs(batch, largest)
+        lengths = self.data.splits()[split].lengths[batch].tolist()
+        return [batch[group] for group in length_groups(lengths, largest, GROUP_COST)]
+
+
+class Packed(Runner):
     """Tokens one after the other, from the first layer on or from where a cache gives them."""
 
-    model: PackedModel
-    data: TaskData
-    device: torch.device
-    autocast: bool
-    frozen_prefix: list[nn.Module]
-    prefix: str
-    notes: list[str] = field(default_factory=list)
-    given: dict[str, Tensor] = field(default_factory=dict)
-    reading: Reading | None = None
-    vocabulary: Tensor | None = None
-    how: str = "packed"
+    how = "packed"
 
-    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, IndexArray]:
+    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
         """As `Runner.logits`; rows come back in order of length."""
-        rows = self.data.splits()[split]
-        batch = pack(rows, indices, self.device, one_group=self.device.type == "cuda")
-        given = self.hidden(split, batch.source)
-        tokens = self.tokens(rows, batch.source, batch.position) if given is None else None
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast):
-            logits = self.model(batch, tokens, given)
-        return logits.float(), batch.chosen
-
-    def hidden(self, split: str, source: IndexArray) -> Tensor | None:
-        """Kept hidden states [..., H] in fp32 of the split's tokens `source` [...]; None where none
-        are kept.
-        """
-        if split not in self.given:
-            return None
-        return _gathered(self.given[split], source, self.device)
-
-    def tokens(self, rows: TokenRows, source: IndexArray, positions: Tensor) -> Tokens:
-        """What the embeddings read, by the numbers that their table has now."""
-        tokens = tokens_of(rows, source, positions)
-        return tokens if self.vocabulary is None else tokens.renumbered(self.vocabulary)
+        batch = self.model.pack(self.data.splits()[split], indices)
+        given = self._given(split, batch.source, batch.places) if split in self.given else None
+        with self.arithmetic():
+            logits = self.model(batch, given)
+        return logits.float(), batch.rows
 
     def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
         """As `Runner.parts`: one pass unless memory asks for more, then by length."""
@@ -170,25 +151,6 @@ class Packed:
             return [batch]
         lengths = self.data.splits()[split].lengths[batch]
         return _runs(batch[np.argsort(lengths, kind="stable")], largest)
-
-    def train(self, training: bool) -> None:
-        """As `Runner.train`."""
-        self.model.train(training)
-        for module in self.frozen_prefix:
-            module.eval()
-
-    def close(self) -> None:
-        """As `Runner.close`."""
-        del self.model, self.frozen_prefix
-        self.given = {}
-        if self.reading is not None:
-            self.reading.close()
-
-
-def _gathered(kept: Tensor, source: IndexArray, device: torch.device) -> Tensor:
-    """Rows [..., H] of what is kept, in fp32 on the device."""
-    where = torch.from_numpy(source).to(kept.device, non_blocking=True)
-    return kept[where].to(device, torch.float32)
 
 
 def _runs(batch: IndexArray, largest: int) -> list[IndexArray]:
@@ -222,10 +184,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     if facts is not None:
         _give_to_packed(packed, facts, setting)
     if not setting.depth.embeddings_frozen:
-        used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
-        packed.vocabulary = use_compact_vocabulary(
-            packed.model, torch.from_numpy(used.astype(np.int64)).to(setting.device)
-        )
+        packed.data = use_compact_vocabulary(packed.model, data)
     return packed
 
 
