@@ -36,9 +36,9 @@ from torch._dynamo.utils import clear_compilation_metrics, counters, get_compila
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.course import reproducible
 from elsa_tune.training.data.tokens import TaskData, pad_batch
 from elsa_tune.training.forward import blocks, runner
+from elsa_tune.training.numerics import reproducible
 
 # Two epochs of 200 examples, the last batch of each is smaller.
 STEPS = 26

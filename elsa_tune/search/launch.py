@@ -121,8 +121,8 @@ def start(request: Request, say: Say) -> Finished:
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
         raise taken(paths)
-    from elsa_tune.training.course import few_steps
     from elsa_tune.training.model.encoder import pinned
+    from elsa_tune.training.schedule import few_steps
 
     draft = specify(request)
     if note := trials_note(request):
@@ -296,7 +296,7 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
 
 def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
     """Raise SpaceError where an epoch has fewer steps than evaluations."""
-    from elsa_tune.training.course import evaluation_steps
+    from elsa_tune.training.schedule import evaluation_steps
 
     evaluation_steps(recipe, train_examples)
 

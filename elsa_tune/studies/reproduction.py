@@ -267,9 +267,9 @@ def _check_inputs(searches: Sequence[PlannedSearch]) -> None:
     """Each model's weights, each task's data tokenised for it, and every recipe against them: what
     the last search lacks should not be said hours after the first one began.
     """
-    from elsa_tune.training.course import evaluation_steps
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.model.encoder import pinned, weights_fingerprint
+    from elsa_tune.training.schedule import evaluation_steps
 
     parts = [one.part for one in searches]
     for model in {part.model.location: part.model for part in parts}.values():

@@ -11,11 +11,27 @@ import gc
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
+Result = TypeVar("Result")
+
 MIB = 2**20
+# The CPU's allocator, the CUDA runtime, cuBLAS (on a full GPU it cannot even begin), and cuDNN,
+# which says no more than that something inside failed.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR",
+)
+
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
@@ -74,3 +90,22 @@ def release() -> None:
     # glibc keeps freed memory in its arenas, which would count as the next trial's.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def within_memory(attempt: Callable[[], Result]) -> Result | None:
+    """What the attempt gives; None where memory ran out in it. Then everything that only it held is
+    free: its error, whose traceback holds its variables, is gone too.
+    """
+    try:
+        return attempt()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return None
+
+
+def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
+    """torch has its own class, for what its allocator cannot get; others raise a RuntimeError."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in _NO_MEMORY)

@@ -23,7 +23,6 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
-from elsa_tune.training.course import reproducible, resolve_precision
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
@@ -34,6 +33,7 @@ from elsa_tune.training.machine import release
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list
+from elsa_tune.training.numerics import reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
@@ -97,7 +97,7 @@ def linear_probe(
         data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
     )
     objective = Objective(task, data, where)
-    with reproducible(0, where):
+    with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, objective, (train, evaluation), where)
     x, x_evaluation = _standardised(x, x_evaluation)
     with _fitting():

@@ -25,10 +25,9 @@ import torch
 from elsa_tune.errors import RunError
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.cache import cache_dir, write_aside
-from elsa_tune.training.course import is_out_of_memory
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
-from elsa_tune.training.machine import MIB, PeakMemory, settle, usable_cores
+from elsa_tune.training.machine import MIB, PeakMemory, is_out_of_memory, settle, usable_cores
 
 _WARM_STEPS = 2
 # Loading a large model in many processes at once takes minutes.

@@ -233,7 +233,7 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
 
     model = calm("bert", tmp_path / "model")
     trial = make_trial(model, 0)
-    from elsa_tune.training import course
+    from elsa_tune.training import loop
     from elsa_tune.training.model.encoder import load_classifier
 
     def with_mean(*args: Any, **kwargs: Any) -> Any:
@@ -242,7 +242,7 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
         return loaded
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "load_classifier", with_mean)
+        patch.setattr(loop, "load_classifier", with_mean)
         last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.batches == "padded" and "logits differ" in " ".join(last.notes)
 
@@ -251,7 +251,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
     """A model that drops from its layers' input, outside any of them, as XLNet does."""
     from transformers.models.bert.modeling_bert import BertEncoder
 
-    from elsa_tune.training import course
+    from elsa_tune.training import loop
     from elsa_tune.training.model.encoder import load_classifier
 
     class Noisy(BertEncoder):  # type: ignore[misc]
@@ -266,7 +266,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
 
     trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "load_classifier", with_noise)
+        patch.setattr(loop, "load_classifier", with_noise)
         last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.batches == "padded" and "in training mode" in " ".join(last.notes)
 

@@ -29,7 +29,7 @@ from elsa_tune.training.model.parts import layer_list, prefix_modules
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What decides how a trial's model is run. depths: N of every depth whose prefix the search
-    will want. precision: as resolved, `fp32` or `bf16`.
+    will want. precision: as resolved, `fp32`, `tf32` or `bf16`.
     """
 
     depth: FreezeDepth
@@ -86,12 +86,16 @@ def _once(
         setting.device,
     )
     if key not in _found:
+        products = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # whatever the trial has
         try:
             _found[key] = disagreement(model, data, setting)
         except ValueError as error:
             _found[key] = str(error)
         except Exception as error:  # an architecture may break in any way when it is taken apart
             _found[key] = f"it cannot be run on {what} ({type(error).__name__}: {error})"
+        finally:
+            torch.set_float32_matmul_precision(products)
     return _found[key]
 
 
