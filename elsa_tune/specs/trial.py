@@ -279,7 +279,7 @@ class EpochResult:
     regression in the square of the unit it learns in: its labels', or their standard deviation
     under `standardize_targets`.
     train_seconds: time spent training since the trial began, evaluation left out. peak_memory_mb:
-    of the device on a GPU, else of the process, in MiB.
+    of this process's tensors on a GPU, else of the process, in MiB.
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
     `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
     `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches

@@ -20,6 +20,8 @@ import torch
 Result = TypeVar("Result")
 
 MIB = 2**20
+# About what CUDA takes of a GPU for each process, beside what torch allocates.
+CONTEXT_MIB = 600
 # The CPU's allocator, the CUDA runtime, cuBLAS (on a full GPU it cannot even begin), and cuDNN,
 # which says no more than that something inside failed.
 _NO_MEMORY = (
@@ -45,7 +47,7 @@ def usable_cores() -> int:
 
 class PeakMemory:
     """Measures from its creation: allocated memory on a GPU, resident memory of the process
-    elsewhere.
+    elsewhere. What a process takes of a GPU is more (`taken_mib`).
 
     On Linux the kernel's high-water mark is reset first (`echo 5 > /proc/self/clear_refs`, see
     proc(5)), so that a trial on a reused worker does not report an earlier trial's peak. Elsewhere
@@ -61,7 +63,7 @@ class PeakMemory:
                 _CLEAR_REFS.write_text("5")
 
     def mib(self) -> float:
-        """The highest use since this was made, in MiB."""
+        """The highest use since this was made, in MiB; on a GPU that of this process's tensors."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / MIB
         with contextlib.suppress(OSError, ValueError):
@@ -70,6 +72,36 @@ class PeakMemory:
                     return int(line.split()[1]) / 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / (MIB if sys.platform == "darwin" else 1024)
+
+    def taken_mib(self) -> float:
+        """The same as others on this machine see it: on a GPU with what torch's allocator held for
+        later use, and CUDA's own part.
+        """
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_reserved(self._device) / MIB + CONTEXT_MIB
+        return self.mib()
+
+
+def take_share(gpus: float) -> str:
+    """Keep this process to its share (0..1) of the GPU that it sees; the device's name for torch.
+
+    torch's own part of the memory that CUDA takes for each process is not lent to it.
+    """
+    if gpus == 0:
+        return "cpu"
+    if gpus < 1:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(max(0.0, gpus - CONTEXT_MIB * MIB / total))
+    return "cuda"
+
+
+def room(device: torch.device) -> int:
+    """Bytes of a GPU that this process may still take, by its share of it; 0 on a CPU."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    share = total * torch.cuda.get_per_process_memory_fraction(device)
+    return max(0, min(free, int(share) - torch.cuda.memory_reserved(device)))
 
 
 def settle() -> None:

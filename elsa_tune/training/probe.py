@@ -25,7 +25,7 @@ from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward.equality import Setting, packed_doubt
+from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
 from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.prefix import chunks
@@ -145,16 +145,14 @@ def _features(
     setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
     layers: FrozenLayers
     if packed_doubt(loaded, data, setting) is None:
-        layers = PackedLayers(PackedModel(loaded, depth))
+        layout, _ = packed_layout(loaded, data, setting)
+        layers = PackedLayers(PackedModel(loaded, depth, layout=layout))
     else:
         layers = PaddedLayers(loaded, data)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, dtype=torch.bfloat16, enabled=setting.autocast),
-        ):
+        with torch.inference_mode(), setting.arithmetic():
             return [_of_rows(layers, rows, depth.frozen_layers, reads_last) for rows in splits]
     finally:
         del layers, loaded

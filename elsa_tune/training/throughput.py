@@ -27,7 +27,14 @@ from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.cache import cache_dir, write_aside
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
-from elsa_tune.training.machine import MIB, PeakMemory, is_out_of_memory, settle, usable_cores
+from elsa_tune.training.machine import (
+    MIB,
+    PeakMemory,
+    is_out_of_memory,
+    settle,
+    take_share,
+    usable_cores,
+)
 
 _WARM_STEPS = 2
 # Loading a large model in many processes at once takes minutes.
@@ -51,7 +58,7 @@ class Division:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
     """What a division trains. tokens_per_second: of all its trials together, padding not counted.
-    peak_memory_mb: of the largest trial, MiB of the process or of the GPU.
+    peak_memory_mb: of the largest trial, MiB of the process, or of what it takes of the GPU.
     """
 
     division: Division
@@ -216,6 +223,7 @@ def _train(
 ) -> tuple[float, float]:
     """Tokens a second, and peak memory in MiB."""
     torch.set_num_threads(threads)
+    take_share(1 / start.parties if device == "cuda" else 0)
     settle()
     memory = PeakMemory(torch.device(device))
     training = steps(trial, data, device=device)
@@ -235,7 +243,7 @@ def _train(
             torch.cuda.synchronize()
         elapsed = time.perf_counter() - started
     training.close()
-    return tokens / elapsed, memory.mib()
+    return tokens / elapsed, memory.taken_mib()
 
 
 # ---- what is kept ----

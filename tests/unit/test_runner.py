@@ -4,6 +4,7 @@ first tokens only and a compact word table, against the whole model on padded ba
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import torch
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.trial import EpochResult, Pooling, PrefixCache, TrialSpec
+from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward import runner
+from elsa_tune.training.forward import equality, prefix, runner
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel
@@ -210,6 +211,31 @@ def test_without_room_it_computes_and_says_why(
     assert "ELSA_TUNE_PREFIX_CACHE_GB allows 0" in " ".join(last.notes)
 
 
+@pytest.mark.parametrize("how", [PrefixCache.FP32, PrefixCache.BF16])
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
+def test_with_room_on_the_gpu_the_prefix_is_computed_into_it_and_nothing_is_written(
+    architecture: str, how: PrefixCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(
+        calm(architecture, tmp_path / "model"), 2, frozen_dropout=False, prefix_cache=how
+    )
+    data = data_for(architecture)
+    on_disk = list(train(trial, data, device="cpu"))
+    shutil.rmtree(tmp_path / "cache")
+    needed = sum(len(rows.input_ids) for rows in data.splits().values()) * 32
+    needed *= 4 if how is PrefixCache.FP32 else 2
+    monkeypatch.setattr(prefix, "room", lambda device: needed / prefix._MEMORY_SHARE + 1)
+    in_memory = list(train(trial, data, device="cpu"))
+    assert in_memory[-1].prefix == "cached"
+    assert [(r.train_loss, r.eval_loss) for r in in_memory] == [
+        (r.train_loss, r.eval_loss) for r in on_disk
+    ]
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(prefix, "room", lambda device: needed / prefix._MEMORY_SHARE - 10)
+    list(train(trial, data, device="cpu"))
+    assert list((tmp_path / "cache" / "prefix").glob("*/train"))
+
+
 def test_a_full_disk_stops_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from elsa_tune.training.forward.prefix_store import EntryWriter
 
@@ -279,9 +305,9 @@ def attended_by_ends(
     assert ends.dtype == key_ends.dtype == torch.int32 and dropout == 0
     assert longest == int(key_ends.diff().max()) and len(ends) == len(key_ends)
     rows = []
-    for number in range(len(ends) - 1):
-        q = query[ends[number] : ends[number + 1]]
-        k, v = (x[key_ends[number] : key_ends[number + 1]] for x in (key, value))
+    lengths = key_ends.diff().tolist()
+    parts = (query.split(ends.diff().tolist()), key.split(lengths), value.split(lengths))
+    for q, k, v in zip(*parts, strict=True):
         scores = torch.einsum("qhd,khd->hqk", q, k) * how["scale"]
         rows.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), v))
     return torch.cat(rows), None, None, None, None
@@ -316,6 +342,43 @@ def test_packed_attention_gives_the_same_in_every_layout(
     for others in outcomes[1:]:
         for ours, theirs in zip(outcomes[0], others, strict=True):
             assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_rows_by_their_ends_train_as_any_others(
+    frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU with flash attention: kernels apart, the same steps; and without it where the
+    kernel gives something else, or nothing.
+    """
+    trial = make_trial(calm("bert", tmp_path / "model"), frozen, precision=Precision.BF16, epochs=3)
+    data = data_for("bert")
+    plain = list(train(trial, data, device="cpu"))
+    monkeypatch.setattr(equality, "_attends_by_ends", lambda model, setting: True)
+    found = {}
+    for kernel in (attended_by_ends, shifted, absent):
+        equality._found.clear()
+        monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", kernel)
+        found[kernel] = list(train(trial, data, device="cpu"))
+    for a, b in zip(found[attended_by_ends], plain, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=2e-2)
+        assert a.train_loss != b.train_loss
+        assert a.eval_loss == pytest.approx(b.eval_loss, rel=2e-2)
+    assert found[attended_by_ends][-1].notes == ()
+    for kernel, why in ((shifted, "differs by"), (absent, "RuntimeError: no such kernel")):
+        [note] = found[kernel][-1].notes
+        assert note.startswith("attention in a padded square: ") and why in note
+        assert [r.train_loss for r in found[kernel]] == [r.train_loss for r in plain]
+
+
+def shifted(query: Any, *rest: Any, **how: Any) -> tuple[Any, ...]:
+    """A kernel of another version, which takes its arguments for something else."""
+    context, *others = attended_by_ends(query, *rest, **how)
+    return context.roll(1, 0), *others
+
+
+def absent(*given: Any, **how: Any) -> Any:
+    raise RuntimeError("no such kernel")
 
 
 @pytest.mark.parametrize("attention", [Attention.GROUPS, Attention.SQUARE])

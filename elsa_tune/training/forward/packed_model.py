@@ -72,8 +72,9 @@ class PackedModel(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first_layer = 0
         self.layer_runs = [0] * len(layers)
-        # MPNet's layers share a table of relative positions, which stands behind them.
-        self._bias_of_width = getattr(getattr(base, "encoder", None), "compute_position_bias", None)
+        self._bias_of_width = None
+        if has_position_bias(model):
+            self._bias_of_width = base.encoder.compute_position_bias
         base.embeddings = Passthrough()
         if self.project is not None:
             base.embeddings_project = nn.Identity()
@@ -162,6 +163,11 @@ class PackedModel(nn.Module):
     @staticmethod
     def _no_grad_if(frozen: bool) -> contextlib.AbstractContextManager[Any]:
         return torch.no_grad() if frozen else contextlib.nullcontext()
+
+
+def has_position_bias(model: PreTrainedModel) -> bool:
+    """Whether a table of relative positions, shared by all layers, adds to scores, as MPNet's."""
+    return hasattr(getattr(model.base_model, "encoder", None), "compute_position_bias")
 
 
 class Passthrough(nn.Module):

@@ -11,24 +11,27 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.data.tokens import IndexArray, TokenRows
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.frozen_layers import FrozenLayers
 from elsa_tune.training.forward.prefix_store import (
     EntryWriter,
-    NoRoomError,
+    NotKeptError,
     PrefixStore,
     Reading,
     Shape,
 )
+from elsa_tune.training.machine import room
+from elsa_tune.training.model.encoder import checkpoint_files
 from elsa_tune.training.model.parts import divide
 
 # Changes whenever the same inputs would give other rows or other files.
@@ -37,6 +40,9 @@ _FORMAT = 1
 _CHUNK_TOKENS = 4096
 # What the rates are measured with.
 _PROBE_TOKENS = 512
+# Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
+# for the layers that train.
+_MEMORY_SHARE = 0.4
 
 # What a configuration says of the head or of its own file, not of the function of the layers.
 _NOT_THE_PREFIX = {
@@ -83,44 +89,77 @@ class Rates:
 class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
-    digests: of the model, as `prefix_digests` gives them. splits: those whose rows are kept, by
-    name; fingerprint: of the data they belong to. setting: of the trial that computes them.
-    batches: `packed` or `padded`, how they are computed.
+    model: on its device, and complete. setting: of the trial that computes them; where dropout is
+    on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
+    they are computed. in_memory: on a GPU with room for them every trial computes them straight
+    into it, in less time than one of its epochs takes; else they lie on this node's disk.
     """
 
     def __init__(
-        self,
-        digests: Sequence[str],
-        splits: Mapping[str, TokenRows],
-        fingerprint: str,
-        hidden_size: int,
-        setting: Setting,
-        batches: str,
+        self, model: PreTrainedModel, data: TaskData, setting: Setting, batches: str
     ) -> None:
-        self._digests, self._store, self._batches = digests, PrefixStore(), batches
-        self._fingerprint = fingerprint
         dtype = setting.recipe.prefix_cache.value
-        self._how = f"{setting.precision}-{dtype}"
-        # The fingerprint is of the task as it was read; these are the tokens themselves.
-        self._rows = [f"{split} {_rows_digest(rows)}" for split, rows in splits.items()]
-        self._name = setting.name
-        self.splits = splits
+        self.splits = dict(data.splits())
+        if setting.recipe.frozen_dropout:
+            del self.splits["train"]
         self.shape = Shape(
             tokens={split: len(rows.input_ids) for split, rows in self.splits.items()},
-            hidden_size=hidden_size,
+            hidden_size=int(model.config.hidden_size),
             dtype=dtype,
         )
+        self._setting = setting
+        self.in_memory = self.shape.bytes <= _MEMORY_SHARE * room(setting.device)
+        self._store = PrefixStore()
+        if self.in_memory:
+            return
+        self._digests = _digests(model)
+        # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
+        self._what = (
+            data.fingerprint,
+            *(f"{split} {_rows_digest(rows)}" for split, rows in self.splits.items()),
+        )
+        self._how = (f"{setting.precision}-{dtype}", batches)
+
+    def reading(self, frozen_layers: int, others: Sequence[int], layers: FrozenLayers) -> Reading:
+        """The hidden states behind a depth's frozen layers, computed by those layers if need be.
+
+        others: depths that later trials will want. Raises NotKeptError where there is no room for
+        them or reading is slower than computing, OSError where the disk cannot be written.
+        """
+        if self.in_memory:
+            return self._computed_here(frozen_layers, layers)
+        kept = self.open(frozen_layers)
+        if kept is None:
+            rates = self.rates(frozen_layers, layers)
+            if rates.read >= rates.recompute:
+                raise NotKeptError(
+                    f"here reading takes {rates.read * 1e6:.1f} us a token, computing "
+                    f"{rates.recompute * 1e6:.1f}"
+                )
+            kept = self.read_or_build(frozen_layers, others, layers)
+        return kept
+
+    def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
+        """In the memory of the device that computes them."""
+        reading = Reading()
+        for split, rows in self.splits.items():
+            size = (len(rows.input_ids), self.shape.hidden_size)
+            hidden = torch.empty(size, dtype=self.shape.kept_as, device=self._setting.device)
+            start = 0
+            for _, part in self._rows_behind(layers, rows, [frozen_layers]):
+                hidden[start : start + len(part)] = part
+                start += len(part)
+            reading.hidden[split] = hidden
+        return reading
 
     def key(self, frozen_layers: int) -> str:
         """Names the entry of a depth by its content."""
         parts = (
             str(_FORMAT),
             self._digests[frozen_layers],
-            self._fingerprint,
-            *self._rows,
+            *self._what,
             str(frozen_layers),
-            self._how,
-            self._batches,
+            *self._how,
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
@@ -134,7 +173,7 @@ class Prefix:
         """The hidden states behind a depth's frozen layers, built by whoever needs them first.
 
         others: depths that later trials will want, filled in the same pass where there is room.
-        Raises NoRoomError where budget or disk has none, OSError where the disk cannot be written.
+        Raises NotKeptError where budget or disk has none, OSError where the disk cannot be written.
         """
         kept = self.open(frozen_layers)
         if kept is not None:
@@ -148,7 +187,7 @@ class Prefix:
             missing = [n for n in sorted({*others, frozen_layers}) if not self._is_kept(n)]
             try:
                 self._store.make_room(self.shape.bytes * len(missing))
-            except NoRoomError:
+            except NotKeptError:
                 missing = [frozen_layers]
                 self._store.make_room(self.shape.bytes)
             self._fill(missing, layers)
@@ -167,7 +206,7 @@ class Prefix:
         writers: dict[int, EntryWriter] = {}
         try:
             for n in depths:
-                what = f"{self._name}, {n} frozen layers, {self.shape.dtype}"
+                what = f"{self._setting.name}, {n} frozen layers, {self.shape.dtype}"
                 writers[n] = self._store.writer(self.key(n), what, self.shape)
             for split, rows in self.splits.items():
                 for n, hidden in self._rows_behind(layers, rows, depths):
@@ -188,12 +227,7 @@ class Prefix:
     def _computed(
         self, layers: FrozenLayers, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        with (
-            torch.inference_mode(),
-            torch.autocast(
-                layers.device.type, dtype=torch.bfloat16, enabled=self._how.startswith("bf16")
-            ),
-        ):
+        with torch.inference_mode(), self._setting.arithmetic():
             yield from layers.hidden_behind(rows, chunk, wanted)
 
     def rates(self, frozen_layers: int, layers: FrozenLayers) -> Rates:
@@ -253,6 +287,18 @@ def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:
         stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
         yield np.arange(start, stop)
         start = stop
+
+
+_known_digests: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
+
+
+def _digests(model: PreTrainedModel) -> tuple[str, ...]:
+    """Of the model, once for each checkpoint that this process uses one after the other."""
+    global _known_digests
+    files = checkpoint_files()
+    if _known_digests is None or _known_digests[0] != files:
+        _known_digests = (files, prefix_digests(model))
+    return _known_digests[1]
 
 
 def _rows_digest(rows: TokenRows) -> str:
