@@ -71,16 +71,21 @@ def _heads(attention: Any, count: int, scaling: float) -> Heads:
     return Heads(count, attention.dropout.p if attention.training else 0.0, scaling)
 
 
+def _inputs(hidden: Tensor, batch: PackedBatch, firsts: bool) -> tuple[Tensor, Tensor]:
+    """Those that ask, [P or B, H], and what is read of all, [P, H], as matrix products take it."""
+    return batch.firsts(hidden) if firsts else hidden, batch.operand(hidden)
+
+
 def _bert(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     """BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA."""
     attention = layer.attention.self
-    asking = batch.firsts(hidden) if firsts else hidden
+    asking, read = _inputs(hidden, batch, firsts)
     context = attend(
-        attention.query(asking),
-        attention.key(hidden),
-        attention.value(hidden),
+        attention.query(asking if firsts else read),
+        attention.key(read),
+        attention.value(read),
         batch,
         _heads(attention, attention.num_attention_heads, attention.scaling),
         bias,
@@ -93,11 +98,11 @@ def _distilbert(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     attention = layer.attention
-    asking = batch.firsts(hidden) if firsts else hidden
+    asking, read = _inputs(hidden, batch, firsts)
     context = attend(
-        attention.q_lin(asking),
-        attention.k_lin(hidden),
-        attention.v_lin(hidden),
+        attention.q_lin(asking if firsts else read),
+        attention.k_lin(read),
+        attention.v_lin(read),
         batch,
         _heads(attention, attention.n_heads, attention.scaling),
         bias,
@@ -110,11 +115,11 @@ def _mpnet(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     attention = layer.attention.attn
-    asking = batch.firsts(hidden) if firsts else hidden
+    asking, read = _inputs(hidden, batch, firsts)
     context = attend(
-        attention.q(asking),
-        attention.k(hidden),
-        attention.v(hidden),
+        attention.q(asking if firsts else read),
+        attention.k(read),
+        attention.v(read),
         batch,
         _heads(attention, attention.num_attention_heads, attention.attention_head_size**-0.5),
         bias,

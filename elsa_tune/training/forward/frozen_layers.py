@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch, to_device
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import hidden_behind
 
@@ -95,12 +95,16 @@ class PaddedLayers:
             for start in range(0, len(chunk), _PADDED_ROWS):
                 part = by_length[start : start + _PADDED_ROWS]
                 batch = pad_batch(rows, part, self.data, self.device)
-                is_token = batch.inputs["attention_mask"].bool()
-                place = batch.places[is_token] - base
+                # Numbers from the host: a GPU would be waited for to count those of a mask.
+                numbers = {
+                    "from": np.flatnonzero(batch.mask),
+                    "to": batch.source[batch.mask] - base,
+                }
+                real = to_device(numbers, self.device)
                 for n, hidden in hidden_behind(self.model, batch.inputs, wanted).items():
                     if n not in found:
                         found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
-                    found[n][place] = hidden[is_token]
+                    found[n][real["to"]] = hidden.flatten(0, 1)[real["from"]]
         finally:
             self.model.train(was_training)
         yield from sorted(found.items())

@@ -109,6 +109,12 @@ class PackedBatch:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def operand(self, hidden: Tensor) -> Tensor:
+        """Hidden states as a GPU's matrix products take them: rounded once for all that read them,
+        where autocast would do so for each.
+        """
+        return hidden if self.layout.attention is Attention.GROUPS else hidden.to(self.layout.dtype)
+
     def firsts(self, hidden: Tensor) -> Tensor:
         """Each row's first token [B, H], of hidden states [P, H]."""
         return gathered(hidden, self.starts, self.row, self.inner)

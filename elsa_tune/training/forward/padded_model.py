@@ -10,13 +10,14 @@ Whether the rest of the model then computes what the whole model computes is fou
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.forward.packed_model import Passthrough
@@ -60,10 +61,11 @@ def hidden_behind(
         if number < len(layers)
     ]
     try:
-        if len(layers) in wanted:
-            found[len(layers)] = model.base_model(**inputs).last_hidden_state
-        else:
-            model(**inputs)
+        with masks_without_asking(model.device):
+            if len(layers) in wanted:
+                found[len(layers)] = model.base_model(**inputs).last_hidden_state
+            else:
+                model(**inputs)
     except _EnoughError:
         pass
     finally:
@@ -85,6 +87,13 @@ def begin_behind(model: PreTrainedModel, layers: int) -> None:
     base.embeddings = Passthrough()
 
 
+_MASKS: dict[str, Callable[..., Any]] = {"sdpa": sdpa_mask, "eager": eager_mask}
+
+
+def _of_every_batch(make: Callable[..., Any], **how: Any) -> Any:
+    return make(**{**how, "allow_is_bidirectional_skip": False})
+
+
 @contextlib.contextmanager
 def masks_without_asking(device: torch.device) -> Iterator[None]:
     """Transformers looks into a batch's mask before it makes one for attention, and a GPU's queue
@@ -94,11 +103,10 @@ def masks_without_asking(device: torch.device) -> Iterator[None]:
         yield
         return
 
-    def of_every_batch(**how: Any) -> Tensor | None:
-        return sdpa_mask(**{**how, "allow_is_bidirectional_skip": False})
-
-    ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] = of_every_batch
+    for name, make in _MASKS.items():
+        ALL_MASK_ATTENTION_FUNCTIONS[name] = partial(_of_every_batch, make)
     try:
         yield
     finally:
-        del ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
+        for name in _MASKS:
+            del ALL_MASK_ATTENTION_FUNCTIONS[name]
