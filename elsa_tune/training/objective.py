@@ -18,7 +18,7 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.data.tokens import HOLDOUT, TaskData
-from elsa_tune.training.metrics import check_quality, score
+from elsa_tune.training.metrics import score
 
 EVALUATION = "evaluation"
 
@@ -101,7 +101,7 @@ class Objective:
         }
         holdout_quality = others.pop(HOLDOUT, None)
         return Assessment(
-            quality=check_quality(values[task.metric.value], task.metric),
+            quality=values[task.metric.value],
             metrics={**values, **others},
             loss=loss,
             holdout_quality=holdout_quality,

@@ -325,7 +325,7 @@ def test_packed_attention_gives_the_same_in_every_layout(
     for attention in Attention if not with_bias else (Attention.GROUPS, Attention.SQUARE):
         batch = pack(make_data().train, few, Layout(attention=attention))
         draw = torch.Generator().manual_seed(0)
-        tokens = len(batch.source)
+        tokens = len(batch.ids)
         q, k, v = (torch.randn(tokens, 16, generator=draw).requires_grad_() for _ in range(3))
         weights = torch.randn(tokens, 16, generator=draw)
         bias, wide = None, torch.randn(heads, 40, 40, generator=draw).requires_grad_()
@@ -386,7 +386,7 @@ def test_attention_gradients_are_right(attention: Attention) -> None:
     """Against finite differences, with rows of different lengths."""
     layout = Layout(attention=attention, dtype=torch.float64)
     batch = pack(make_data().train, np.array([0, 1, 2]), layout)
-    shapes = [(len(batch.source), 4)] * 3 + [(2, batch.longest, batch.longest)]
+    shapes = [(len(batch.ids), 4)] * 3 + [(2, batch.longest, batch.longest)]
     draw = torch.Generator().manual_seed(0)
     inputs = [
         torch.randn(shape, dtype=torch.float64, generator=draw).requires_grad_() for shape in shapes
@@ -445,7 +445,7 @@ def test_attention_with_dropout_is_right_in_its_mean_and_its_gradient() -> None:
     """A value that depends linearly on what is dropped keeps its mean, and so does its gradient."""
     batch = pack(make_data().train, np.array([0, 1, 2]), Layout())
     draw = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(len(batch.source), 8, generator=draw) for _ in range(3))
+    q, k, v = (torch.randn(len(batch.ids), 8, generator=draw) for _ in range(3))
     v.requires_grad_()
     calm = attend(q, k, v, batch, Heads(2, 0.0, 0.5))
     (expected,) = torch.autograd.grad(calm.sum(), v)

@@ -56,7 +56,7 @@ def test_padding_right() -> None:
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
     assert batch["token_type_ids"].tolist() == [[1, 0, 1, 1, 0], [1, 0, 3, 3, 3]]
     assert padded.rows.tolist() == [2, 1]
-    assert padded.places.tolist() == padded.source.tolist() == [[5, 6, 7, 8, 9], [3, 4, 3, 3, 3]]
+    assert padded.places.tolist() == [[5, 6, 7, 8, 9], [3, 4, 3, 3, 3]]
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
 

@@ -184,14 +184,13 @@ class PaddedBatch:
 
     rows: int64 [B], their numbers in their split. inputs: what a model takes of them: input_ids,
     attention_mask and, where there are any, token_type_ids, int64 [B, T]. places: int64 [B, T],
-    which of the split's tokens stands there, at padding the row's first; source: the same beside
-    the host, and mask: bool [B, T], whether a token stands there.
+    which of the split's tokens stands there, at padding the row's first. mask: bool [B, T], whether
+    a token stands there, beside the host.
     """
 
     rows: Tensor
     inputs: dict[str, Tensor]
     places: Tensor
-    source: IndexArray
     mask: NDArray[np.bool_]
 
 
@@ -219,7 +218,7 @@ def pad_batch(
         arrays["token_type_ids"] = types.astype(np.int64)
     inputs = to_device({"rows": chosen, "places": source, **arrays}, device)
     numbers, places = inputs.pop("rows"), inputs.pop("places")
-    return PaddedBatch(rows=numbers, inputs=inputs, places=places, source=source, mask=mask)
+    return PaddedBatch(rows=numbers, inputs=inputs, places=places, mask=mask)
 
 
 def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:

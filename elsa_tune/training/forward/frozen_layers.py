@@ -25,10 +25,6 @@ _PADDED_ROWS = 32
 class FrozenLayers(Protocol):
     """What computes hidden states, in evaluation mode."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-
     def hidden_behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
@@ -43,11 +39,6 @@ class PackedLayers:
     """Those of a packed model; each depth is handed on before the next layer runs."""
 
     model: PackedModel
-
-    @property
-    def device(self) -> torch.device:
-        """As `FrozenLayers.device`."""
-        return self.model.layout.device
 
     def hidden_behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
@@ -76,11 +67,6 @@ class PaddedLayers:
     model: PreTrainedModel
     data: TaskData
 
-    @property
-    def device(self) -> torch.device:
-        """As `FrozenLayers.device`."""
-        return next(self.model.parameters()).device
-
     def hidden_behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
@@ -94,17 +80,14 @@ class PaddedLayers:
         try:
             for start in range(0, len(chunk), _PADDED_ROWS):
                 part = by_length[start : start + _PADDED_ROWS]
-                batch = pad_batch(rows, part, self.data, self.device)
+                batch = pad_batch(rows, part, self.data, self.model.device)
                 # Numbers from the host: a GPU would be waited for to count those of a mask.
-                numbers = {
-                    "from": np.flatnonzero(batch.mask),
-                    "to": batch.source[batch.mask] - base,
-                }
-                real = to_device(numbers, self.device)
+                real = to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)["real"]
+                place = batch.places.view(-1)[real] - base
                 for n, hidden in hidden_behind(self.model, batch.inputs, wanted).items():
                     if n not in found:
                         found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
-                    found[n][real["to"]] = hidden.flatten(0, 1)[real["from"]]
+                    found[n][place] = hidden.flatten(0, 1)[real]
         finally:
             self.model.train(was_training)
         yield from sorted(found.items())

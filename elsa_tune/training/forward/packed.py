@@ -84,7 +84,7 @@ class PackedBatch:
 
     rows: int64 [B], their numbers in their split. ids, positions (0.. within its row) and places
     (in the split's flat arrays): int64 [P]; types: the same, or None where the model takes none;
-    source: the places beside the host. starts: int64 [B], where each row's first token lies among
+    starts: int64 [B], where each row's first token lies among
     the P; row: int64 [P], the row of each token in this batch; inner: bool [P, 1], whether it is
     not its row's first. ends: int32 [B + 1], where rows begin and end; each: int32 [B + 1], 0..B.
     squares cover all rows; there are none under `Attention.ENDS`. longest: tokens of the longest
@@ -92,7 +92,6 @@ class PackedBatch:
     """
 
     layout: Layout
-    source: IndexArray
     rows: Tensor
     ids: Tensor
     types: Tensor | None
@@ -166,7 +165,6 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
         squares.append(square)
     return PackedBatch(
         layout=layout,
-        source=source,
         types=there.pop("types", None),
         longest=bounds[-1][2] if bounds else int(lengths[-1]),
         squares=tuple(squares),

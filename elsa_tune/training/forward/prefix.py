@@ -1,18 +1,14 @@
-"""The frozen prefix, computed once: which hidden states are kept, under which key, and whether
-reading them pays.
+"""The frozen prefix, computed once: which hidden states are kept, where, and under which key.
 
-It must not know how the rest of a model trains. One pass over the model fills every depth asked
-for; a layer's output goes to disk as it is computed, so memory stays flat.
+It must not know how the rest of a model trains. For a disk one pass over the model fills every
+depth asked for; a layer's output is written as it is computed, so memory stays flat.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,8 +34,6 @@ from elsa_tune.training.model.parts import divide
 _FORMAT = 1
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
 _CHUNK_TOKENS = 4096
-# What the rates are measured with.
-_PROBE_TOKENS = 512
 # Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
 # for the layers that train.
 _MEMORY_SHARE = 0.4
@@ -78,21 +72,15 @@ def prefix_digests(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(digests)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Seconds a token, of reading kept hidden states and of computing them."""
-
-    read: float
-    recompute: float
-
-
 class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
     model: on its device, and complete. setting: of the trial that computes them; where dropout is
     on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
-    they are computed. in_memory: on a GPU with room for them every trial computes them straight
-    into it, in less time than one of its epochs takes; else they lie on this node's disk.
+    they are computed.
+
+    On a GPU with room for them every trial computes them straight into it, in less time than one of
+    its epochs takes: faster than any disk gives them. For a CPU they lie on this node's disk.
     """
 
     def __init__(
@@ -108,11 +96,9 @@ class Prefix:
             dtype=dtype,
         )
         self._setting = setting
-        self.in_memory = self.shape.bytes <= _MEMORY_SHARE * room(setting.device)
         self._store = PrefixStore()
-        if self.in_memory:
-            return
-        self._digests = _digests(model)
+        # A GPU's copy of the model would have to be copied back for it, and needs no name.
+        self._digests = _digests(model) if setting.device.type == "cpu" else ()
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = (
             data.fingerprint,
@@ -124,20 +110,15 @@ class Prefix:
         """The hidden states behind a depth's frozen layers, computed by those layers if need be.
 
         others: depths that later trials will want. Raises NotKeptError where there is no room for
-        them or reading is slower than computing, OSError where the disk cannot be written.
+        them, OSError where the disk cannot be written.
         """
-        if self.in_memory:
+        if self.shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
             return self._computed_here(frozen_layers, layers)
-        kept = self.open(frozen_layers)
-        if kept is None:
-            rates = self.rates(frozen_layers, layers)
-            if rates.read >= rates.recompute:
-                raise NotKeptError(
-                    f"here reading takes {rates.read * 1e6:.1f} us a token, computing "
-                    f"{rates.recompute * 1e6:.1f}"
-                )
-            kept = self.read_or_build(frozen_layers, others, layers)
-        return kept
+        if self._setting.device.type != "cpu":
+            raise NotKeptError(
+                f"{self.shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
+            )
+        return self.read_or_build(frozen_layers, others, layers)
 
     def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
         """In the memory of the device that computes them."""
@@ -230,54 +211,6 @@ class Prefix:
         with torch.inference_mode(), self._setting.arithmetic():
             yield from layers.hidden_behind(rows, chunk, wanted)
 
-    def rates(self, frozen_layers: int, layers: FrozenLayers) -> Rates:
-        """Measured here and now: reading from this store's disk against computing on this device.
-
-        Raises OSError where the disk cannot be written.
-        """
-        rows = next(iter(self.splits.values()))
-        chunk = next(chunks(rows, _PROBE_TOKENS))
-        device = layers.device
-        seconds = []
-        for _ in range(3):
-            _synchronise(device)
-            started = time.perf_counter()
-            for _hidden in self._computed(layers, rows, chunk, [frozen_layers]):
-                pass
-            _synchronise(device)
-            seconds.append(time.perf_counter() - started)
-        tokens = int(rows.offsets[chunk[-1] + 1] - rows.offsets[chunk[0]])
-        recompute = min(seconds[1:]) / tokens
-        return Rates(read=self._read_rate(device), recompute=recompute)
-
-    def _read_rate(self, device: torch.device) -> float:
-        """Seconds a token of gathering rows from a file of this store, page cache warm."""
-        shape = Shape(
-            tokens={"train": _PROBE_TOKENS * 8},
-            hidden_size=self.shape.hidden_size,
-            dtype=self.shape.dtype,
-        )
-        key = f"probe-{time.time_ns()}"
-        writer = self._store.writer(key, "probe", shape)
-        try:
-            writer.append("train", torch.zeros(_PROBE_TOKENS * 8, shape.hidden_size))
-            writer.finish()
-        finally:
-            writer.abandon()
-        reading = self._store.open(key, shape)
-        if reading is None:
-            raise OSError(f"what was written to {self._store.folder} cannot be read back")
-        wanted = torch.arange(_PROBE_TOKENS) * 7 % (_PROBE_TOKENS * 8)
-        seconds = []
-        with contextlib.closing(reading):
-            for _ in range(3):
-                started = time.perf_counter()
-                reading.hidden["train"][wanted].to(device, torch.float32)
-                _synchronise(device)
-                seconds.append(time.perf_counter() - started)
-        self._store.evict(key)
-        return min(seconds[1:]) / _PROBE_TOKENS
-
 
 def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:
     """All rows in their order, in runs of about so many tokens (a row is never divided)."""
@@ -306,8 +239,3 @@ def _rows_digest(rows: TokenRows) -> str:
     for array in (rows.input_ids, rows.offsets, rows.token_type_ids):
         digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()[:32]
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

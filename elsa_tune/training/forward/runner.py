@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -74,21 +73,12 @@ class Runner:
         del self.model, self.frozen_prefix
         self.kept.close()
 
-    def given(self, split: str, source: IndexArray, places: Tensor) -> Tensor | None:
-        """Kept hidden states [..., H] in fp32 of a split's tokens, whose places [...] are beside
-        the host and on the device; None where none are kept.
+    def given(self, split: str, places: Tensor) -> Tensor | None:
+        """Kept hidden states [..., H] in fp32 of a split's tokens at these places [...]; None where
+        none are kept.
         """
         kept = self.kept.hidden.get(split)
-        if kept is None:
-            return None
-        if kept.device == places.device:
-            return kept[places].float()
-        # Not held by the GPU: its rows travel without the host waiting for them.
-        wanted = torch.from_numpy(source).view(-1)
-        shape = (len(wanted), kept.shape[1])
-        rows = torch.empty(shape, dtype=kept.dtype, pin_memory=self.setting.device.type == "cuda")
-        torch.index_select(kept, 0, wanted, out=rows)
-        return rows.to(self.setting.device, non_blocking=True).float().view(*source.shape, -1)
+        return None if kept is None else kept[places].float()
 
 
 class Padded(Runner):
@@ -103,7 +93,7 @@ class Padded(Runner):
         """As `Runner.logits`."""
         batch = pad_batch(self.data.splits()[split], indices, self.data, self.setting.device)
         inputs = batch.inputs
-        given = self.given(split, batch.source, batch.places)
+        given = self.given(split, batch.places)
         if given is not None:
             # At padding stands the row's first token: finite, and attended by nobody.
             del inputs["input_ids"]
@@ -129,7 +119,7 @@ class Packed(Runner):
     def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
         """As `Runner.logits`; rows come back in order of length."""
         batch = self.model.pack(self.data.splits()[split], indices)
-        given = self.given(split, batch.source, batch.places)
+        given = self.given(split, batch.places)
         with self.setting.arithmetic():
             logits = self.model(batch, given)
         return logits.float(), batch.rows
