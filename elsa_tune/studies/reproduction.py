@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import math
 import os
@@ -30,7 +29,7 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.files import slug
-from elsa_tune.search.inputs import read_inputs
+from elsa_tune.search.inputs import SearchOptions, read_request
 from elsa_tune.search.launch import resume, sizes, start, trials_to_go
 from elsa_tune.search.specification import Request, load_specification, specify
 from elsa_tune.specs.freeze import FreezeDepth
@@ -75,28 +74,28 @@ class Edition:
 
 
 def edition(
-    study: Study,
-    scale: Scale,
-    models: Sequence[str],
-    extent: Extent,
-    request: Callable[..., Request],
-    data_dir: str | None = None,
+    study: Study, scale: Scale, models: Sequence[str], extent: Extent, options: SearchOptions
 ) -> Edition:
     """The study with these models at this extent; all of it is checked here.
 
-    A search that is recorded with more seeds keeps them: what is measured stays. request: makes a
-    Request; where its search is kept and what its trials take are given already. Raises UsageError
-    for what cannot be searched, and where two searches would share a name; StorageError where a
+    A search that is recorded with more seeds keeps them: what is measured stays. options: where
+    data and searches are and what trials take; the rest of them is replaced. Raises UsageError for
+    what cannot be searched, and where two searches would share a name; StorageError where a
     recorded one was asked something else.
     """
     protocol = PROTOCOLS[study]
-    read = functools.partial(
-        read_inputs, space=protocol.space, metric=protocol.metric, data_dir=data_dir
-    )
     searches: list[Request] = []
     trained: list[Trained] = []
     for task, size in itertools.product(extent.tasks, extent.train_sizes):
-        whole = read(models[0], task)
+        asked = dataclasses.replace(
+            options,
+            model=models[0],
+            task=task,
+            space=protocol.space,
+            metric=protocol.metric,
+            seeds=extent.seeds,
+        )
+        whole = read_request(asked)
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
@@ -106,21 +105,10 @@ def edition(
                 "name smaller sizes with `train_size`"
             )
         trained.append(Trained(task=whole.task.name, examples=size or available, of=available))
-        overrides = [] if size is None else [f"train_size={size}"]
-        for inputs in (read(model, task, overrides=overrides) for model in models):
-            parts = [study, Path(inputs.model.name).name, inputs.task.name, str(size or "")]
-            searches.append(
-                request(
-                    name=slug("-".join(parts)),
-                    model=inputs.model,
-                    layers=inputs.facts.layers,
-                    task=inputs.task,
-                    recipe=inputs.recipe,
-                    space=inputs.space,
-                    space_name=inputs.space_name,
-                    seeds=extent.seeds,
-                )
-            )
+        for model in models:
+            search = read_request(dataclasses.replace(asked, model=model, train_size=size))
+            parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]
+            searches.append(dataclasses.replace(search, name=slug("-".join(parts))))
     name, count = Counter(search.name for search in searches).most_common(1)[0]
     if count > 1:
         raise UsageError(

@@ -8,7 +8,6 @@ import signal
 import time
 from collections import Counter
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.search.inputs import SearchOptions
 from elsa_tune.search.pace import SEARCH_SECONDS, Pace
 from elsa_tune.search.planning.time_left import TRIAL_SECONDS
 from elsa_tune.search.specification import Request, save_specification, specify
@@ -66,13 +66,14 @@ def request(
 ) -> Request:
     """One search of a study with MiniLM."""
     extent = Extent(seeds, (task,), (train_size,))
-    (search,) = edition(study, Scale.FULL, ["minilm"], extent, made_in(folder)).searches
+    (search,) = edition(study, Scale.FULL, ["minilm"], extent, kept_in(folder)).searches
     return search
 
 
-def made_in(folder: Path) -> Any:
-    return partial(
-        Request, storage=folder / "searches", tracking_uri=f"sqlite:///{folder}/mlflow.db"
+def kept_in(folder: Path) -> SearchOptions:
+    uri = f"sqlite:///{folder}/mlflow.db"
+    return SearchOptions(
+        model="any", task="any", storage_path=f"{folder}/searches", tracking_uri=uri
     )
 
 
@@ -187,7 +188,7 @@ def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
 def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
     extent = Extent(2, ("rte",), (None,))
     with pytest.raises(UsageError, match="would share the search name 'elsa-minilm-rte'"):
-        edition(Study.ELSA, Scale.FULL, ["minilm", "minilm"], extent, made_in(tmp_path))
+        edition(Study.ELSA, Scale.FULL, ["minilm", "minilm"], extent, kept_in(tmp_path))
 
 
 # ---- what is there, and what is left ----

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -91,21 +90,10 @@ def reproduce(
     others ran; 2 bad input, before anything starts; 130 interrupted.
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
-    from elsa_tune.search.inputs import read_duration
-    from elsa_tune.search.specification import Request
+    from elsa_tune.search.inputs import SearchOptions, read_duration
     from elsa_tune.studies.reproduction import carry_out, edition
-    from elsa_tune.tracking.paths import StorePaths
 
     seconds = None if max_time is None else read_duration(max_time)
-    places = StorePaths(Path.cwd())
-    request = functools.partial(
-        Request,
-        storage=places.storage_at(storage_path),
-        tracking_uri=places.tracking_uri(tracking_uri),
-        address=address,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-    )
     if out is not None:
         from elsa_tune.report.folder import check_folder
 
@@ -118,7 +106,17 @@ def reproduce(
     if given := _words(train_size):
         extent = dataclasses.replace(extent, train_sizes=_sizes(study, given))
     names = _words(models) or PROTOCOLS[study].models
-    planned = edition(study, scale, names, extent, request, data_dir)
+    options = SearchOptions(
+        model=names[0],
+        task=extent.tasks[0],
+        data_dir=data_dir,
+        tracking_uri=tracking_uri,
+        storage_path=storage_path,
+        address=address,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+    )
+    planned = edition(study, scale, names, extent, options)
     if dry_run:
         _print_plan(planned)
         return

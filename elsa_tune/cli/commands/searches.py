@@ -8,23 +8,16 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath
+from elsa_tune.cli.printing import Format, FormatOption
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.searches import SearchSummary
-
-
-class OutputFormat(StrEnum):
-    """How the list is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def searches(
@@ -34,9 +27,7 @@ def searches(
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
-    output: Annotated[
-        OutputFormat, typer.Option("--format", help="How to print the list.")
-    ] = OutputFormat.TABLE,
+    format: FormatOption = Format.TABLE,
 ) -> None:
     """What is recorded: every search, its state and its answer."""
     from elsa_tune.tracking.paths import StorePaths
@@ -55,7 +46,7 @@ def searches(
         found, warnings = list_searches(storage, places.tracking_uri())
     for warning in warnings:
         print(f"elsa-tune: {warning}", file=sys.stderr)
-    if output is OutputFormat.JSON:
+    if format is Format.JSON:
         print(json.dumps([_as_json(summary) for summary in found], indent=2, ensure_ascii=False))
     elif found:
         _print_table(found)
