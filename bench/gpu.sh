@@ -1,23 +1,35 @@
 #!/usr/bin/env bash
-# Everything worth checking on a GPU, in order of worth, each step bounded. Needs torch and transformers only.
+# What is worth knowing of a GPU, in order of worth. Each step is a process of its own that ends within 8 minutes
+# and writes OUT/step_NAME.json after everything it measures. Needs torch, transformers, numpy and safetensors;
+# `tests` also pytest, and the Trainer's part of `speed` and `grid` accelerate.
 #
-#   bash bench/gpu.sh OUT [DATA.npz]
+#   bash bench/gpu.sh OUT [STEP...]        all steps, or those named
+#   bash bench/gpu.sh --tiny OUT [STEP...] the same on a CPU, in seconds: that they work
 #
-# Writes OUT/gpu.json. DATA.npz: a task tokenised by `python bench/gpu_trial.py --pack DATA.npz`; without it
-# made-up tokens of RTE's lengths are used: speed and equality do not care.
+# DATA=task.npz takes a task tokenised elsewhere (`TaskData.save`) instead of made-up tokens of RTE's lengths.
 set -u
-out=${1:?usage: bash bench/gpu.sh OUT [DATA.npz]}
-data=${2:-}
-mkdir -p "$out"
+tiny=
+if [ "${1:-}" = --tiny ]; then tiny=--tiny && shift; fi
+out=${1:?usage: bash bench/gpu.sh [--tiny] OUT [STEP...]}
+shift
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+data=${DATA:+$(realpath "$DATA")}
 cd "$(dirname "$0")/.." || exit 1
 export PYTHONPATH=. TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
-ELSA_TUNE_CACHE=$(mktemp -d) && export ELSA_TUNE_CACHE
-step() { # NAME SECONDS: one check in a process of its own; a failure is recorded and the next one goes on
-  timeout "$2" python3 bench/gpu_trial.py "$1" --out "$out" ${data:+--data "$data"} ||
-    echo "gpu.sh: step $1 failed or ran longer than $2 s" >&2
-}
-step determinism 120   # two runs of a trial, and a third one after a stopped one: identical losses
-step memory 120        # micro-batches halve when memory runs out; what a trial leaves behind
-step speed 400         # BERT-base at RTE's shape: steps per second at N = 0, 6, 9, 11, 12, fast and padded
-step compile 600       # torch.compile and CUDA graphs against eager steps at N = 9 and 0; needs a C++ compiler
-python3 bench/gpu_trial.py collect --out "$out"
+PYTHON=${PYTHON:-python3}
+failed=0
+[ $# -gt 0 ] || set -- tests facts speed determinism memory grid shares
+for step in "$@"; do
+  if [ "$step" = tests ]; then
+    # Without the repository's own configuration, which wants more than is there.
+    ${tiny:+env ELSA_TUNE_GPU_TESTS=cpu} timeout 480 "$PYTHON" -m pytest tests/unit/test_gpu.py -q --noconftest \
+      -c /dev/null --rootdir . -p no:cacheprovider -W ignore::pytest.PytestUnknownMarkWarning \
+      ${tiny:+-k "prefix or memory"} 2>&1 | tee "$out/tests.txt"
+    status=${PIPESTATUS[0]}
+  else
+    timeout 480 "$PYTHON" bench/gpu_trial.py "$step" --out "$out" $tiny ${data:+--data "$data"}
+    status=$?
+  fi
+  [ "$status" -eq 0 ] || { echo "gpu.sh: step $step ended with status $status" >&2 && failed=1; }
+done
+exit $failed

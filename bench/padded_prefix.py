@@ -83,7 +83,6 @@ def _seconds(model: ModelSpec, n: int) -> dict[str, float]:
         pad_token_type_id=0,
         fingerprint="made-up",
         chance=0.5,
-        train_size=64,
         notes=(),
     )
     training = {}

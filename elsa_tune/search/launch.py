@@ -95,24 +95,18 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Est
 
 
 def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
-    """Training and evaluation examples, read without writing anything.
+    """Training examples in use, a holdout included, and evaluation examples; nothing is written.
 
     GLUE on the hub is not downloaded for a plan: its sizes are published.
     """
-    from elsa_tune.training.data.texts import read_texts
+    from elsa_tune.training.data.preparation import read_splits, size_in_use
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
         train, evaluation = PUBLISHED_SIZES[task.source.config]
-    else:
-        texts = read_texts(task)
-        train = len(texts.train)
-        evaluation = len(texts.evaluation) if texts.evaluation else 0
-    if recipe.train_size is not None and recipe.train_size > train:
-        raise DataError(
-            f"train_size is {recipe.train_size:,}, but task '{task.name}' has {train:,} training "
-            "rows; give at most so many, or leave it out for all of them"
-        )
-    return recipe.train_size or train, evaluation
+        return size_in_use(task, recipe, train), evaluation
+    splits = read_splits(task, recipe)
+    held_out = splits.get("holdout", ())
+    return len(splits["train"]) + len(held_out), len(splits["evaluation"])
 
 
 def start(request: Request, say: Say) -> Finished:
@@ -122,8 +116,8 @@ def start(request: Request, say: Say) -> Finished:
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
         raise taken(paths)
-    from elsa_tune.training.course import few_steps
     from elsa_tune.training.model.encoder import pinned
+    from elsa_tune.training.schedule import few_steps
 
     draft = specify(request)
     if note := trials_note(request):
@@ -216,6 +210,7 @@ def resume(
     say("starting Ray")
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        settled(spec)
         return run_session(spec, paths, data, store)
 
 
@@ -289,7 +284,7 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
 
 def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
     """Raise SpaceError where an epoch has fewer steps than evaluations."""
-    from elsa_tune.training.course import evaluation_steps
+    from elsa_tune.training.schedule import evaluation_steps
 
     evaluation_steps(recipe, train_examples)
 

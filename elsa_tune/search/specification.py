@@ -22,7 +22,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import Extension, Resources, SearchSpec
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 
@@ -206,14 +206,15 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
 
 
 def settled(spec: SearchSpec) -> Recipe:
-    """The recipe with its precision decided, once, on a machine like those that will train."""
-    from elsa_tune.training.course import resolve_precision
+    """The recipe with its precision decided, one for all nodes that may train.
 
-    if spec.resources.gpus == 0:
-        precision = resolve_precision(spec.recipe.precision, "cpu")
-    else:
-        import ray
+    Raises SpaceError for a precision that one of them has not, UsageError for a GPU that the torch
+    beside it cannot use.
+    """
+    from elsa_tune.search.tune.cluster import ask_gpus
+    from elsa_tune.training.numerics import resolve_precision
 
-        probe = ray.remote(num_gpus=spec.resources.gpus)(resolve_precision)
-        precision = ray.get(probe.remote(spec.recipe.precision, "cuda"))
-    return dataclasses.replace(spec.recipe, precision=Precision(precision))
+    gpus = spec.resources.gpus
+    has_units = all(ask_gpus(gpus)) if gpus else None
+    precision = resolve_precision(spec.recipe.precision, "cuda" if gpus else "cpu", has_units)
+    return dataclasses.replace(spec.recipe, precision=precision)

@@ -102,8 +102,9 @@ def trial_score(selection: Selection, scores: Sequence[float]) -> float:
 class Precision(enum.StrEnum):
     """Arithmetic of the forward and backward pass; parameters stay fp32."""
 
-    AUTO = "auto"  # bf16 where a GPU has it, else fp32
+    AUTO = "auto"  # bf16 where every GPU has units for it, else fp32
     FP32 = "fp32"
+    TF32 = "tf32"  # fp32, but a GPU's matrix products round what goes into them to 10 bits
     BF16 = "bf16"
 
 
@@ -257,7 +258,7 @@ class EpochResult:
     regression in the square of the unit it learns in: its labels', or their standard deviation
     under `standardize_targets`.
     train_seconds: time spent training since the trial began, evaluation left out. peak_memory_mb:
-    of the device on a GPU, else of the process, in MiB.
+    of this process's tensors on a GPU, else of the process, in MiB.
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
     `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
     `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches

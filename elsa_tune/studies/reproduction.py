@@ -238,9 +238,9 @@ def _check_inputs(searches: Sequence[Request]) -> None:
     """Each model's weights, each task's data tokenised for it, and every recipe against them: what
     the last search lacks should not be said hours after the first one began.
     """
-    from elsa_tune.training.course import evaluation_steps
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.model.encoder import pinned, weights_fingerprint
+    from elsa_tune.training.schedule import evaluation_steps
 
     for model in {search.model.location: search.model for search in searches}.values():
         weights_fingerprint(pinned(model))

@@ -17,29 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elsa_tune.errors import RunError
-from elsa_tune.specs.trial import EpochResult, TrialSpec
-from elsa_tune.training.course import (
-    Choice,
-    IndexArray,
-    adamw,
-    check_training_loss,
-    clip_in_step,
-    decays,
-    epoch_result,
-    evaluation_steps,
-    own_randomness,
-    prepare_runner,
-    reproducible,
-    resolve_precision,
-    schedule_for,
-    shuffled_batches,
-    within_memory,
-)
+from elsa_tune.errors import DivergedError, RunError
+from elsa_tune.specs.trial import EpochResult, TrialSpec, chosen_evaluation
 from elsa_tune.training.data.preparation import prepare
-from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.memory import PeakMemory, release
+from elsa_tune.training.data.tokens import IndexArray, TaskData
+from elsa_tune.training.forward.equality import Setting
+from elsa_tune.training.forward.runner import Runner, runner_for
+from elsa_tune.training.machine import PeakMemory, release, within_memory
+from elsa_tune.training.model.encoder import load_classifier
+from elsa_tune.training.model.parts import freeze
+from elsa_tune.training.model.pooling import pool
+from elsa_tune.training.numerics import forked, made_strict, reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
+from elsa_tune.training.optimizer import adamw, clip_in_step
+from elsa_tune.training.schedule import evaluation_steps, schedule_for, shuffled_batches
+
+# Where not every operation has a deterministic form, and rows of the pass that shows whether a step
+# needs one of those.
+_TRIED_ON = ("cuda",)
+_FEW = 4
 
 
 def train(
@@ -62,7 +58,7 @@ def train(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
-    with reproducible(trial.seed, where):
+    with reproducible(trial.seed, where, trial.recipe.precision):
         run = _Run(trial, data, where, depths)
         try:
             yield from run.evaluations()
@@ -79,7 +75,7 @@ def steps(
     rows of each optimiser step behind it.
     """
     where = torch.device(device)
-    with reproducible(trial.seed, where):
+    with reproducible(trial.seed, where, trial.recipe.precision):
         run = _Run(trial, data, where, depths)
         run.runner.train(True)
         try:
@@ -101,20 +97,50 @@ class _Run:
         self.memory = PeakMemory(device)
         self.precision = resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
-        self.runner, self.trainable_parameters = prepare_runner(
-            trial, data, self.objective, device, depths
-        )
+        self.trainable_parameters = 0
+        self.runner = self._frozen_model(depths)
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
-        matrices = [p for p in self.trained if decays(p)]
-        rest = [p for p in self.trained if not decays(p)]
-        self.optimizer = adamw(matrices, rest, trial)
+        self.optimizer = adamw(self.trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
         self.schedule = schedule_for(self.optimizer, recipe, self.points[-1])
         self.micro_batch = recipe.batch_size
         self.eval_batch = recipe.eval_batch_size
         self.notes: list[str] = [*data.notes, *self.runner.notes]
-        self.choice = Choice(recipe.selection)
+        self.scores: list[float] = []
+        self.predictions = np.empty(0)
         self.train_seconds = 0.0
+        if device.type in _TRIED_ON and (note := made_strict(self._few_gradients, device)):
+            self.notes.append(note)
+
+    def _few_gradients(self) -> None:
+        self.runner.train(True)
+        try:
+            self._gradients(np.arange(min(_FEW, len(self.data.train))))
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _frozen_model(self, depths: Sequence[int]) -> Runner:
+        """The trial's model, frozen to its depth, in what runs it."""
+        trial, objective = self.trial, self.objective
+        model = load_classifier(
+            trial.model, objective.outputs, trial.seed, objective.is_regression, trial.depth
+        )
+        model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
+        freeze(model, trial.depth)
+        pool(model, trial.recipe.pooling)
+        # Counted here: of the word table the runner keeps only the rows that the data use.
+        self.trainable_parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        setting = Setting(
+            depth=trial.depth,
+            recipe=trial.recipe,
+            precision=self.precision.value,
+            device=self.device,
+            name=f"{trial.model.name} on {trial.task.name}",
+            depths=depths,
+        )
+        # Whether it tests, builds or reads must not show in what the trial draws afterwards.
+        with forked(self.device):
+            return runner_for(model, self.data, setting)
 
     def close(self) -> None:
         """Drop everything that holds memory."""
@@ -141,9 +167,14 @@ class _Run:
             train_loss = float(loss_sum) / examples
             self.train_seconds += time.perf_counter() - started
             seen += examples
-            check_training_loss(self.trial, train_loss, step, self.points[-1])
+            if not math.isfinite(train_loss):
+                raise DivergedError(
+                    f"{self.trial.key}: the training loss became {train_loss} by step {step} of "
+                    f"{self.points[-1]}; a learning rate below {self.trial.learning_rate:g} may "
+                    "help"
+                )
             result = self._result(number, step, seen, train_loss)
-            with own_randomness(self.device):
+            with forked(self.device):  # whoever takes it may draw random numbers too
                 yield result
 
     def batches(self) -> Iterator[IndexArray]:
@@ -208,13 +239,23 @@ class _Run:
 
     def _result(self, number: int, step: int, seen: int, train_loss: float) -> EpochResult:
         logits = {split: self._evaluate(split) for split in self.objective.splits}
-        return epoch_result(
-            self.trial,
-            self.data,
-            self.objective.assess(self.trial, step, logits),
-            self.choice,
-            number,
-            self.points,
+        found = self.objective.assess(self.trial, step, logits)
+        recipe = self.trial.recipe
+        self.scores.append(float(getattr(found, recipe.selection.score)))
+        if chosen_evaluation(recipe.selection, self.scores) == number - 1:
+            self.predictions = found.predictions
+        return EpochResult(
+            evaluation=number,
+            evaluations=len(self.points),
+            epoch=number / recipe.evaluations_per_epoch,
+            step=step,
+            steps=self.points[-1],
+            quality=found.quality,
+            holdout_quality=found.holdout_quality,
+            metrics=found.metrics,
+            eval_loss=found.loss,
+            chance=self.data.chance,
+            predictions=tuple(self.predictions.tolist()) if number == len(self.points) else None,
             train_loss=train_loss,
             train_seconds=self.train_seconds,
             examples_per_second=seen / self.train_seconds,
@@ -242,6 +283,6 @@ class _Run:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
                 release()
                 continue
-            logits[torch.from_numpy(out[1]).to(self.device)] = out[0]
+            logits[out[1]] = out[0]
             start += len(part)
         return logits

@@ -18,7 +18,7 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.data.tokens import HOLDOUT, TaskData
-from elsa_tune.training.metrics import check_quality, score
+from elsa_tune.training.metrics import score
 
 EVALUATION = "evaluation"
 
@@ -60,10 +60,9 @@ class Objective:
             name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
         }
 
-    def labels(self, split: str, rows: np.ndarray) -> Tensor:
-        """Labels [B] of these rows of a split, on the device."""
-        every = self._labels[split]
-        return every[torch.from_numpy(rows).to(every.device, non_blocking=True)]
+    def labels(self, split: str, rows: Tensor) -> Tensor:
+        """Labels [B] of these rows of a split, both on the device."""
+        return self._labels[split][rows]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Sum of the examples' losses, of logits [B, C]; labels [B] as the data have them."""
@@ -102,7 +101,7 @@ class Objective:
         }
         holdout_quality = others.pop(HOLDOUT, None)
         return Assessment(
-            quality=check_quality(values[task.metric.value], task.metric),
+            quality=values[task.metric.value],
             metrics={**values, **others},
             loss=loss,
             holdout_quality=holdout_quality,

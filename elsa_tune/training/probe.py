@@ -23,17 +23,17 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
-from elsa_tune.training.course import reproducible, resolve_precision
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward.equality import Setting, packed_doubt
+from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
 from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.prefix import chunks
-from elsa_tune.training.memory import release
+from elsa_tune.training.machine import release
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list
+from elsa_tune.training.numerics import reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
@@ -97,7 +97,7 @@ def linear_probe(
         data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
     )
     objective = Objective(task, data, where)
-    with reproducible(0, where):
+    with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, objective, (train, evaluation), where)
     x, x_evaluation = _standardised(x, x_evaluation)
     with _fitting():
@@ -145,16 +145,14 @@ def _features(
     setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
     layers: FrozenLayers
     if packed_doubt(loaded, data, setting) is None:
-        layers = PackedLayers(PackedModel(loaded, depth))
+        layout, _ = packed_layout(loaded, data, setting)
+        layers = PackedLayers(PackedModel(loaded, depth, layout=layout))
     else:
         layers = PaddedLayers(loaded, data)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        with (
-            torch.inference_mode(),
-            torch.autocast(device.type, dtype=torch.bfloat16, enabled=setting.autocast),
-        ):
+        with torch.inference_mode(), setting.arithmetic():
             return [_of_rows(layers, rows, depth.frozen_layers, reads_last) for rows in splits]
     finally:
         del layers, loaded

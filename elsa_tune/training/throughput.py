@@ -25,10 +25,16 @@ from elsa_tune.errors import RunError
 from elsa_tune.files import slug, write_aside
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.course import is_out_of_memory
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
-from elsa_tune.training.memory import MIB, PeakMemory, settle
+from elsa_tune.training.machine import (
+    MIB,
+    PeakMemory,
+    is_out_of_memory,
+    settle,
+    take_share,
+    usable_cores,
+)
 
 _WARM_STEPS = 2
 # Trials side by side may take so much of the memory: the driver and the page cache need the rest.
@@ -50,7 +56,7 @@ class Division:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
     """What a division trains. tokens_per_second: of all its trials together, padding not counted.
-    peak_memory_mb: of the largest trial, MiB of the process or of the GPU.
+    peak_memory_mb: of the largest trial, MiB of the process, or of what it takes of the GPU.
     """
 
     division: Division
@@ -84,7 +90,7 @@ def tune(
     Raises RunError where even the first one does not run.
     """
     peak = 0.0
-    for division in divisions(os.cpu_count() or 1, torch.cuda.device_count()):
+    for division in divisions(usable_cores(), torch.cuda.device_count()):
         if division.trials * peak > _MEMORY_SHARE * memory_mb(device):
             yield division, "skipped: it would not fit in memory"
             continue
@@ -118,7 +124,7 @@ def measure(
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
-            given = (theirs, division.threads, device)
+            given = (theirs, division, device)
             processes.append(context.Process(target=_train_each, args=given, daemon=True))
             ends.append(ours)
             processes[-1].start()
@@ -190,12 +196,13 @@ def product_rate(dtype: torch.dtype, device: str) -> float:
 # ---- in each process ----
 
 
-def _train_each(end: Connection, threads: int, device: str) -> None:
+def _train_each(end: Connection, division: Division, device: str) -> None:
     """Begin the training that comes, then answer with its tokens per second and the peak memory in
     MiB over as many seconds as are asked for; then the next one.
     """
-    torch.set_num_threads(threads)
+    torch.set_num_threads(division.threads)
     try:
+        take_share(1 / division.trials if device == "cuda" else 0)
         while True:
             trial, data = end.recv()
             settle()
@@ -214,7 +221,7 @@ def _train_each(end: Connection, threads: int, device: str) -> None:
                     torch.cuda.synchronize()
                 elapsed = time.perf_counter() - started
             training.close()
-            end.send((tokens / elapsed, memory.mib()))
+            end.send((tokens / elapsed, memory.taken_mib()))
     except Exception as error:  # whatever it is, the parent judges it
         end.send(error)
 
@@ -244,6 +251,6 @@ def remembered(device: str) -> dict[str, Tuned]:
 
 def _path(device: str) -> Path:
     """Another host (a home may be shared), number of cores, GPU or torch has another file."""
-    here = (socket.gethostname(), os.cpu_count(), torch.__version__)
+    here = (socket.gethostname(), usable_cores(), torch.__version__)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     return cache_dir() / f"machine-{slug('-'.join(map(str, (*here, device, gpu))))}.json"

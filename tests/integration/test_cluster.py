@@ -30,6 +30,11 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: 
         cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
         there = ("--address", cluster.address)
+        # Ray believes what it is told, as it believes the GPU's driver where torch has no CUDA.
+        pretended = cluster.add_node(num_cpus=1, num_gpus=1)
+        cluster.wait_for_nodes()
+        no_gpu = bench.run(*bench.search("gpu", *there))
+        cluster.remove_node(pretended)
         refused = bench.run(*bench.search("bad", *there, "--cpus-per-trial", "4096"))
         done = bench.run(
             *bench.search("two", *there, "--cpus-per-trial", "1"),
@@ -44,6 +49,12 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: 
     assert refused.stderr.strip().splitlines()[-1].startswith("elsa-tune: 4096 CPUs per trial")
     assert "Traceback" not in refused.stderr and refused.stdout == ""
     assert not bench.journal("bad").exists()
+
+    assert no_gpu.returncode == 2, no_gpu.stderr
+    [said] = no_gpu.stderr.strip().splitlines()[-1:]
+    assert said.startswith("elsa-tune: Ray found a GPU on node ")
+    assert said.endswith("install a torch built for CUDA, or give `gpus_per_trial` 0")
+    assert not bench.journal("gpu").exists()
 
     assert done.returncode in (0, 3), done.stderr
     records = bench.records("two")

@@ -20,6 +20,7 @@ from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput
+from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.throughput import Division, Throughput, divisions
 from tests.searching import make_bench
 from tests.unit.tiny_trials import make_data, make_trial, tiny_bert
@@ -43,7 +44,7 @@ def test_divisions_use_all_cores_and_no_more() -> None:
 
 def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throughput, "memory_mb", lambda device: 10_000.0)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(throughput, "usable_cores", lambda: 8)
     measured: list[int] = []
 
     def measure(trainings: object, division: Division, *how: object) -> list[Throughput]:
@@ -67,7 +68,7 @@ def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPa
     found = {name: one.division.trials for name, one in throughput.remembered("cpu").items()}
     assert found == {"minilm": 4, "bert_base": 2}
     with monkeypatch.context() as other:
-        other.setattr(os, "cpu_count", lambda: 999)
+        other.setattr(throughput, "usable_cores", lambda: 999)
         assert throughput.remembered("cpu") == {}
     assert throughput.remembered("cpu") != {}
     throughput._path("cpu").write_text("{")
@@ -143,12 +144,12 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     monkeypatch.chdir(make_bench(tmp_path / "bench").folder)
     app(["doctor"], standalone_mode=False)
     before = capsys.readouterr().out
-    assert "not measured" in before and f"{os.cpu_count()} cores" in before
+    assert "not measured" in before and f"{usable_cores()} cores" in before
     tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"]
     app(tune, standalone_mode=False)
     tuned = capsys.readouterr()
     ways = [line for line in tuned.err.splitlines() if "tokens/s" in line]
-    assert len(ways) == len(divisions(os.cpu_count() or 1))
+    assert len(ways) == len(divisions(usable_cores()))
     rates = [float(way.split(": ")[1].split(" ")[0].replace(",", "")) for way in ways]
     assert all(rate > 0 for rate in rates)
     best = ways[rates.index(max(rates))].split(":")[0].strip()

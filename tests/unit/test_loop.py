@@ -19,12 +19,15 @@ from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
-from elsa_tune.training import course, loop
-from elsa_tune.training.course import evaluation_steps, few_steps, resolve_precision
+from elsa_tune.training import loop
 from elsa_tune.training.forward import runner
 from elsa_tune.training.loop import train
+from elsa_tune.training.machine import is_out_of_memory
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import divide
+from elsa_tune.training.numerics import made_strict, reproducible, resolve_precision
+from elsa_tune.training.optimizer import clip_in_step
+from elsa_tune.training.schedule import evaluation_steps, few_steps
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
 Run = list[EpochResult]
@@ -114,6 +117,69 @@ def test_a_consumer_that_draws_random_numbers_changes_nothing(model: ModelSpec) 
     assert disturbed == untouched
 
 
+def settings() -> tuple[Any, ...]:
+    """What a trial changes of the process."""
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cuda.cudnn_sdp_enabled(),
+        torch.get_float32_matmul_precision(),
+    )
+
+
+def test_cudnns_attention_is_off_and_products_are_exact_while_a_trial_lasts(
+    model: ModelSpec,
+) -> None:
+    before = settings()
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        running = train(make_trial(model), make_data(), device="cpu")
+        next(running)
+        assert settings() == (True, True, False, "highest")
+        running.close()
+        assert settings() == (*before[:3], "medium")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_tf32_is_what_a_trial_asks_for_and_no_others() -> None:
+    with reproducible(1, torch.device("cpu"), Precision.TF32):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_step_of_which_torch_knows_no_deterministic_form_is_told_and_allowed() -> None:
+    here = torch.device("cpu")
+
+    def adds_up_in_any_order() -> None:
+        torch.rand(3)
+        # What torch's own operations do in C++.
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation\n-")
+
+    with reproducible(1, here):
+        expected = torch.rand(2)
+    with reproducible(1, here):
+        assert made_strict(lambda: torch.rand(3), here) is None
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        note = made_strict(adds_up_in_any_order, here)
+        assert note is not None and note.endswith("does not have a deterministic implementation")
+        assert settings()[:2] == (True, True)
+        with pytest.raises(RuntimeError, match="size"):
+            made_strict(lambda: torch.rand(3) @ torch.rand(2), here)
+        # Whatever the steps drew, the trial draws what it would have drawn.
+        assert torch.equal(torch.rand(2), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_tried_step_leaves_no_trace(model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    untouched = losses(run(make_trial(model)))
+    monkeypatch.setattr(loop, "_TRIED_ON", ("cpu",))
+    told = run(make_trial(model))
+    assert losses(told) == untouched and told[-1].notes == ()
+
+
 def test_the_process_keeps_its_own_random_state(model: ModelSpec) -> None:
     torch.manual_seed(123)
     expected = torch.rand(3)
@@ -181,9 +247,9 @@ def test_frozen_tensors_are_bit_identical_and_the_rest_moves(
         held.append(dict(loaded.named_parameters()))
         return loaded
 
-    monkeypatch.setattr(course, "load_classifier", keep)
+    monkeypatch.setattr(loop, "load_classifier", keep)
     # The whole word table stays: the parameters are then the loaded ones to the end.
-    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, used: None)
+    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, data: data)
     trial = make_trial(model, frozen, frozen_dropout=frozen_dropout)
     results = run(trial)
     fresh = load_classifier(model, 2, trial.seed)
@@ -301,6 +367,23 @@ def test_no_memory_for_the_optimiser_is_said_plainly(
         run(make_trial(model))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory",
+        "CUDA error: out of memory",
+        "CUDA driver error: cudaErrorMemoryAllocation",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        # Several trials share a GPU, and the last one to come makes its first handle.
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    ],
+)
+def test_every_library_says_in_its_own_words_that_memory_ran_out(words: str) -> None:
+    assert is_out_of_memory(RuntimeError(words))
+
+
 def test_another_runtime_error_is_not_taken_for_memory(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,7 +414,7 @@ def test_clipping_inside_the_fused_step_equals_torchs_own() -> None:
             a.grad = torch.randn(a.shape, generator=draw) * (1e-4 if step % 2 else 3)
             b.grad = a.grad.clone()
         norm = torch.nn.utils.get_total_norm([p.grad for p in ours if p.grad is not None])
-        course.clip_in_step(optimizers[0], norm, 1.0)
+        clip_in_step(optimizers[0], norm, 1.0)
         assert float(torch.nn.utils.clip_grad_norm_(theirs, 1.0)) > (0 if step % 2 else 100)
         for optimizer in optimizers:
             optimizer.step()
@@ -368,6 +451,26 @@ def test_auto_is_fp32_on_a_cpu_and_bf16_runs_there_too(model: ModelSpec) -> None
     results = run(make_trial(model, precision=Precision.BF16))
     assert results[-1].precision == "bf16"
     assert losses(results) != losses(run(make_trial(model)))
+
+
+def test_a_gpu_without_the_units_gets_fp32_and_refuses_what_it_would_emulate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def emulates(**how: Any) -> bool:
+        asked.append(how)
+        return how.get("including_emulation", True)  # what a T4 answers
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulates)
+    assert resolve_precision(Precision.AUTO, "cuda") is Precision.FP32
+    for precision in (Precision.BF16, Precision.TF32):
+        with pytest.raises(SpaceError, match=f"precision is {precision}, but a GPU .* use fp32"):
+            resolve_precision(precision, "cuda")
+    assert resolve_precision(Precision.AUTO, "cuda", has_units=True) is Precision.BF16
+    assert len(asked) == 3
+    with pytest.raises(SpaceError, match="tf32, which only GPUs have"):
+        resolve_precision(Precision.TF32, "cpu")
 
 
 def test_the_order_of_examples_does_not_depend_on_the_depth(

@@ -13,7 +13,7 @@ import torch
 
 from elsa_tune.errors import UsageError
 from elsa_tune.training.forward.prefix_store import (
-    NoRoomError,
+    NotKeptError,
     PrefixStore,
     Reading,
     Shape,
@@ -126,19 +126,19 @@ def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: Prefix
     store.make_room(SHAPE.bytes)
     assert [entry.key for entry in store.entries()] == ["a"]
     store.budget = size
-    with pytest.raises(NoRoomError, match=r"are being read"):
+    with pytest.raises(NotKeptError, match=r"are being read"):
         store.make_room(SHAPE.bytes)
     assert store.entries()[0].in_use and not store.evict("a")
     held.close()
     store.make_room(SHAPE.bytes)
     assert store.entries() == []
-    with pytest.raises(NoRoomError, match="ELSA_TUNE_PREFIX_CACHE_GB allows"):
+    with pytest.raises(NotKeptError, match="ELSA_TUNE_PREFIX_CACHE_GB allows"):
         store.make_room(10 * size)
 
 
 def test_a_full_disk_is_no_room(store: PrefixStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PrefixStore, "_free", lambda self: 10)
-    with pytest.raises(NoRoomError, match=r"0\.0 GB free"):
+    with pytest.raises(NotKeptError, match=r"0\.0 GB free"):
         store.make_room(SHAPE.bytes)
 
 

@@ -60,8 +60,7 @@ def test_features_are_the_encoders_output_on_whatever_batches(
     (found,) = probe._features(model, RECIPE, data, objective, (data.train,), torch.device("cpu"))
     whole = load_classifier(model, 2, 0).eval()
     for number in (0, 1, 17, 39):
-        inputs = pad_batch(data.train, [number], data)
-        inputs.pop("labels")
+        inputs = pad_batch(data.train, [number], data).inputs
         with torch.inference_mode():
             [hidden] = whole.base_model(**inputs).last_hidden_state
         read = hidden[-1 if architecture == "xlnet" else 0]

@@ -4,6 +4,7 @@ first tokens only and a compact word table, against the whole model on padded ba
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import torch
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.trial import EpochResult, Pooling, PrefixCache, TrialSpec
-from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.forward import runner
+from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
+from elsa_tune.training.data.tokens import TaskData, TokenRows
+from elsa_tune.training.forward import equality, prefix, runner
+from elsa_tune.training.forward.attention import Heads, attend
+from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.loop import train
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
@@ -208,6 +211,31 @@ def test_without_room_it_computes_and_says_why(
     assert "ELSA_TUNE_PREFIX_CACHE_GB allows 0" in " ".join(last.notes)
 
 
+@pytest.mark.parametrize("how", [PrefixCache.FP32, PrefixCache.BF16])
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
+def test_with_room_on_the_gpu_the_prefix_is_computed_into_it_and_nothing_is_written(
+    architecture: str, how: PrefixCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(
+        calm(architecture, tmp_path / "model"), 2, frozen_dropout=False, prefix_cache=how
+    )
+    data = data_for(architecture)
+    on_disk = list(train(trial, data, device="cpu"))
+    shutil.rmtree(tmp_path / "cache")
+    needed = sum(len(rows.input_ids) for rows in data.splits().values()) * 32
+    needed *= 4 if how is PrefixCache.FP32 else 2
+    monkeypatch.setattr(prefix, "room", lambda device: needed / prefix._MEMORY_SHARE + 1)
+    in_memory = list(train(trial, data, device="cpu"))
+    assert in_memory[-1].prefix == "cached"
+    assert [(r.train_loss, r.eval_loss) for r in in_memory] == [
+        (r.train_loss, r.eval_loss) for r in on_disk
+    ]
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(prefix, "room", lambda device: needed / prefix._MEMORY_SHARE - 10)
+    list(train(trial, data, device="cpu"))
+    assert list((tmp_path / "cache" / "prefix").glob("*/train"))
+
+
 def test_a_full_disk_stops_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from elsa_tune.training.forward.prefix_store import EntryWriter
 
@@ -231,7 +259,7 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
 
     model = calm("bert", tmp_path / "model")
     trial = make_trial(model, 0)
-    from elsa_tune.training import course
+    from elsa_tune.training import loop
     from elsa_tune.training.model.encoder import load_classifier
 
     def with_mean(*args: Any, **kwargs: Any) -> Any:
@@ -240,7 +268,7 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
         return loaded
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "load_classifier", with_mean)
+        patch.setattr(loop, "load_classifier", with_mean)
         last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.batches == "padded" and "logits differ" in " ".join(last.notes)
 
@@ -249,7 +277,7 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
     """A model that drops from its layers' input, outside any of them, as XLNet does."""
     from transformers.models.bert.modeling_bert import BertEncoder
 
-    from elsa_tune.training import course
+    from elsa_tune.training import loop
     from elsa_tune.training.model.encoder import load_classifier
 
     class Noisy(BertEncoder):  # type: ignore[misc]
@@ -264,61 +292,133 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
 
     trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "load_classifier", with_noise)
+        patch.setattr(loop, "load_classifier", with_noise)
         last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.batches == "padded" and "in training mode" in " ".join(last.notes)
 
 
-@pytest.mark.parametrize("heads", [1, 4])
-def test_packed_attention_on_a_gpus_way_equals_the_cpus(heads: int) -> None:
-    """One padded square for all rows, as a GPU has it, and groups give the same, gradients too."""
-    from elsa_tune.training.forward import attention
-    from elsa_tune.training.forward.packed import pack
+def attended_by_ends(
+    query: Any, key: Any, value: Any, ends: Any, key_ends: Any, *rest: Any, **how: Any
+) -> tuple[Any, ...]:
+    """What flash attention's kernel computes of [tokens, heads, size], row by row."""
+    _longest_query, longest, dropout = rest
+    assert ends.dtype == key_ends.dtype == torch.int32 and dropout == 0
+    assert longest == int(key_ends.diff().max()) and len(ends) == len(key_ends)
+    rows = []
+    lengths = key_ends.diff().tolist()
+    parts = (query.split(ends.diff().tolist()), key.split(lengths), value.split(lengths))
+    for q, k, v in zip(*parts, strict=True):
+        scores = torch.einsum("qhd,khd->hqk", q, k) * how["scale"]
+        rows.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), v))
+    return torch.cat(rows), None, None, None, None
 
-    data, draw = make_data(), torch.Generator().manual_seed(0)
-    few = np.array([3, 9, 1, 12, 4])
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_packed_attention_gives_the_same_in_every_layout(
+    heads: int, with_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In groups, as a CPU has it, in one padded square and by the ends of rows; gradients too."""
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", attended_by_ends)
+    few, how = np.array([3, 9, 1, 12, 4]), Heads(heads, 0.0, 0.5)
     outcomes = []
-    for one_group in (True, False):
-        draw.manual_seed(0)
-        batch = pack(data.train, few, torch.device("cpu"), one_group=one_group)
-        tokens = len(batch.source)
+    for attention in Attention if not with_bias else (Attention.GROUPS, Attention.SQUARE):
+        batch = pack(make_data().train, few, Layout(attention=attention))
+        draw = torch.Generator().manual_seed(0)
+        tokens = len(batch.ids)
         q, k, v = (torch.randn(tokens, 16, generator=draw).requires_grad_() for _ in range(3))
-        firsts = attention.attend(q[batch.starts], k, v, batch, heads, 0.0, 0.5)
-        out = attention.attend(q, k, v, batch, heads, 0.0, 0.5)
-        weights = torch.randn(out.shape, generator=draw)
+        weights = torch.randn(tokens, 16, generator=draw)
+        bias, wide = None, torch.randn(heads, 40, 40, generator=draw).requires_grad_()
+        if with_bias:
+            bias = wide[:, : batch.longest, : batch.longest]
+        if bias is not None and attention is Attention.SQUARE:
+            bias = bias + batch.squares[0].bias  # as `PackedModel.position_bias` has it
+        firsts = attend(batch.firsts(q), k, v, batch, how, bias)
+        out = attend(q, k, v, batch, how, bias)
         ((out * weights).sum() + firsts.square().sum()).backward()
         assert torch.allclose(out[batch.starts], firsts, atol=1e-6)
-        outcomes.append((out.detach(), q.grad, k.grad, v.grad))
-        # And through torch's own attention, which a GPU uses.
-        bias = torch.randn(heads, 40, 40, generator=draw)
-        for asking in (q, q[batch.starts]):
-            for extra in (None, bias):
-                rest = (batch, heads, 0.0, 0.5, extra)
-                torchs = attention._by_torch(asking, k, v, *rest)
-                assert torch.allclose(torchs, attention.attend(asking, k, v, *rest), atol=1e-6)
-    for ours, theirs in zip(*outcomes, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-5)
+        gradients = [wide.grad] if with_bias else []
+        outcomes.append([out.detach(), q.grad, k.grad, v.grad, *gradients])
+    for others in outcomes[1:]:
+        for ours, theirs in zip(outcomes[0], others, strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_attention_gradients_are_right() -> None:
-    """Against finite differences, with rows of different lengths in one padded square."""
-    from elsa_tune.training.forward.attention import attend
-    from elsa_tune.training.forward.packed import pack
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_rows_by_their_ends_train_as_any_others(
+    frozen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU with flash attention: kernels apart, the same steps; and without it where the
+    kernel gives something else, or nothing.
+    """
+    trial = make_trial(calm("bert", tmp_path / "model"), frozen, precision=Precision.BF16, epochs=3)
+    data = data_for("bert")
+    plain = list(train(trial, data, device="cpu"))
+    monkeypatch.setattr(equality, "_attends_by_ends", lambda model, setting: True)
+    found = {}
+    for kernel in (attended_by_ends, shifted, absent):
+        equality._found.clear()
+        monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", kernel)
+        found[kernel] = list(train(trial, data, device="cpu"))
+    for a, b in zip(found[attended_by_ends], plain, strict=True):
+        assert a.train_loss == pytest.approx(b.train_loss, rel=2e-2)
+        assert a.train_loss != b.train_loss
+        assert a.eval_loss == pytest.approx(b.eval_loss, rel=2e-2)
+    assert found[attended_by_ends][-1].notes == ()
+    for kernel, why in ((shifted, "differs by"), (absent, "RuntimeError: no such kernel")):
+        [note] = found[kernel][-1].notes
+        assert note.startswith("attention in a padded square: ") and why in note
+        assert [r.train_loss for r in found[kernel]] == [r.train_loss for r in plain]
 
-    data, draw = make_data(), torch.Generator().manual_seed(0)
-    batch = pack(data.train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
-    width = batch.groups[-1].width
-    shapes = [(len(batch.source), 4)] * 3 + [(2, width, width)]
+
+def shifted(query: Any, *rest: Any, **how: Any) -> tuple[Any, ...]:
+    """A kernel of another version, which takes its arguments for something else."""
+    context, *others = attended_by_ends(query, *rest, **how)
+    return context.roll(1, 0), *others
+
+
+def absent(*given: Any, **how: Any) -> Any:
+    raise RuntimeError("no such kernel")
+
+
+@pytest.mark.parametrize("attention", [Attention.GROUPS, Attention.SQUARE])
+def test_attention_gradients_are_right(attention: Attention) -> None:
+    """Against finite differences, with rows of different lengths."""
+    layout = Layout(attention=attention, dtype=torch.float64)
+    batch = pack(make_data().train, np.array([0, 1, 2]), layout)
+    shapes = [(len(batch.ids), 4)] * 3 + [(2, batch.longest, batch.longest)]
+    draw = torch.Generator().manual_seed(0)
     inputs = [
         torch.randn(shape, dtype=torch.float64, generator=draw).requires_grad_() for shape in shapes
     ]
 
     def function(q: Any, k: Any, v: Any, bias: Any) -> Any:
-        every = attend(q, k, v, batch, 2, 0.0, 0.7, bias)
-        firsts = attend(q[batch.starts], k, v, batch, 2, 0.0, 0.7, bias)
+        if attention is Attention.SQUARE:
+            bias = bias + batch.squares[0].bias
+        every = attend(q, k, v, batch, Heads(2, 0.0, 0.7), bias)
+        firsts = attend(batch.firsts(q), k, v, batch, Heads(2, 0.0, 0.7), bias)
         return torch.cat([every, firsts])
 
     assert torch.autograd.gradcheck(function, inputs, eps=1e-3, atol=1e-2, rtol=1e-2)
+
+
+def test_a_gpus_square_has_few_widths_and_its_mask_is_made_once() -> None:
+    rows = make_data(train=200).train
+    layout = Layout(attention=Attention.SQUARE, dtype=torch.bfloat16)
+    draw = np.random.default_rng(0)
+    widths = set()
+    for _ in range(20):
+        batch = pack(rows, draw.choice(200, 5, replace=False), layout)
+        [square] = batch.squares
+        widths.add(square.width)
+        assert square.bias is not None and square.bias.dtype == torch.bfloat16
+        assert square.real is not None and len(square.real) == len(batch.ids)
+    assert widths == {16}
+    # Rows that fill the square need neither mask nor gather.
+    alike = make_data().train.take(np.array([0, 0, 0]))
+    longer = TokenRows(np.arange(32, dtype=np.int32), np.array([0, 16, 32]), None, alike.labels[:2])
+    [square] = pack(longer, [0, 1], layout).squares
+    assert (square.width, square.bias, square.index) == (16, None, None)
 
 
 def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
@@ -343,21 +443,18 @@ def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
 
 def test_attention_with_dropout_is_right_in_its_mean_and_its_gradient() -> None:
     """A value that depends linearly on what is dropped keeps its mean, and so does its gradient."""
-    from elsa_tune.training.forward.attention import attend
-    from elsa_tune.training.forward.packed import pack
-
-    batch = pack(make_data().train, np.array([0, 1, 2]), torch.device("cpu"), one_group=True)
+    batch = pack(make_data().train, np.array([0, 1, 2]), Layout())
     draw = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(len(batch.source), 8, generator=draw) for _ in range(3))
+    q, k, v = (torch.randn(len(batch.ids), 8, generator=draw) for _ in range(3))
     v.requires_grad_()
-    calm = attend(q, k, v, batch, 2, 0.0, 0.5)
+    calm = attend(q, k, v, batch, Heads(2, 0.0, 0.5))
     (expected,) = torch.autograd.grad(calm.sum(), v)
     total, gradient = torch.zeros_like(calm), torch.zeros_like(v)
     rounds = 3000
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         for _ in range(rounds):
-            out = attend(q, k, v, batch, 2, 0.3, 0.5)
+            out = attend(q, k, v, batch, Heads(2, 0.3, 0.5))
             total += out.detach() / rounds
             gradient += torch.autograd.grad(out.sum(), v)[0] / rounds
     assert torch.allclose(total, calm, atol=0.06)
@@ -369,7 +466,7 @@ def test_a_compact_word_table_changes_no_number(
 ) -> None:
     trial = make_trial(tiny_bert(tmp_path / "model"), 0, epochs=3)
     compact = list(train(trial, make_data(), device="cpu"))
-    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, used: None)
+    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, data: data)
     whole = list(train(trial, make_data(), device="cpu"))
     assert compact[-1].trainable_parameters == whole[-1].trainable_parameters
     for a, b in zip(compact, whole, strict=True):

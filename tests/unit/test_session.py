@@ -20,10 +20,12 @@ from elsa_tune.errors import InterruptedSearchError, RunError
 from elsa_tune.report import folder
 from elsa_tune.search import session
 from elsa_tune.search.run import Outcome
-from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.search.specification import load_specification, save_specification, settled
+from elsa_tune.search.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import Phase
+from elsa_tune.specs.search import Resources
+from elsa_tune.specs.trial import Phase, Precision
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
@@ -54,6 +56,17 @@ def test_a_drawing_that_fails_is_said_and_survived(
     paths = SearchPaths(tmp_path, "mine")
     assert session._report(SearchState.replay([]), paths, [], said.append) is None
     assert said == ["no report was drawn: ValueError: operands could not be broadcast"]
+
+
+@pytest.mark.parametrize(
+    ("units", "precision"), [([True, True], Precision.BF16), ([True, False], Precision.FP32)]
+)
+def test_a_mixed_cluster_has_one_precision(
+    units: list[bool], precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ask_gpus", lambda share: units)
+    spec = make_spec(resources=Resources(cpus=1, gpus=0.5))
+    assert settled(spec).precision is precision
 
 
 Said = list[tuple[str, str]]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
+from elsa_tune.training.data import tokens
+from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch, to_device
 
 ROWS = [[1, 7, 2], [1, 2], [1, 8, 9, 5, 2]]
 
@@ -36,7 +37,6 @@ def data_of(rows: TokenRows, **changes: object) -> TaskData:
         pad_token_type_id=0,
         fingerprint="abc",
         chance=0.5,
-        train_size=len(rows),
         notes=("1 of 4 rows skipped",),
     )
     return dataclasses.replace(data, **changes)
@@ -50,18 +50,20 @@ def test_lengths() -> None:
 
 def test_padding_right() -> None:
     rows = rows_of(ROWS, [0, 1, 2])
-    batch = pad_batch(rows, [2, 1], data_of(rows, pad_token_id=99, pad_token_type_id=3))
+    padded = pad_batch(rows, [2, 1], data_of(rows, pad_token_id=99, pad_token_type_id=3))
+    batch = padded.inputs
     assert batch["input_ids"].tolist() == [[1, 8, 9, 5, 2], [1, 2, 99, 99, 99]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
     assert batch["token_type_ids"].tolist() == [[1, 0, 1, 1, 0], [1, 0, 3, 3, 3]]
-    assert batch["labels"].tolist() == [2, 1]
+    assert padded.rows.tolist() == [2, 1]
+    assert padded.places.tolist() == [[5, 6, 7, 8, 9], [3, 4, 3, 3, 3]]
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
 
 def test_padding_left() -> None:
     rows = rows_of(ROWS, [0, 1, 2])
     data = data_of(rows, padding_side="left", pad_token_id=5, pad_token_type_id=3)
-    batch = pad_batch(rows, np.array([0, 1]), data)
+    batch = pad_batch(rows, np.array([0, 1]), data).inputs
     assert batch["input_ids"].tolist() == [[1, 7, 2], [5, 1, 2]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [0, 1, 1]]
     assert batch["token_type_ids"].tolist() == [[1, 1, 0], [3, 1, 0]]
@@ -69,16 +71,23 @@ def test_padding_left() -> None:
 
 def test_a_batch_is_as_wide_as_its_own_longest_row() -> None:
     rows = rows_of(ROWS, [0, 1, 2], types=False)
-    batch = pad_batch(rows, [1], data_of(rows))
+    batch = pad_batch(rows, [1], data_of(rows)).inputs
     assert batch["input_ids"].shape == (1, 2)
     assert "token_type_ids" not in batch
 
 
-def test_a_regressions_labels_stay_float() -> None:
-    rows = dataclasses.replace(rows_of(ROWS, [0, 1, 2]), labels=np.array([0.5, 1, 2], np.float32))
-    labels = pad_batch(rows, [0, 1], data_of(rows))["labels"]
-    assert labels.dtype == torch.float32
-    assert labels.tolist() == [0.5, 1.0]
+def test_arrays_of_every_kind_come_through_one_copy() -> None:
+    arrays = {
+        "a": np.arange(6, dtype=np.int64).reshape(2, 3),
+        "b": np.array([True, False, True])[:, None],
+        "c": np.arange(5, dtype=np.int32),
+        "d": np.array([0.5, -2.0], dtype=np.float32),
+    }
+    here = to_device(arrays, torch.device("cpu"))
+    there = tokens._by_one_copy(here, torch.device("cpu"))
+    for name in arrays:
+        assert torch.equal(here[name], there[name]) and here[name].dtype == there[name].dtype
+    assert len({tensor.untyped_storage().data_ptr() for tensor in there.values()}) == 1
 
 
 def assert_equal(one: TokenRows, other: TokenRows) -> None:
@@ -100,7 +109,7 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, types: bool) -> None:
     for name in ("train", "evaluation"):
         assert_equal(getattr(loaded, name), getattr(data, name))
     assert_equal(loaded.companions["mnli_mismatched"], data.companions["mnli_mismatched"])
-    for name in ("pad_token_id", "padding_side", "fingerprint", "chance", "train_size", "notes"):
+    for name in ("pad_token_id", "padding_side", "fingerprint", "chance", "notes"):
         assert getattr(loaded, name) == getattr(data, name)
     assert [entry.name for entry in path.parent.iterdir()] == ["data.npz"]  # nothing left aside
 

@@ -17,7 +17,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe, TrialSpec
-from elsa_tune.training import course
+from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from tests.unit.tiny_models import make_tiny
 
@@ -69,7 +69,6 @@ def make_data(train: int = 40, evaluation: int = 30, regression: bool = False) -
         pad_token_type_id=0,
         fingerprint="made-up",
         chance=0.0 if regression else 0.5,
-        train_size=train,
         notes=(),
     )
 
@@ -99,7 +98,7 @@ def make_trial(model: ModelSpec, frozen_layers: int | str = 0, **changes: Any) -
 
 def break_head(patch: pytest.MonkeyPatch, seed: int) -> None:
     """Trials with this seed diverge: their head's weights are infinite."""
-    loaded = course.load_classifier
+    loaded = loop.load_classifier
 
     def load(model: Any, outputs: int, wanted: int, *more: Any) -> Any:
         classifier = loaded(model, outputs, wanted, *more)
@@ -108,7 +107,7 @@ def break_head(patch: pytest.MonkeyPatch, seed: int) -> None:
                 classifier.classifier.weight.fill_(float("inf"))
         return classifier
 
-    patch.setattr(course, "load_classifier", load)
+    patch.setattr(loop, "load_classifier", load)
 
 
 def calm(architecture: str, folder: Path, layers: int = 3) -> ModelSpec:

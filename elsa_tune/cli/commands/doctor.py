@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,8 +58,9 @@ def _show_machine() -> None:
     import torch
 
     from elsa_tune.specs.trial import Precision
-    from elsa_tune.training.course import resolve_precision
     from elsa_tune.training.forward.prefix_store import PrefixStore
+    from elsa_tune.training.machine import usable_cores
+    from elsa_tune.training.numerics import resolve_precision
     from elsa_tune.training.throughput import memory_mb, remembered
 
     device = _device()
@@ -75,7 +75,7 @@ def _show_machine() -> None:
         for name, one in remembered(device).items()
     ] or [("trials", "not measured: `elsa-tune doctor --tune` finds the best number")]
     lines = (
-        ("CPU", f"{os.cpu_count()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
+        ("CPU", f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
         ("GPU", ", ".join(gpus) or "none"),
         ("software", f"Python {platform.python_version()}, {', '.join(versions)}"),
         ("precision", f"`auto` is {resolve_precision(Precision.AUTO, device).value}"),

@@ -159,8 +159,8 @@ def resume(
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.specs.trial import PrefixCache
-    from elsa_tune.training.course import few_steps
     from elsa_tune.training.forward.prefix_store import budget_bytes
+    from elsa_tune.training.schedule import few_steps
 
     train, evaluation = sizes(request.task, request.recipe)
     cost = plan(request, train, evaluation)

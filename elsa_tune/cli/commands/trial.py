@@ -62,8 +62,8 @@ def trial(
 
     import torch
 
-    from elsa_tune.training.course import few_steps
     from elsa_tune.training.loop import train
+    from elsa_tune.training.schedule import few_steps
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -15,14 +15,19 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
 from elsa_tune.search.specification import Request
 from elsa_tune.specs.search import Resources
+from elsa_tune.training.machine import usable_cores
+
+Answer = TypeVar("Answer")
 
 CONNECT_SECONDS = 5.0
+# A cold node reads torch from a shared disk.
+ANSWER_SECONDS = 60.0
 DEFAULT_PORT = 6379
 
 # Ray reads these when it is imported or started; the reasons stand beside them.
@@ -53,7 +58,7 @@ class Capacity:
         """What Ray will find here, without starting it."""
         import torch
 
-        cpus, gpus = float(os.cpu_count() or 1), float(torch.cuda.device_count())
+        cpus, gpus = float(usable_cores()), float(torch.cuda.device_count())
         return cls(cpus=cpus, gpus=gpus, nodes=1, largest_cpus=cpus, largest_gpus=gpus)
 
     def at_once(self, each: Resources) -> int:
@@ -71,7 +76,8 @@ class Capacity:
         if cpus_per_trial is not None:
             cpus = cpus_per_trial
         elif gpus > 0:
-            cpus = max(1.0, min(4.0, self.cpus * gpus // max(1.0, self.gpus)))
+            most = min(4.0, self.largest_cpus)
+            cpus = max(1.0, min(most, self.cpus * gpus // max(1.0, self.gpus)))
         else:
             cpus = max(1.0, self.cpus / self.nodes // 2)
         # Written so that nan, which compares to nothing, is refused too.
@@ -80,11 +86,11 @@ class Capacity:
                 f"{cpus:g} CPUs per trial were asked for, but the largest node has "
                 f"{self.largest_cpus:g}; give `cpus_per_trial` above 0 and up to that"
             )
-        if not 0 <= gpus <= self.largest_gpus or (gpus > 1 and gpus % 1):
+        if not 0 <= gpus <= min(1.0, self.largest_gpus):
             raise UsageError(
-                f"{gpus:g} GPUs per trial were asked for, but the largest node has "
-                f"{self.largest_gpus:g}; give `gpus_per_trial` up to that, a share of one or "
-                "whole ones"
+                f"{gpus:g} GPUs per trial were asked for, but a trial trains on one at most, and "
+                f"the largest node has {self.largest_gpus:g}; give `gpus_per_trial` 1, a share of "
+                "one, or 0"
             )
         return Resources(cpus=cpus, gpus=gpus)
 
@@ -135,7 +141,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
                 # Not RAY_ADDRESS, nor a cluster that happens to run here: `address` asks for those.
                 ray.init(
                     address="local",
-                    num_cpus=os.cpu_count(),
+                    num_cpus=usable_cores(),
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
@@ -179,23 +185,66 @@ def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
 
-def _check_nodes(nodes: list[str]) -> None:
-    """Ask every node that can train for its elsa-tune: a trial could not even start without it."""
+def ask_gpus(share: float) -> list[bool]:
+    """Whether its GPUs have units for bf16, of every node where a trial with this share of a GPU
+    may run.
+
+    Raises UsageError for a node whose torch cannot use what Ray found there.
+    """
+
+    def found() -> tuple[str, bool, bool]:
+        import torch
+
+        from elsa_tune.training.numerics import has_bf16_units
+
+        usable = torch.cuda.is_available()
+        return torch.__version__, usable, usable and has_bf16_units()
+
+    nodes = [node["NodeID"] for node in _nodes() if node["Resources"].get("GPU", 0.0) >= share]
+    answers = _asked(nodes, found, num_gpus=share)
+    for node, (version, usable, _) in answers.items():
+        if not usable:
+            raise UsageError(
+                f"Ray found a GPU on node {node[:8]}, but torch {version} there cannot use it; "
+                "install a torch built for CUDA, or give `gpus_per_trial` 0"
+            )
+    return [has_units for _, _, has_units in answers.values()]
+
+
+def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> dict[str, Answer]:
+    """The answers of all nodes, but of those whose GPUs are taken for long: one of them is enough.
+
+    question: a function within a function, so that Ray takes its code along to where elsa_tune may
+    be missing.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    asked = {}
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        options = {"num_cpus": 0, **share, "scheduling_strategy": there}
+        asked[node] = ray.remote(question).options(**options).remote()
+    answers = list(asked.values())
+    ray.wait(answers, num_returns=len(answers), timeout=ANSWER_SECONDS)
+    ray.wait(answers)
+    done, busy = ray.wait(answers, num_returns=len(answers), timeout=0)
+    for answer in busy:
+        ray.cancel(answer)
+    return {node: ray.get(answer) for node, answer in asked.items() if answer in done}
+
+
+def _check_nodes(nodes: list[str]) -> None:
+    """Ask every node that can train for its elsa-tune: a trial could not even start without it."""
+
     def found() -> str:
-        # Pickled by value, so that it runs where elsa_tune cannot be imported.
         try:
             import elsa_tune
         except ImportError as error:
             return f"none ({error})"
         return str(elsa_tune.__version__)
 
-    for node in nodes:
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        probe = ray.remote(found).options(num_cpus=0, scheduling_strategy=there)
-        version = ray.get(probe.remote())
+    for node, version in _asked(nodes, found).items():
         if version != __version__:
             raise UsageError(
                 f"node {node[:8]} of the cluster has elsa-tune {version}, this machine has "

@@ -5,17 +5,15 @@ It must not cost the search anything: no trial waits for it, and a probe that fa
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 import ray
-import torch
 
 from elsa_tune.errors import first_line
 from elsa_tune.search.record import SearchRecord, params_of
 from elsa_tune.search.tune.stopping import Interruption
-from elsa_tune.search.tune.trainable import NODE
+from elsa_tune.search.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase, TrialStatus
@@ -119,9 +117,7 @@ class Probing:
 
 def _run_probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
     """What Ray runs in a worker, as `trainable.run_trial` runs a trial."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    torch.set_num_threads(max(1, int(spec.resources.cpus)))
-    device = "cuda" if spec.resources.gpus > 0 else "cpu"
+    device = device_of(spec.resources)
     result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
     return result, ray.get_runtime_context().get_node_id()[:8]
 

@@ -20,10 +20,10 @@ from ray import tune
 
 from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, SEED
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.memory import settle
+from elsa_tune.training.machine import settle, take_share
 
 NODE = "node"
 
@@ -94,11 +94,9 @@ def config_of(trial: TrialSpec) -> dict[str, Any]:
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
     _settle_once()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    torch.set_num_threads(max(1, int(work.spec.resources.cpus)))
+    device = device_of(work.spec.resources)
     trial = trial_of(work.spec, config)
     node = ray.get_runtime_context().get_node_id()[:8]
-    device = "cuda" if work.spec.resources.gpus > 0 else "cpu"
     depths = cached_depths(work.spec)
     for result in work.train(trial, work.data, device=device, depths=depths):
         if result.predictions is not None:
@@ -108,6 +106,13 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
                 ray.get(work.mailbox.put.remote(trial.key, values))
         tune.report({**report_of(result), NODE: node})
+
+
+def device_of(share: Resources) -> str:
+    """Where this worker trains, `cpu` or `cuda`, kept to its share of the machine."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(max(1, int(share.cpus)))
+    return take_share(share.gpus)
 
 
 def cached_depths(spec: SearchSpec) -> list[int]:

@@ -71,7 +71,23 @@ def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
     Raises DataError as `prepare` does.
     """
     splits = _splits(task, read_texts(task), recipe.subset_seed)
-    return {**splits, **_in_use(task, splits["train"], recipe)}
+    splits |= _in_use(task, splits["train"], recipe)
+    for split in splits.values():
+        check_variety(task, split)
+    return splits
+
+
+def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
+    """How many of so many training rows the recipe takes, those included that it holds out; raises
+    DataError where it wants more.
+    """
+    size = rows if recipe.train_size is None else recipe.train_size
+    if size > rows:
+        raise DataError(
+            f"train_size is {size:,}, but task '{task.name}' has {rows:,} training rows; give at "
+            "most so many, or leave it out for all of them"
+        )
+    return size
 
 
 # --- Subsets --------------------------------------------------------------------------------------
@@ -120,10 +136,12 @@ def _splits(task: TaskSpec, texts: TaskTexts, seed: int) -> dict[str, Split]:
     share, rows = source.evaluation_share, len(texts.train)
     held_out = round(rows * share)
     order = stratified_order(texts.train.labels, seed, _EVALUATION)
-    evaluation = texts.train.take(np.sort(order[:held_out]))
-    train = texts.train.take(np.sort(order[held_out:]))
-    check_variety(task, evaluation, f"the held-out share of {share:g} ({held_out} rows)")
-    check_variety(task, train, f"what is left beside the held-out share ({len(train)} rows)")
+    evaluation = texts.train.part(
+        order[:held_out], f"the held-out share of {share:g} ({held_out} rows)"
+    )
+    train = texts.train.part(
+        order[held_out:], f"what is left beside the held-out share ({rows - held_out} rows)"
+    )
     note = (
         f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
         f"{seed}) are held out"
@@ -135,24 +153,16 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     """The recipe's subset of the training rows: `train`, and `holdout` where it holds some out."""
     if recipe.train_size is None and recipe.holdout is None:
         return {"train": train}
-    size = len(train) if recipe.train_size is None else recipe.train_size
-    if size > len(train):
-        raise DataError(
-            f"train_size is {size:,}, but task '{task.name}' has {len(train):,} training rows; "
-            "give at most so many, or leave it out for all of them"
-        )
+    size = size_in_use(task, recipe, len(train))
     chosen = stratified_order(train.labels, recipe.subset_seed)[:size]
-    held_out = np.zeros(size, dtype=bool)
-    if recipe.holdout is not None:
-        held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
-    subset = train.take(np.sort(chosen[~held_out]))
     if recipe.holdout is None:
-        check_variety(task, subset, f"the subset of {size} rows (train_size)")
+        subset = train.part(chosen, f"the subset of {size} rows (train_size)")
         return {"train": replace(subset, notes=train.notes)}
+    held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
     count = int(held_out.sum())
-    holdout = train.take(np.sort(chosen[held_out]))
+    subset = train.part(chosen[~held_out], f"what is left beside the holdout ({size - count} rows)")
+    holdout = train.part(chosen[held_out], "the holdout")
     _check_holdout(task, subset, holdout, recipe.holdout)
-    check_variety(task, subset, f"what is left beside the holdout ({len(subset)} rows)")
     note = (
         f"selection holdout: {count:,} of {size:,} training rows ({recipe.holdout:g}, stratified, "
         f"subset_seed {recipe.subset_seed}) are not trained on; they choose learning rate and "
@@ -235,7 +245,6 @@ def _tokenised(
         pad_token_type_id=int(tokenizer.pad_token_type_id),
         fingerprint=fingerprint,
         chance=0.0,
-        train_size=len(splits["train"]),
     )
     try:
         data.save(path)

@@ -29,11 +29,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: NDArray[np.int64]) -> Split:
-        """The chosen rows, in that order, without the notes."""
-        chosen = rows.tolist()
-        texts = tuple([column[row] for row in chosen] for column in self.texts)
-        return Split(self.where, texts, self.labels[rows])
+    def part(self, rows: NDArray[np.int64], what: str) -> Split:
+        """The chosen rows, in the file's order and without the notes. what: for messages."""
+        chosen = np.sort(rows)
+        texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
+        return Split(f"{what} of {self.where}", texts, self.labels[chosen])
 
 
 @dataclass(frozen=True)

@@ -43,24 +43,21 @@ def read_texts(task: TaskSpec) -> TaskTexts:
     return texts
 
 
-def check_variety(task: TaskSpec, split: Split, what: str = "") -> None:
-    """Raise DataError for a split (`what` names a part of it) without rows or with one label
-    only.
-    """
-    name = f"{what} of {split.where}" if what else split.where
+def check_variety(task: TaskSpec, split: Split) -> None:
+    """Raise DataError for a split without rows or with one label only."""
     skipped = f" ({'; '.join(split.notes)})" if split.notes else ""
     if not len(split):
-        raise DataError(f"task '{task.name}': {name} has no usable row{skipped}")
+        raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
     if (split.labels == split.labels[0]).all():
         if task.kind is TaskKind.REGRESSION:
             raise DataError(
-                f"task '{task.name}': every row of {name} has the value {split.labels[0]:g}; "
-                f"nothing can be learnt or scored{skipped}"
+                f"task '{task.name}': every row of {split.where} has the value "
+                f"{split.labels[0]:g}; nothing can be learnt or scored{skipped}"
             )
         label = task.classes[int(split.labels[0])]
         raise DataError(
-            f"task '{task.name}': every row of {name} has the label '{label}'; a classification "
-            f"needs two classes{skipped}"
+            f"task '{task.name}': every row of {split.where} has the label '{label}'; a "
+            f"classification needs two classes{skipped}"
         )
 
 

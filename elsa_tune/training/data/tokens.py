@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elsa_tune.files import write_aside
 
 # The name of the split that is held out of the training set.
 HOLDOUT: Final = "holdout"
+
+CPU: Final = torch.device("cpu")
+# Bytes: where each array of one copy begins, for its numbers to be readable there.
+_ALIGNED = 16
+
+IndexArray = NDArray[np.int64]
+Indices = Sequence[int] | NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,8 @@ class TaskData:
     evaluation splits, scored with the same metric and logged under their names
     (`mnli_mismatched`). padding_side: the tokenizer's
     (XLNet: left). fingerprint: sha256 over texts, labels, subset, max_length and tokenizer. chance:
-    of the headline metric, the best constant prediction on `evaluation`. train_size: training
-    examples, subset and holdout taken. notes: what a reader of the results should be told.
+    of the headline metric, the best constant prediction on `evaluation`. notes: what a reader of
+    the results should be told.
     """
 
     train: TokenRows
@@ -79,7 +87,6 @@ class TaskData:
     pad_token_type_id: int
     fingerprint: str
     chance: float
-    train_size: int
     holdout: TokenRows | None = None
     notes: tuple[str, ...] = ()
 
@@ -100,7 +107,6 @@ class TaskData:
             "pad_token_type_id": self.pad_token_type_id,
             "fingerprint": self.fingerprint,
             "chance": self.chance,
-            "train_size": self.train_size,
             "notes": list(self.notes),
         }
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
@@ -137,7 +143,6 @@ class TaskData:
                 pad_token_type_id=facts["pad_token_type_id"],
                 fingerprint=facts["fingerprint"],
                 chance=facts["chance"],
-                train_size=facts["train_size"],
                 notes=tuple(facts["notes"]),
             )
         except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError) as error:
@@ -149,6 +154,16 @@ class TaskData:
         """
         held_out = {} if self.holdout is None else {HOLDOUT: self.holdout}
         return {"train": self.train, "evaluation": self.evaluation, **held_out, **self.companions}
+
+    def changed(self, change: Callable[[TokenRows], TokenRows]) -> TaskData:
+        """The same with every split changed."""
+        return replace(
+            self,
+            train=change(self.train),
+            evaluation=change(self.evaluation),
+            holdout=None if self.holdout is None else change(self.holdout),
+            companions={name: change(rows) for name, rows in self.companions.items()},
+        )
 
 
 def _rows_from(arrays: dict[str, NDArray[Any]], name: str) -> TokenRows:
@@ -163,48 +178,67 @@ def _rows_from(arrays: dict[str, NDArray[Any]], name: str) -> TokenRows:
     return rows
 
 
+@dataclass(frozen=True, slots=True)
+class PaddedBatch:
+    """Rows padded to the longest of them, on the tokenizer's side.
+
+    rows: int64 [B], their numbers in their split. inputs: what a model takes of them: input_ids,
+    attention_mask and, where there are any, token_type_ids, int64 [B, T]. places: int64 [B, T],
+    which of the split's tokens stands there, at padding the row's first. mask: bool [B, T], whether
+    a token stands there, beside the host.
+    """
+
+    rows: Tensor
+    inputs: dict[str, Tensor]
+    places: Tensor
+    mask: NDArray[np.bool_]
+
+
 def pad_batch(
-    rows: TokenRows, indices: Sequence[int] | NDArray[np.integer[Any]], data: TaskData
-) -> dict[str, torch.Tensor]:
-    """The chosen rows padded to the longest of them, on the tokenizer's side.
-
-    Returns input_ids, attention_mask and, where the model takes them, token_type_ids: int64 [B, T];
-    labels: int64 or float32 [B].
-    """
+    rows: TokenRows, indices: Indices, data: TaskData, device: torch.device = CPU
+) -> PaddedBatch:
+    """The chosen rows of a split, on the device."""
     chosen = np.asarray(indices, dtype=np.int64)
-    mask, source = padded_places(rows, chosen, data.padding_side)
-    real = source[mask]
-    batch = {
-        "input_ids": _padded(rows.input_ids, real, mask, data.pad_token_id),
-        "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-        "labels": torch.from_numpy(rows.labels[chosen]),
-    }
-    if rows.token_type_ids is not None:
-        batch["token_type_ids"] = _padded(rows.token_type_ids, real, mask, data.pad_token_type_id)
-    return batch
-
-
-def padded_places(
-    rows: TokenRows, chosen: NDArray[np.int64], side: str
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Where tokens are in a padded batch (bool [B, T]), and which of the split's (int64 [B, T]); at
-    padding the row's first.
-    """
     starts = rows.offsets[chosen]
     lengths = rows.offsets[chosen + 1] - starts  # [B]
     width = int(lengths.max())
     columns = np.arange(width, dtype=np.int64)[None, :]  # [1, T]
     pads = (width - lengths)[:, None]  # [B, 1]
-    if side == "left":
+    if data.padding_side == "left":
         mask, place = columns >= pads, columns - pads
     else:
         mask, place = columns < lengths[:, None], columns
-    return mask, starts[:, None] + np.where(mask, place, 0)
+    source = starts[:, None] + np.where(mask, place, 0)
+    arrays: dict[str, NDArray[Any]] = {
+        "input_ids": np.where(mask, rows.input_ids[source], data.pad_token_id).astype(np.int64),
+        "attention_mask": mask.astype(np.int64),
+    }
+    if rows.token_type_ids is not None:
+        types = np.where(mask, rows.token_type_ids[source], data.pad_token_type_id)
+        arrays["token_type_ids"] = types.astype(np.int64)
+    inputs = to_device({"rows": chosen, "places": source, **arrays}, device)
+    numbers, places = inputs.pop("rows"), inputs.pop("places")
+    return PaddedBatch(rows=numbers, inputs=inputs, places=places, mask=mask)
 
 
-def _padded(
-    flat: NDArray[Any], real: NDArray[np.int64], mask: NDArray[np.bool_], pad: int
-) -> torch.Tensor:
-    padded = np.full(mask.shape, pad, dtype=np.int64)  # [B, T]
-    padded[mask] = flat[real]
-    return torch.from_numpy(padded)
+def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
+    """The arrays as tensors, on the device. A GPU gets all of them by one copy from pinned memory,
+    for which the host does not wait.
+    """
+    here = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return here if device.type == "cpu" else _by_one_copy(here, device)
+
+
+def _by_one_copy(here: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    ends = np.cumsum([-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in here.values()])
+    # Pinned memory comes from torch's own pool, which waits for the copy before it lends it again.
+    host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    parts = {}
+    for (name, tensor), start in zip(here.items(), [0, *ends.tolist()], strict=False):
+        parts[name] = slice(start, start + tensor.nbytes)
+        host[parts[name]] = tensor.reshape(-1).view(torch.uint8)
+    there = host.to(device, non_blocking=True)
+    return {
+        name: there[parts[name]].view(tensor.dtype).view(tensor.shape)
+        for name, tensor in here.items()
+    }

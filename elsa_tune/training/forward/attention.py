@@ -6,6 +6,7 @@ batch, H hidden size, h heads, d = H / h; b rows, w tokens and n queries a row o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elsa_tune.training.forward.dropout import drop, keep_mask
-from elsa_tune.training.forward.packed import AttentionGroup, PackedBatch
+from elsa_tune.training.forward.packed import Attention, PackedBatch, Square, gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """A layer's h heads. dropout: of the attention probabilities, 0 where nothing is dropped.
+    scaling: of the scores, usually d^-0.5.
+    """
+
+    count: int
+    dropout: float
+    scaling: float
 
 
 def attend(
@@ -21,88 +33,114 @@ def attend(
     key: Tensor,
     value: Tensor,
     batch: PackedBatch,
-    heads: int,
-    dropout: float,
-    scaling: float,
+    heads: Heads,
     position_bias: Tensor | None = None,
 ) -> Tensor:
     """Context of every query, in the queries' order and shape.
 
-    query: [P, H], or [B, H] for one query a row (its first token). key, value: [P, H]. dropout: of
-    the attention probabilities, 0 where nothing is dropped. scaling: of the scores, usually d^-0.5.
-    position_bias: added to the scaled scores, [h, W, W] by the places of query and key in their
-    row, W at least the longest row.
+    query: [P, H], or [B, H] for one query a row (its first token). key, value: [P, H].
+    position_bias: added to the scaled scores, as `PackedModel.position_bias` gives it.
     """
-    if query.device.type == "cpu" and not batch.by_torch:
-        return _OnCpu.apply(  # type: ignore[no-any-return, no-untyped-call]  # untyped
-            query, key, value, batch, heads, dropout, scaling, position_bias
-        )
-    return _by_torch(query, key, value, batch, heads, dropout, scaling, position_bias)
+    given = (query, key, value, batch, heads)
+    if batch.layout.attention is Attention.GROUPS:
+        return _InGroups.apply(*given, position_bias)  # type: ignore[no-any-return, no-untyped-call]  # untyped
+    if batch.layout.attention is Attention.SQUARE:
+        return _in_square(*given, position_bias)
+    assert position_bias is None
+    return _by_ends(*given)
 
 
-def _by_torch(
+def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
+    """Whether every token asks, or each row's first one only."""
+    return len(query) != len(batch)
+
+
+def _by_ends(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     batch: PackedBatch,
-    heads: int,
-    dropout: float,
-    scaling: float,
+    heads: Heads,
+) -> Tensor:
+    """By flash attention's kernel for rows of different lengths. torch's public name for it
+    (torch.nn.attention.varlen) has no dropout.
+    """
+    whole = _is_whole(query, batch)
+    q, k, v = (x.view(len(x), heads.count, -1) for x in (query, key, value))
+    context: Tensor
+    context, *_ = torch.ops.aten._flash_attention_forward(
+        *(q, k, v),
+        *(batch.ends if whole else batch.each, batch.ends),
+        *(batch.longest if whole else 1, batch.longest),
+        heads.dropout,
+        is_causal=False,
+        return_debug_mask=False,
+        scale=heads.scaling,
+    )
+    return context.reshape(query.shape)
+
+
+def _in_square(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: PackedBatch,
+    heads: Heads,
     position_bias: Tensor | None,
 ) -> Tensor:
-    """By torch's kernels, on groups padded to their longest row: what a GPU runs."""
+    """By torch's kernels, on all rows padded to the longest."""
+    [square] = batch.squares
+    mask = square.bias if position_bias is None else position_bias  # which has the square's in it
+    k, v = (_padded(x, square, heads.count) for x in (key, value))
     whole = _is_whole(query, batch)
-    parts = []
-    for group in batch.groups:
-        keys, values = (_padded(x, group, heads) for x in (key, value))
-        queries = _padded(query, group, heads) if whole else _single(query, group, heads)
-        # Kernels with a mask need it in the queries' dtype.
-        bias = None if group.bias is None else group.bias.to(queries.dtype)
-        if position_bias is not None:
-            added = _bias_of(position_bias, group, whole).to(queries.dtype)
-            bias = added if bias is None else bias + added
-        context = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scaling
-        )
-        flat = context.transpose(1, 2).reshape(-1, query.shape[1])
-        parts.append(flat[group.real] if whole and group.real is not None else flat)
-    return torch.cat(parts)
+    if whole:
+        q = _padded(query, square, heads.count)
+    else:
+        q = query.view(len(query), heads.count, 1, -1)
+        mask = None if mask is None else mask[:, :, :1]
+    context = F.scaled_dot_product_attention(
+        *(q, k, v),
+        attn_mask=mask,
+        dropout_p=heads.dropout,
+        scale=heads.scaling,
+    )
+    flat = context.transpose(1, 2).reshape(-1, query.shape[1])
+    if not whole or square.index is None:
+        return flat
+    assert square.real is not None and square.padding is not None
+    return gathered(flat, square.real, square.index, square.padding.view(-1, 1))
 
 
-def _padded(x: Tensor, group: AttentionGroup, heads: int) -> Tensor:
-    """[b, h, w, d] of the group's tokens; padding repeats its row's first token."""
-    block = x[group.start : group.stop] if group.index is None else x[group.index]
-    return block.view(group.rows, group.width, heads, -1).transpose(1, 2)
+def _padded(x: Tensor, square: Square, heads: int) -> Tensor:
+    """[b, h, w, d] of x [P, H]; padding repeats its row's first token, and gets no gradient."""
+    if square.index is not None:
+        assert square.real is not None
+        x = gathered(x, square.index, square.real)
+    return x.view(square.rows, square.width, heads, -1).transpose(1, 2)
 
 
-def _single(x: Tensor, group: AttentionGroup, heads: int) -> Tensor:
-    """[b, h, 1, d] of the group's rows."""
-    return x[group.first : group.last].view(group.rows, 1, heads, -1).transpose(1, 2)
-
-
-class _OnCpu(torch.autograd.Function):
+class _InGroups(torch.autograd.Function):
     """Group by group with explicit gradients: torch's own attention takes a slow path on CPUs as
     soon as dropout or a mask is asked for.
     """
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913
         ctx: Any,
         query: Tensor,
         key: Tensor,
         value: Tensor,
         batch: PackedBatch,
-        heads: int,
-        dropout: float,
-        scaling: float,
+        settings: Heads,
         position_bias: Tensor | None,
     ) -> Tensor:
+        heads, dropout, scaling = settings.count, settings.dropout, settings.scaling
         whole = _is_whole(query, batch)
         kept = any(ctx.needs_input_grad)
         queries, keys, values = (_by_head(x, heads) for x in (query, key, value))
         context = torch.empty_like(queries)
         saved: list[Tensor | None] = []
-        for group in batch.groups:
+        for group in batch.squares:
             q = _take(queries, group, whole)  # [h * b, n, d]
             k, v = (_take(x, group, True) for x in (keys, values))  # [h * b, w, d]
             scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(scaling)  # [h * b, n, w]
@@ -118,26 +156,27 @@ class _OnCpu(torch.autograd.Function):
             if kept:
                 saved += [q, k, v, p, mask]
         ctx.save_for_backward(*saved)
-        wants_bias = position_bias is not None and ctx.needs_input_grad[7]
+        wants_bias = position_bias is not None and ctx.needs_input_grad[5]
         bias_shape = position_bias.shape if position_bias is not None and wants_bias else None
-        ctx.settings = (batch, heads, dropout, scaling, whole, keys.shape, bias_shape)
+        ctx.facts = (batch, settings, whole, keys.shape, bias_shape)
         return _joined(context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        batch, heads, dropout, scaling, whole, shape, bias_shape = ctx.settings
+        batch, settings, whole, shape, bias_shape = ctx.facts
+        heads, dropout, scaling = settings.count, settings.dropout, settings.scaling
         saved = ctx.saved_tensors
         grad = _by_head(grads[0], heads)
         d_query = torch.empty_like(grad)
         d_key, d_value = grad.new_empty(shape), grad.new_empty(shape)
         d_bias = None if bias_shape is None else grad.new_zeros(bias_shape)
-        for number, group in enumerate(batch.groups):
+        for number, group in enumerate(batch.squares):
             q, k, v, p, mask = saved[5 * number : 5 * number + 5]
             g = _take(grad, group, whole)
             if whole and group.bias is not None:
                 # Padding repeats a real token, which must count once.
-                is_token = (group.bias == 0).view(1, group.rows, group.width, 1)
-                g.view(heads, group.rows, group.width, -1).mul_(is_token)
+                padding = group.padding.view(1, group.rows, group.width, 1)
+                g.view(heads, group.rows, group.width, -1).masked_fill_(padding, 0)
             dropped = p if mask is None else drop(p, mask, dropout)
             d_p = torch.bmm(g, v.transpose(1, 2))
             if mask is not None:
@@ -152,15 +191,10 @@ class _OnCpu(torch.autograd.Function):
             _put(d_key, torch.bmm(d_scores.transpose(1, 2), q), group, True)
             _put(d_value, torch.bmm(dropped.transpose(1, 2), g), group, True)
         joined = (_joined(x) for x in (d_query, d_key, d_value))
-        return (*joined, None, None, None, None, d_bias)
+        return (*joined, None, None, d_bias)
 
 
-def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
-    """Whether every token asks, or each row's first one only."""
-    return len(query) == batch.groups[-1].stop and len(query) != len(batch)
-
-
-def _bias_of(position_bias: Tensor, group: AttentionGroup, whole: bool) -> Tensor:
+def _bias_of(position_bias: Tensor, group: Square, whole: bool) -> Tensor:
     """[h, n, w]: the part of a position bias that a group's queries need; a view."""
     return position_bias[:, : group.width if whole else 1, : group.width]
 
@@ -175,7 +209,7 @@ def _joined(x: Tensor) -> Tensor:
     return x.transpose(0, 1).reshape(x.shape[1], -1)
 
 
-def _take(x: Tensor, group: AttentionGroup, whole: bool) -> Tensor:
+def _take(x: Tensor, group: Square, whole: bool) -> Tensor:
     """The group's part of x [h, P or B, d] in memory of its own: [h * b, n, d], n = w for every
     token (padding repeats its row's first token), n = 1 for a row each.
     """
@@ -189,7 +223,7 @@ def _take(x: Tensor, group: AttentionGroup, whole: bool) -> Tensor:
     return part.reshape(len(x) * group.rows, count, -1).contiguous()
 
 
-def _put(out: Tensor, x: Tensor, group: AttentionGroup, whole: bool) -> None:
+def _put(out: Tensor, x: Tensor, group: Square, whole: bool) -> None:
     """The inverse of `_take`; what stands at padding is left out."""
     flat = x.view(len(out), -1, x.shape[-1])
     if not whole:

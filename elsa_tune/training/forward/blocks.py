@@ -12,11 +12,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from elsa_tune.training.forward.attention import attend
+from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import PackedBatch
 
 # (layer, hidden states [P, H], batch, whether only each row's first token is wanted, position bias
-# [h, W, W] where the architecture has one) -> [P or B, H]
+# where the architecture has one) -> [P or B, H]
 Block = Callable[[Any, Tensor, PackedBatch, bool, Tensor | None], Tensor]
 
 
@@ -67,20 +67,27 @@ def _has(layer: nn.Module, *names: str) -> bool:
     return all(name in modules for name in names)
 
 
+def _heads(attention: Any, count: int, scaling: float) -> Heads:
+    return Heads(count, attention.dropout.p if attention.training else 0.0, scaling)
+
+
+def _inputs(hidden: Tensor, batch: PackedBatch, firsts: bool) -> tuple[Tensor, Tensor]:
+    """Those that ask, [P or B, H], and what is read of all, [P, H], as matrix products take it."""
+    return batch.firsts(hidden) if firsts else hidden, batch.operand(hidden)
+
+
 def _bert(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     """BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA."""
     attention = layer.attention.self
-    asking = hidden[batch.starts] if firsts else hidden
+    asking, read = _inputs(hidden, batch, firsts)
     context = attend(
-        attention.query(asking),
-        attention.key(hidden),
-        attention.value(hidden),
+        attention.query(asking if firsts else read),
+        attention.key(read),
+        attention.value(read),
         batch,
-        attention.num_attention_heads,
-        attention.dropout.p if attention.training else 0.0,
-        attention.scaling,
+        _heads(attention, attention.num_attention_heads, attention.scaling),
         bias,
     )
     attended = layer.attention.output(context, asking)
@@ -91,15 +98,13 @@ def _distilbert(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     attention = layer.attention
-    asking = hidden[batch.starts] if firsts else hidden
+    asking, read = _inputs(hidden, batch, firsts)
     context = attend(
-        attention.q_lin(asking),
-        attention.k_lin(hidden),
-        attention.v_lin(hidden),
+        attention.q_lin(asking if firsts else read),
+        attention.k_lin(read),
+        attention.v_lin(read),
         batch,
-        attention.n_heads,
-        attention.dropout.p if attention.training else 0.0,
-        attention.scaling,
+        _heads(attention, attention.n_heads, attention.scaling),
         bias,
     )
     attended = layer.sa_layer_norm(attention.out_lin(context) + asking)
@@ -110,15 +115,13 @@ def _mpnet(
     layer: Any, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
 ) -> Tensor:
     attention = layer.attention.attn
-    asking = hidden[batch.starts] if firsts else hidden
+    asking, read = _inputs(hidden, batch, firsts)
     context = attend(
-        attention.q(asking),
-        attention.k(hidden),
-        attention.v(hidden),
+        attention.q(asking if firsts else read),
+        attention.k(read),
+        attention.v(read),
         batch,
-        attention.num_attention_heads,
-        attention.dropout.p if attention.training else 0.0,
-        attention.attention_head_size**-0.5,
+        _heads(attention, attention.num_attention_heads, attention.attention_head_size**-0.5),
         bias,
     )
     attended = layer.attention.dropout(attention.o(context)) + asking

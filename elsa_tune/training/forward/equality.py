@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,15 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
-from elsa_tune.training.forward.frozen_layers import tokens_of
-from elsa_tune.training.forward.packed import IndexArray, pack
-from elsa_tune.training.forward.packed_model import PackedModel, copy_of, without_dropout
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
+from elsa_tune.training.forward.attention import Heads, attend
+from elsa_tune.training.forward.packed import Attention, Layout, pack
+from elsa_tune.training.forward.packed_model import (
+    PackedModel,
+    copy_of,
+    has_position_bias,
+    without_dropout,
+)
 from elsa_tune.training.forward.padded_model import begin_behind, hidden_behind
 from elsa_tune.training.model.encoder import checkpoint_files
 from elsa_tune.training.model.parts import layer_list, prefix_modules
@@ -31,7 +36,7 @@ from elsa_tune.training.model.parts import layer_list, prefix_modules
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What decides how a trial's model is run. depths: N of every depth whose prefix the search
-    will want. precision: as resolved, `fp32` or `bf16`.
+    will want. precision: as resolved, `fp32`, `tf32` or `bf16`.
     """
 
     depth: FreezeDepth
@@ -46,8 +51,16 @@ class Setting:
         """Whether matrix products are in bf16."""
         return self.precision == "bf16"
 
+    def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
+        """In which forward passes run."""
+        if not self.autocast:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
 
 _TOLERANCE = 1e-4
+# Two roundings to eight bits, with room for sums in another order.
+_BF16_TOLERANCE = 0.02
 
 _found: dict[tuple[Any, ...], str | None] = {}
 
@@ -71,6 +84,65 @@ def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting, layers:
     return _once("kept hidden states", disagreement, model, data, setting)
 
 
+def packed_layout(
+    model: PreTrainedModel, data: TaskData, setting: Setting
+) -> tuple[Layout, list[str]]:
+    """The fastest layout of packed rows for this model on this device, and a note where the device
+    has a faster one that does not give the same. Asked as `packed_doubt` is.
+    """
+    dtype = torch.bfloat16 if setting.autocast else torch.float32
+    layout = Layout.plain(setting.device, dtype)
+    if not _attends_by_ends(model, setting):
+        return layout, []
+    doubt = _once("rows of any length", _ends_disagreement, model, data, setting)
+    if doubt is not None:
+        return layout, [f"attention in a padded square: {doubt}"]
+    return replace(layout, attention=Attention.ENDS), []
+
+
+def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
+    """Whether this GPU's flash attention takes this model's heads (NVIDIA's does since Ampere)."""
+    if setting.device.type != "cuda" or not setting.autocast:
+        return False
+    size = model.config.hidden_size // model.config.num_attention_heads
+    return (
+        size % 8 == 0
+        and size <= 256
+        and not has_position_bias(model)
+        and torch.cuda.get_device_capability(setting.device) >= (8, 0)
+        and torch.backends.cuda.is_flash_attention_available()
+    )
+
+
+def _ends_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+    """Attention alone, for the whole model's difference in bf16 would tell little; with gradients,
+    which nobody else compares.
+    """
+    rows, config = data.evaluation, model.config
+    size = config.hidden_size // config.num_attention_heads
+    heads = Heads(config.num_attention_heads, 0.0, size**-0.5)
+    outcomes = []
+    for attention in (Attention.SQUARE, Attention.ENDS):
+        layout = Layout(setting.device, attention, torch.bfloat16)
+        batch = pack(rows, _probe_rows(rows), layout)
+        draw = torch.Generator(setting.device).manual_seed(0)
+
+        def drawn(count: int, draw: torch.Generator = draw) -> Tensor:
+            shape = (count, config.hidden_size)
+            return torch.randn(shape, generator=draw, device=setting.device).bfloat16()
+
+        q, k, v = (drawn(len(batch.ids)).requires_grad_() for _ in range(3))
+        found = torch.cat(
+            [attend(q, k, v, batch, heads), attend(batch.firsts(q), k, v, batch, heads)]
+        )
+        outcomes.append((found.detach(), *torch.autograd.grad(found, (q, k, v), drawn(len(found)))))
+    for expected, found in zip(*outcomes, strict=True):
+        off = float((expected - found).float().abs().max() / expected.float().abs().max())
+        if not off <= _BF16_TOLERANCE:
+            return f"by the ends of rows it differs by {off:.2g} of its largest value"
+    return None
+
+
 def _once(
     what: str,
     disagreement: Callable[[PreTrainedModel, TaskData, Setting], str | None],
@@ -88,12 +160,16 @@ def _once(
         setting.device,
     )
     if key not in _found:
+        products = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # whatever the trial has
         try:
             _found[key] = disagreement(model, data, setting)
         except ValueError as error:
             _found[key] = str(error)
         except Exception as error:  # an architecture may break in any way when it is taken apart
             _found[key] = f"it cannot be run on {what} ({type(error).__name__}: {error})"
+        finally:
+            torch.set_float32_matmul_precision(products)
     return _found[key]
 
 
@@ -110,9 +186,7 @@ def _tail_disagreement(
 ) -> str | None:
     copied = copy_of(model)
     theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
-    batch = pad_batch(data.evaluation, _probe_rows(data.evaluation), data)
-    inputs = {name: value.to(setting.device) for name, value in batch.items()}
-    inputs.pop("labels")
+    inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
     model.eval()
     given = hidden_behind(model, inputs, [layers])[layers].clone()
     begin_behind(copied, layers)
@@ -133,22 +207,18 @@ def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Settin
     copied = copy_of(model)
     theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
     packed = PackedModel(copied, setting.depth, setting.recipe.pooling)
-    few = _probe_rows(rows)
-    batch = pack(rows, few, setting.device, one_group=setting.device.type == "cuda")
-    tokens = tokens_of(rows, batch.source, batch.position)
-    padded = pad_batch(rows, batch.chosen, data)
-    inputs = {name: value.to(setting.device) for name, value in padded.items()}
-    inputs.pop("labels")
+    batch = packed.pack(rows, _probe_rows(rows))
+    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
     n = setting.depth.frozen_layers
     with torch.no_grad():
         packed.eval()
-        behind = next(h for i, h in enumerate(packed.prefix(tokens, batch)) if i == n)
+        behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
         for training in (False, True):
             given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
             with theirs.switched_off(model, training):
                 expected = model(**inputs).logits.float()
             with ours.switched_off(packed, training):
-                found = packed(batch, None if given is not None else tokens, given).float()
+                found = packed(batch, given).float()
             if off := _difference(expected, found, "on packed tokens", training):
                 return off
     return None

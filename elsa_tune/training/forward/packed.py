@@ -1,13 +1,14 @@
 """Packed batches: the tokens of several rows one after the other, without padding.
 
 It must not know models. Letters in shape comments: B rows of a batch, P tokens of all of them
-together, b rows and w tokens of the longest row of one attention group.
+together, b rows and w tokens of the longest row of one padded square.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import enum
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,25 +16,50 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.data.tokens import CPU, IndexArray, Indices, TokenRows, to_device
 from elsa_tune.training.forward.groups import length_groups
-
-IndexArray = NDArray[np.int64]
 
 # What one more attention group costs on a CPU (its own dozen small operations), in elements of its
 # padded square of scores, per head and all. Measured: bench/results/step.json.
 GROUP_COST = 4000
 
+# A GPU's squares have few widths, and masks that its kernels take as they are.
+_WIDTHS = 16
+
+
+class Attention(enum.Enum):
+    """How rows of different lengths are attended."""
+
+    GROUPS = "groups"  # rows of similar length in one padded square: the fastest way on a CPU
+    SQUARE = "square"  # all rows in one: on a GPU, where a launch costs more than padding
+    ENDS = "ends"  # by a kernel that is told where rows end: no padding, on GPUs that have it
+
 
 @dataclass(frozen=True, slots=True)
-class AttentionGroup:
-    """Rows first..last-1 of a packed batch, attended together because their lengths are similar.
+class Layout:
+    """Where and how packed rows are attended. dtype: of the queries, which masks need to have."""
 
-    index: int64 [b * w], where each token of the padded group lies among the P tokens (padding
-    repeats a row's first token), None where all b rows have w tokens and so lie in one block.
-    bias: fp32 [b, 1, 1, w], 0 for tokens and -inf for padding; None where there is none.
-    real: int64, the places of the group's own tokens within `index`; None where `index` is.
-    start, stop: the group's block among the P tokens.
+    device: torch.device = CPU
+    attention: Attention = Attention.GROUPS
+    dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def plain(cls, device: torch.device, dtype: torch.dtype = torch.float32) -> Layout:
+        """The one that every device of that kind runs."""
+        if device.type == "cpu":
+            return cls(device)  # there scores are fp32
+        return cls(device, Attention.SQUARE, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """Rows first..last-1 of a packed batch, padded to w tokens each.
+
+    start, stop: their block among the P tokens. index: int64 [b * w], where each token of the
+    square lies among the P (padding repeats a row's first token). real: int64, the places of the
+    rows' own tokens within `index`. padding: bool [b, w]. bias: [b, 1, 1, w], 0 for tokens and -inf
+    for padding, in the layout's dtype. All four are None where all b rows have w tokens, and so lie
+    in one block.
     """
 
     first: int
@@ -41,9 +67,10 @@ class AttentionGroup:
     width: int
     start: int
     stop: int
-    index: Tensor | None
-    bias: Tensor | None
-    real: Tensor | None
+    index: Tensor | None = None
+    real: Tensor | None = None
+    padding: Tensor | None = None
+    bias: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -55,99 +82,141 @@ class AttentionGroup:
 class PackedBatch:
     """Rows in order of length, shortest first, their tokens one after the other.
 
-    chosen: int64 [B], the rows' numbers in their split, in this batch's order. source: int64 [P],
-    where each token lies in the split's flat arrays; both stay off the device. position:
-    int64 [P], 0.. within its row. starts: int64 [B], where each row's first token lies among the P.
-    groups cover all rows. by_torch: attention by torch's own kernels also on a CPU, as several
-    models in one pass need it.
+    rows: int64 [B], their numbers in their split. ids, positions (0.. within its row) and places
+    (in the split's flat arrays): int64 [P]; types: the same, or None where the model takes none;
+    starts: int64 [B], where each row's first token lies among
+    the P; row: int64 [P], the row of each token in this batch; inner: bool [P, 1], whether it is
+    not its row's first. ends: int32 [B + 1], where rows begin and end; each: int32 [B + 1], 0..B.
+    squares cover all rows; there are none under `Attention.ENDS`. longest: tokens of the longest
+    row, or of the one square.
     """
 
-    chosen: IndexArray
-    source: IndexArray
-    position: Tensor
+    layout: Layout
+    rows: Tensor
+    ids: Tensor
+    types: Tensor | None
+    positions: Tensor
+    places: Tensor
     starts: Tensor
-    groups: tuple[AttentionGroup, ...]
-    by_torch: bool = False
+    row: Tensor
+    inner: Tensor
+    ends: Tensor
+    each: Tensor
+    longest: int
+    squares: tuple[Square, ...]
 
     def __len__(self) -> int:
-        return len(self.chosen)
+        return len(self.rows)
+
+    def operand(self, hidden: Tensor) -> Tensor:
+        """Hidden states as a GPU's matrix products take them: rounded once for all that read them,
+        where autocast would do so for each.
+        """
+        return hidden if self.layout.attention is Attention.GROUPS else hidden.to(self.layout.dtype)
+
+    def firsts(self, hidden: Tensor) -> Tensor:
+        """Each row's first token [B, H], of hidden states [P, H]."""
+        return gathered(hidden, self.starts, self.row, self.inner)
 
 
-def pack(
-    rows: TokenRows,
-    indices: Sequence[int] | NDArray[np.integer[Any]],
-    device: torch.device,
-    *,
-    one_group: bool = False,
-) -> PackedBatch:
-    """Pack the chosen rows. one_group: attend them all in one padded square (for GPUs, where one
-    launch costs more than padding), instead of in groups of similar length.
-    """
+def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
+    """Pack the chosen rows of a split."""
     chosen = np.asarray(indices, dtype=np.int64)
     lengths = rows.offsets[chosen + 1] - rows.offsets[chosen]
     order = np.argsort(lengths, kind="stable")
     chosen, lengths = chosen[order], lengths[order]
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    position = np.arange(ends[-1], dtype=np.int64) - np.repeat(starts, lengths)
-    source = np.repeat(rows.offsets[chosen], lengths) + position
-    bounds = [(0, len(chosen))] if one_group else _bounds(lengths)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    starts, row = ends[:-1], np.repeat(np.arange(len(chosen)), lengths)
+    positions = np.arange(ends[-1]) - starts[row]
+    source = rows.offsets[chosen][row] + positions
+    arrays: dict[str, NDArray[Any]] = {
+        "rows": chosen,
+        "ids": rows.input_ids[source].astype(np.int64),
+        "positions": positions,
+        "places": source,
+        "starts": starts,
+        "row": row,
+        "inner": positions[:, None] > 0,
+        "ends": ends.astype(np.int32),
+        "each": np.arange(len(chosen) + 1, dtype=np.int32),
+    }
+    if rows.token_type_ids is not None:
+        arrays["types"] = rows.token_type_ids[source].astype(np.int64)
+    bounds = _bounds(lengths, layout.attention)
+    for first, last, width in bounds:
+        if lengths[first] < width:
+            padded = _padded_square(starts[first:last], lengths[first:last], width)
+            arrays |= {f"{name} {first}": array for name, array in padded.items()}
+    there = to_device(arrays, layout.device)
+    squares = []
+    for first, last, width in bounds:
+        square = Square(first, last, width, int(ends[first]), int(ends[last]))
+        if lengths[first] < width:
+            padding = there.pop(f"padding {first}")
+            shape = (square.rows, 1, 1, width)
+            bias = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
+            square = replace(
+                square,
+                index=there.pop(f"index {first}"),
+                real=there.pop(f"real {first}"),
+                padding=padding,
+                bias=bias.masked_fill_(padding.view(shape), -math.inf),
+            )
+        squares.append(square)
     return PackedBatch(
-        chosen=chosen,
-        source=source,
-        position=_tensor(position, device),
-        starts=_tensor(starts, device),
-        groups=tuple(_group(first, last, lengths, starts, device) for first, last in bounds),
+        layout=layout,
+        types=there.pop("types", None),
+        longest=bounds[-1][2] if bounds else int(lengths[-1]),
+        squares=tuple(squares),
+        **there,
     )
+
+
+def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, int]]:
+    """First and last row of each square, and its width; `lengths` ascends, so squares are runs of
+    it.
+    """
+    if attention is Attention.ENDS:
+        return []
+    if attention is Attention.SQUARE:
+        return [(0, len(lengths), -(-int(lengths[-1]) // _WIDTHS) * _WIDTHS)]
+    sizes = [len(group) for group in length_groups(lengths, len(lengths), GROUP_COST, power=2)]
+    ends = np.cumsum(sizes).tolist()
+    return [(end - size, end, int(lengths[end - 1])) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _padded_square(starts: IndexArray, lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
+    """index, real and padding of a `Square` of rows [b] padded to this width."""
+    columns = np.arange(width)[None, :]
+    is_token = columns < lengths[:, None]  # [b, w]
+    index = starts[:, None] + np.where(is_token, columns, 0)
+    return {"index": index.ravel(), "real": np.flatnonzero(is_token), "padding": ~is_token}
 
 
 def row_means(hidden: Tensor, batch: PackedBatch) -> Tensor:
     """Mean [B, H] of each row's tokens, of [P, H]."""
-    row = (batch.position == 0).cumsum(0) - 1  # [P]
     sums = hidden.new_zeros((len(batch), hidden.shape[1]), dtype=torch.float32)
-    sums = sums.index_add(0, row, hidden.float())
-    lengths = torch.diff(batch.starts, append=batch.starts.new_tensor([len(hidden)]))
-    return (sums / lengths[:, None]).to(hidden.dtype)
+    sums = sums.index_add(0, batch.row, hidden.float())
+    return (sums / batch.ends.diff()[:, None]).to(hidden.dtype)
 
 
-def _bounds(lengths: IndexArray) -> list[tuple[int, int]]:
-    """First and last row of each group; `lengths` ascends, so groups are runs of it."""
-    sizes = [len(group) for group in length_groups(lengths, len(lengths), GROUP_COST, power=2)]
-    ends = np.cumsum(sizes).tolist()
-    return [(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+def gathered(x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None = None) -> Tensor:
+    """x[index] of x [M, H], whose gradient is a gather too: that of `inverse` [M], 0 where `blank`
+    [M, 1]. torch's own adds up, in a sort and six more kernels, what here is one number each.
+    """
+    return _Gathered.apply(x, index, inverse, blank)  # type: ignore[no-any-return, no-untyped-call]  # untyped
 
 
-def _group(
-    first: int, last: int, lengths: IndexArray, starts: IndexArray, device: torch.device
-) -> AttentionGroup:
-    own, begin = lengths[first:last], starts[first:last]
-    width = int(own[-1])
-    start, stop = int(begin[0]), int(begin[-1] + own[-1])
-    if int(own[0]) == width:
-        return AttentionGroup(first, last, width, start, stop, None, None, None)
-    index, bias, real = padded_square(begin, own, width)
-    return AttentionGroup(
-        first=first,
-        last=last,
-        width=width,
-        start=start,
-        stop=stop,
-        index=_tensor(index, device),
-        bias=_tensor(bias, device),
-        real=_tensor(real, device),
-    )
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, blank: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(inverse, blank)
+        return x.index_select(0, index)
 
-
-def padded_square(
-    starts: IndexArray, lengths: IndexArray, width: int
-) -> tuple[IndexArray, NDArray[np.float32], IndexArray]:
-    """index, bias and real of an `AttentionGroup` of rows [b] padded to this width."""
-    columns = np.arange(width, dtype=np.int64)[None, :]
-    is_token = columns < lengths[:, None]  # [b, w]
-    index = starts[:, None] + np.where(is_token, columns, 0)
-    bias = np.where(is_token, np.float32(0), np.float32(-np.inf))[:, None, None, :]
-    return index.ravel(), bias, np.flatnonzero(is_token)
-
-
-def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
-    return torch.from_numpy(array).to(device, non_blocking=True)
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        inverse, blank = ctx.saved_tensors
+        grad = grads[0].index_select(0, inverse)
+        return grad if blank is None else grad.masked_fill_(blank, 0), None, None, None

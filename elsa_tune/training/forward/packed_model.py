@@ -18,33 +18,20 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Pooling
+from elsa_tune.training.data.tokens import Indices, TaskData, TokenRows
 from elsa_tune.training.forward.blocks import block_for
-from elsa_tune.training.forward.packed import PackedBatch, row_means
+from elsa_tune.training.forward.packed import Attention, Layout, PackedBatch, pack, row_means
 from elsa_tune.training.model.parts import layer_list
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """What the embeddings read of a packed batch. ids, positions: int64 [P]; types: int64 [P], or
-    None where the model takes none.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    types: Tensor | None
-
-    def renumbered(self, numbers: Tensor) -> Tokens:
-        """The same with other ids. numbers: int64 [V], each id's new one."""
-        return Tokens(ids=numbers[self.ids], positions=self.positions, types=self.types)
 
 
 class PackedModel(nn.Module):
@@ -55,9 +42,16 @@ class PackedModel(nn.Module):
     """
 
     def __init__(
-        self, model: PreTrainedModel, depth: FreezeDepth, pooling: Pooling = Pooling.HEAD
+        self,
+        model: PreTrainedModel,
+        depth: FreezeDepth,
+        pooling: Pooling = Pooling.HEAD,
+        layout: Layout | None = None,
     ) -> None:
-        """Raises ValueError for an architecture whose layers it cannot run."""
+        """layout: of the batches that it packs, by default the plain one of the model's device.
+
+        Raises ValueError for an architecture whose layers it cannot run.
+        """
         super().__init__()
         base: Any = model.base_model
         layers = list(layer_list(model))
@@ -67,6 +61,7 @@ class PackedModel(nn.Module):
         if block is None or embeddings is None or not isinstance(table, nn.Embedding):
             raise ValueError("packed tokens are not known for its kind of layers or embeddings")
         self._block = block
+        self.layout = layout or Layout.plain(model.device)
         self.depth = depth
         self._reads_mean = pooling is Pooling.MEAN
         # A table with a padding row (RoBERTa's) begins counting behind it.
@@ -77,8 +72,9 @@ class PackedModel(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first_layer = 0
         self.layer_runs = [0] * len(layers)
-        # MPNet's layers share a table of relative positions, which stands behind them.
-        self._bias_of_width = getattr(getattr(base, "encoder", None), "compute_position_bias", None)
+        self._bias_of_width = None
+        if has_position_bias(model):
+            self._bias_of_width = base.encoder.compute_position_bias
         base.embeddings = Passthrough()
         if self.project is not None:
             base.embeddings_project = nn.Identity()
@@ -92,13 +88,17 @@ class PackedModel(nn.Module):
         self.layers = nn.ModuleList(list(self.layers)[n - self.first_layer :])
         self.first_layer = n
 
-    def embed(self, tokens: Tokens) -> Tensor:
+    def pack(self, rows: TokenRows, indices: Indices) -> PackedBatch:
+        """These rows of a split as this model attends them."""
+        return pack(rows, indices, self.layout)
+
+    def embed(self, batch: PackedBatch) -> Tensor:
         """Hidden states [P, H] in front of layer 0."""
         assert self.embeddings is not None
         given = {
-            "input_ids": tokens.ids[None],
-            "position_ids": tokens.positions[None] + self._first_position,
-            "token_type_ids": None if tokens.types is None else tokens.types[None],
+            "input_ids": batch.ids[None],
+            "position_ids": batch.positions[None] + self._first_position,
+            "token_type_ids": None if batch.types is None else batch.types[None],
         }
         hidden = self.embeddings(
             **{name: value for name, value in given.items() if name in self._takes}
@@ -115,24 +115,29 @@ class PackedModel(nn.Module):
         return self._block(self.layers[index - self.first_layer], hidden, batch, firsts, bias)
 
     def position_bias(self, hidden: Tensor, batch: PackedBatch) -> Tensor | None:
-        """[h, W, W] for the longest row, where the architecture has one."""
+        """What the architecture adds to all scores by the places of query and key in their row, if
+        anything: [h, W, W] for the longest row, or, with the square's own bias, [B or 1, h, W, W].
+        """
         if self._bias_of_width is None:
             return None
-        width = batch.groups[-1].width
         # It looks at the shape only, [1, W, H].
-        bias: Tensor = self._bias_of_width(hidden.new_empty((1, width, 1)))
-        return bias[0]
+        bias: Tensor = self._bias_of_width(hidden.new_empty((1, batch.longest, 1)))
+        if batch.layout.attention is Attention.GROUPS:
+            return bias[0]
+        [square] = batch.squares
+        bias = bias.to(batch.layout.dtype)
+        return bias if square.bias is None else bias + square.bias
 
-    def prefix(self, tokens: Tokens, batch: PackedBatch) -> Iterator[Tensor]:
+    def prefix(self, batch: PackedBatch) -> Iterator[Tensor]:
         """Hidden states [P, H] behind the embeddings, then behind each layer in turn: 0..L."""
-        hidden = self.embed(tokens)
+        hidden = self.embed(batch)
         bias = self.position_bias(hidden, batch)
         yield hidden
         for index in range(len(self.layer_runs)):
             hidden = self.run_layer(index, hidden, batch, False, bias)
             yield hidden
 
-    def forward(self, batch: PackedBatch, tokens: Tokens | None, given: Tensor | None) -> Tensor:
+    def forward(self, batch: PackedBatch, given: Tensor | None = None) -> Tensor:
         """Logits [B, C] in the batch's order.
 
         given: hidden states [P, H] behind layer N, else they are computed from the tokens.
@@ -141,9 +146,8 @@ class PackedModel(nn.Module):
         if given is not None:
             hidden, start = given, frozen
         else:
-            assert tokens is not None
             with self._no_grad_if(self.depth.embeddings_frozen):
-                hidden = self.embed(tokens)
+                hidden = self.embed(batch)
             start = 0
         bias = self.position_bias(hidden, batch)
         for index in range(start, layers):
@@ -153,12 +157,17 @@ class PackedModel(nn.Module):
         if self._reads_mean:
             hidden = row_means(hidden, batch)
         elif frozen == layers and given is not None:
-            hidden = hidden[batch.starts]
+            hidden = batch.firsts(hidden)
         return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]  # untyped
 
     @staticmethod
     def _no_grad_if(frozen: bool) -> contextlib.AbstractContextManager[Any]:
         return torch.no_grad() if frozen else contextlib.nullcontext()
+
+
+def has_position_bias(model: PreTrainedModel) -> bool:
+    """Whether a table of relative positions, shared by all layers, adds to scores, as MPNet's."""
+    return hasattr(getattr(model.base_model, "encoder", None), "compute_position_bias")
 
 
 class Passthrough(nn.Module):
@@ -172,25 +181,27 @@ class Passthrough(nn.Module):
         return given
 
 
-def use_compact_vocabulary(model: PackedModel, used: Tensor) -> Tensor:
-    """Keep only the rows of the word table that the data use; returns the map of token ids.
+def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
+    """Keep only the rows of the word table that the data use; returns the data with their ids by
+    the rows that are left.
 
-    used: int64, ascending, the ids of every token of every split. Returns int64 [V]: each used id's
-    new number. A row that no example uses has no gradient: AdamW only shrinks it, nothing reads it,
-    and it adds nothing to the gradient's norm. So leaving it out changes no number of the trial,
-    and spares the optimiser most of its work on the full model.
+    A row that no example uses has no gradient: AdamW only shrinks it, nothing reads it, and it adds
+    nothing to the gradient's norm. So leaving it out changes no number of the trial, and spares the
+    optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
-    numbers = torch.zeros(table.num_embeddings, dtype=torch.int64, device=used.device)
-    numbers[used] = torch.arange(len(used), device=used.device)
+    used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
+    numbers = np.zeros(table.num_embeddings, dtype=np.int32)
+    numbers[used] = np.arange(len(used))
+    kept = torch.from_numpy(used.astype(np.int64)).to(table.weight.device)
     with torch.no_grad():
-        table.weight = nn.Parameter(table.weight[used], requires_grad=table.weight.requires_grad)
+        table.weight = nn.Parameter(table.weight[kept], requires_grad=table.weight.requires_grad)
     if table.padding_idx is not None:
         # Its row gets no gradient; where no example uses it, there is no such row any more.
-        is_used = bool((used == table.padding_idx).any())
+        is_used = table.padding_idx in used
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
-    return numbers
+    return data.changed(lambda rows: replace(rows, input_ids=numbers[rows.input_ids]))
 
 
 @contextlib.contextmanager

@@ -9,12 +9,15 @@ Whether the rest of the model then computes what the whole model computes is fou
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.forward.packed_model import Passthrough
@@ -58,10 +61,11 @@ def hidden_behind(
         if number < len(layers)
     ]
     try:
-        if len(layers) in wanted:
-            found[len(layers)] = model.base_model(**inputs).last_hidden_state
-        else:
-            model(**inputs)
+        with masks_without_asking(model.device):
+            if len(layers) in wanted:
+                found[len(layers)] = model.base_model(**inputs).last_hidden_state
+            else:
+                model(**inputs)
     except _EnoughError:
         pass
     finally:
@@ -81,3 +85,28 @@ def begin_behind(model: PreTrainedModel, layers: int) -> None:
         raise ValueError("its embeddings are not a module of their own")
     drop_layers(model, layers)
     base.embeddings = Passthrough()
+
+
+_MASKS: dict[str, Callable[..., Any]] = {"sdpa": sdpa_mask, "eager": eager_mask}
+
+
+def _of_every_batch(make: Callable[..., Any], **how: Any) -> Any:
+    return make(**{**how, "allow_is_bidirectional_skip": False})
+
+
+@contextlib.contextmanager
+def masks_without_asking(device: torch.device) -> Iterator[None]:
+    """Transformers looks into a batch's mask before it makes one for attention, and a GPU's queue
+    would have to run empty for the answer: there it makes one for every batch.
+    """
+    if device.type == "cpu":
+        yield
+        return
+
+    for name, make in _MASKS.items():
+        ALL_MASK_ATTENTION_FUNCTIONS[name] = partial(_of_every_batch, make)
+    try:
+        yield
+    finally:
+        for name in _MASKS:
+            del ALL_MASK_ATTENTION_FUNCTIONS[name]

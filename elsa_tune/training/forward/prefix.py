@@ -1,43 +1,42 @@
-"""The frozen prefix, computed once: which hidden states are kept, under which key, and whether
-reading them pays.
+"""The frozen prefix, computed once: which hidden states are kept, where, and under which key.
 
-It must not know how the rest of a model trains. One pass over the model fills every depth asked
-for; a layer's output goes to disk as it is computed, so memory stays flat.
+It must not know how the rest of a model trains. For a disk one pass over the model fills every
+depth asked for; a layer's output is written as it is computed, so memory stays flat.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.frozen_layers import FrozenLayers
-from elsa_tune.training.forward.packed import IndexArray
 from elsa_tune.training.forward.prefix_store import (
     EntryWriter,
-    NoRoomError,
+    NotKeptError,
     PrefixStore,
     Reading,
     Shape,
 )
+from elsa_tune.training.machine import room
+from elsa_tune.training.model.encoder import checkpoint_files
 from elsa_tune.training.model.parts import divide
 
 # Changes whenever the same inputs would give other rows or other files.
 _FORMAT = 1
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
 _CHUNK_TOKENS = 4096
-# What the rates are measured with.
-_PROBE_TOKENS = 512
+# Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
+# for the layers that train.
+_MEMORY_SHARE = 0.4
 
 # What a configuration says of the head or of its own file, not of the function of the layers.
 _NOT_THE_PREFIX = {
@@ -73,55 +72,75 @@ def prefix_digests(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(digests)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Seconds a token, of reading kept hidden states and of computing them."""
-
-    read: float
-    recompute: float
-
-
 class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
-    digests: of the model, as `prefix_digests` gives them. splits: those whose rows are kept, by
-    name; fingerprint: of the data they belong to. setting: of the trial that computes them.
-    batches: `packed` or `padded`, how they are computed.
+    model: on its device, and complete. setting: of the trial that computes them; where dropout is
+    on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
+    they are computed.
+
+    On a GPU with room for them every trial computes them straight into it, in less time than one of
+    its epochs takes: faster than any disk gives them. For a CPU they lie on this node's disk.
     """
 
     def __init__(
-        self,
-        digests: Sequence[str],
-        splits: Mapping[str, TokenRows],
-        fingerprint: str,
-        hidden_size: int,
-        setting: Setting,
-        batches: str,
+        self, model: PreTrainedModel, data: TaskData, setting: Setting, batches: str
     ) -> None:
-        self._digests, self._store, self._batches = digests, PrefixStore(), batches
-        self._fingerprint = fingerprint
         dtype = setting.recipe.prefix_cache.value
-        self._how = f"{setting.precision}-{dtype}"
-        # The fingerprint is of the task as it was read; these are the tokens themselves.
-        self._rows = [f"{split} {_rows_digest(rows)}" for split, rows in splits.items()]
-        self._name = setting.name
-        self.splits = splits
+        self.splits = dict(data.splits())
+        if setting.recipe.frozen_dropout:
+            del self.splits["train"]
         self.shape = Shape(
             tokens={split: len(rows.input_ids) for split, rows in self.splits.items()},
-            hidden_size=hidden_size,
+            hidden_size=int(model.config.hidden_size),
             dtype=dtype,
         )
+        self._setting = setting
+        self._store = PrefixStore()
+        # A GPU's copy of the model would have to be copied back for it, and needs no name.
+        self._digests = _digests(model) if setting.device.type == "cpu" else ()
+        # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
+        self._what = (
+            data.fingerprint,
+            *(f"{split} {_rows_digest(rows)}" for split, rows in self.splits.items()),
+        )
+        self._how = (f"{setting.precision}-{dtype}", batches)
+
+    def reading(self, frozen_layers: int, others: Sequence[int], layers: FrozenLayers) -> Reading:
+        """The hidden states behind a depth's frozen layers, computed by those layers if need be.
+
+        others: depths that later trials will want. Raises NotKeptError where there is no room for
+        them, OSError where the disk cannot be written.
+        """
+        if self.shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
+            return self._computed_here(frozen_layers, layers)
+        if self._setting.device.type != "cpu":
+            raise NotKeptError(
+                f"{self.shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
+            )
+        return self.read_or_build(frozen_layers, others, layers)
+
+    def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
+        """In the memory of the device that computes them."""
+        reading = Reading()
+        for split, rows in self.splits.items():
+            size = (len(rows.input_ids), self.shape.hidden_size)
+            hidden = torch.empty(size, dtype=self.shape.kept_as, device=self._setting.device)
+            start = 0
+            for _, part in self._rows_behind(layers, rows, [frozen_layers]):
+                hidden[start : start + len(part)] = part
+                start += len(part)
+            reading.hidden[split] = hidden
+        return reading
 
     def key(self, frozen_layers: int) -> str:
         """Names the entry of a depth by its content."""
         parts = (
             str(_FORMAT),
             self._digests[frozen_layers],
-            self._fingerprint,
-            *self._rows,
+            *self._what,
             str(frozen_layers),
-            self._how,
-            self._batches,
+            *self._how,
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
@@ -135,7 +154,7 @@ class Prefix:
         """The hidden states behind a depth's frozen layers, built by whoever needs them first.
 
         others: depths that later trials will want, filled in the same pass where there is room.
-        Raises NoRoomError where budget or disk has none, OSError where the disk cannot be written.
+        Raises NotKeptError where budget or disk has none, OSError where the disk cannot be written.
         """
         kept = self.open(frozen_layers)
         if kept is not None:
@@ -149,7 +168,7 @@ class Prefix:
             missing = [n for n in sorted({*others, frozen_layers}) if not self._is_kept(n)]
             try:
                 self._store.make_room(self.shape.bytes * len(missing))
-            except NoRoomError:
+            except NotKeptError:
                 missing = [frozen_layers]
                 self._store.make_room(self.shape.bytes)
             self._fill(missing, layers)
@@ -168,7 +187,7 @@ class Prefix:
         writers: dict[int, EntryWriter] = {}
         try:
             for n in depths:
-                what = f"{self._name}, {n} frozen layers, {self.shape.dtype}"
+                what = f"{self._setting.name}, {n} frozen layers, {self.shape.dtype}"
                 writers[n] = self._store.writer(self.key(n), what, self.shape)
             for split, rows in self.splits.items():
                 for n, hidden in self._rows_behind(layers, rows, depths):
@@ -189,61 +208,8 @@ class Prefix:
     def _computed(
         self, layers: FrozenLayers, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        with (
-            torch.inference_mode(),
-            torch.autocast(
-                layers.device.type, dtype=torch.bfloat16, enabled=self._how.startswith("bf16")
-            ),
-        ):
+        with torch.inference_mode(), self._setting.arithmetic():
             yield from layers.hidden_behind(rows, chunk, wanted)
-
-    def rates(self, frozen_layers: int, layers: FrozenLayers) -> Rates:
-        """Measured here and now: reading from this store's disk against computing on this device.
-
-        Raises OSError where the disk cannot be written.
-        """
-        rows = next(iter(self.splits.values()))
-        chunk = next(chunks(rows, _PROBE_TOKENS))
-        device = layers.device
-        seconds = []
-        for _ in range(3):
-            _synchronise(device)
-            started = time.perf_counter()
-            for _hidden in self._computed(layers, rows, chunk, [frozen_layers]):
-                pass
-            _synchronise(device)
-            seconds.append(time.perf_counter() - started)
-        tokens = int(rows.offsets[chunk[-1] + 1] - rows.offsets[chunk[0]])
-        recompute = min(seconds[1:]) / tokens
-        return Rates(read=self._read_rate(device), recompute=recompute)
-
-    def _read_rate(self, device: torch.device) -> float:
-        """Seconds a token of gathering rows from a file of this store, page cache warm."""
-        shape = Shape(
-            tokens={"train": _PROBE_TOKENS * 8},
-            hidden_size=self.shape.hidden_size,
-            dtype=self.shape.dtype,
-        )
-        key = f"probe-{time.time_ns()}"
-        writer = self._store.writer(key, "probe", shape)
-        try:
-            writer.append("train", torch.zeros(_PROBE_TOKENS * 8, shape.hidden_size))
-            writer.finish()
-        finally:
-            writer.abandon()
-        reading = self._store.open(key, shape)
-        if reading is None:
-            raise OSError(f"what was written to {self._store.folder} cannot be read back")
-        wanted = torch.arange(_PROBE_TOKENS) * 7 % (_PROBE_TOKENS * 8)
-        seconds = []
-        with contextlib.closing(reading):
-            for _ in range(3):
-                started = time.perf_counter()
-                reading.hidden["train"][wanted].to(device, torch.float32)
-                _synchronise(device)
-                seconds.append(time.perf_counter() - started)
-        self._store.evict(key)
-        return min(seconds[1:]) / _PROBE_TOKENS
 
 
 def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:
@@ -256,13 +222,20 @@ def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:
         start = stop
 
 
+_known_digests: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
+
+
+def _digests(model: PreTrainedModel) -> tuple[str, ...]:
+    """Of the model, once for each checkpoint that this process uses one after the other."""
+    global _known_digests
+    files = checkpoint_files()
+    if _known_digests is None or _known_digests[0] != files:
+        _known_digests = (files, prefix_digests(model))
+    return _known_digests[1]
+
+
 def _rows_digest(rows: TokenRows) -> str:
     digest = hashlib.blake2b()
     for array in (rows.input_ids, rows.offsets, rows.token_type_ids):
         digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()[:32]
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -18,7 +18,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,8 +44,8 @@ _BLOCK = 2**24
 _verified: set[tuple[str, float]] = set()
 
 
-class NoRoomError(Exception):
-    """The budget or the disk has no room for what should be kept."""
+class NotKeptError(Exception):
+    """There is no room for what should be kept, or it is not worth it."""
 
 
 def budget_bytes() -> int:
@@ -72,9 +72,14 @@ class Shape:
     dtype: str
 
     @property
+    def kept_as(self) -> torch.dtype:
+        """torch's name for `dtype`."""
+        return _DTYPES[self.dtype]
+
+    @property
     def row_bytes(self) -> int:
         """Of one token."""
-        return self.hidden_size * _DTYPES[self.dtype].itemsize
+        return self.hidden_size * self.kept_as.itemsize
 
     @property
     def bytes(self) -> int:
@@ -93,20 +98,20 @@ class EntrySummary:
     in_use: bool
 
 
+@dataclass(slots=True)
 class Reading:
-    """An entry that is being read: its hidden states, and the lock that keeps it from eviction.
-
-    hidden: [tokens, H] by split, mapped from the file.
+    """Hidden states that are being read, [tokens, H] by split; mapped from an entry's files, the
+    lock that keeps it from eviction.
     """
 
-    def __init__(self, hidden: dict[str, Tensor], lock: BinaryIO) -> None:
-        self.hidden = hidden
-        self._lock = lock
+    hidden: dict[str, Tensor] = field(default_factory=dict)
+    lock: BinaryIO | None = None
 
     def close(self) -> None:
-        """Let go of the files; the tensors must not be used any more."""
+        """Let go of them; the tensors must not be used any more."""
         self.hidden = {}
-        self._lock.close()
+        if self.lock is not None:
+            self.lock.close()
 
 
 class PrefixStore:
@@ -173,9 +178,9 @@ class PrefixStore:
             yield
 
     def make_room(self, wanted: int) -> None:
-        """Evict what was used longest ago until `wanted` bytes fit; else raise NoRoomError."""
+        """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError."""
         if wanted > self.budget:
-            raise NoRoomError(
+            raise NotKeptError(
                 f"{wanted / 1e9:.1f} GB are needed, and {BUDGET_VARIABLE} allows "
                 f"{self.budget / 1e9:g}"
             )
@@ -186,12 +191,12 @@ class PrefixStore:
             if self.evict(entry.key):
                 used -= entry.bytes
         if used + wanted > self.budget:
-            raise NoRoomError(
+            raise NotKeptError(
                 f"{wanted / 1e9:.1f} GB are needed, and of the {self.budget / 1e9:g} GB that "
                 f"{BUDGET_VARIABLE} allows {used / 1e9:.1f} are being read"
             )
         if self._free() < wanted + KEPT_FREE:
-            raise NoRoomError(
+            raise NotKeptError(
                 f"{wanted / 1e9:.1f} GB are needed, and {self.folder} has "
                 f"{self._free() / 1e9:.1f} GB free"
             )
@@ -262,7 +267,7 @@ class EntryWriter:
 
     def append(self, split: str, hidden: Tensor) -> None:
         """Write the next rows [tokens, H] of a split. Raises OSError on a full disk."""
-        block = hidden.to("cpu", _DTYPES[self._shape.dtype]).contiguous()
+        block = hidden.to("cpu", self._shape.kept_as).contiguous()
         data = block.view(torch.uint8).numpy().data
         if split not in self._files:
             self._files[split] = (self._aside / split).open("wb")
@@ -308,7 +313,7 @@ def _map(entry: Path, name: str, shape: Shape) -> Tensor:
     """The file's rows [tokens, H]; private pages, so nothing that is done to them reaches it."""
     size = shape.tokens[name] * shape.row_bytes
     mapped = np.memmap(entry / name, dtype=np.uint8, mode="c", shape=(size,))
-    return torch.from_numpy(mapped).view(_DTYPES[shape.dtype]).view(-1, shape.hidden_size)
+    return torch.from_numpy(mapped).view(shape.kept_as).view(-1, shape.hidden_size)
 
 
 def _crc(file: Path) -> int:
