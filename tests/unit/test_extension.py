@@ -17,6 +17,7 @@ from elsa_tune.search.planning.plan import (
     is_cheap,
     planned_trials,
     relative_cost,
+    settled_depths,
     tried,
 )
 from elsa_tune.search.planning.sampler import Tried, propose
@@ -216,8 +217,52 @@ def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
     waiting = [running if one is known[2] else one for one in known]
     assert running.trial.depth == DEPTHS[2]
     assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[1]]
+    running = KnownTrial(trial=known[1].trial, status=TrialStatus.RUNNING, qualities=(), attempt=1)
+    waiting = [running if one is known[1] else one for one in known]
+    assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[2]]
     assert planned_trials(spec, known, DEPTHS[2]) == 5
     assert planned_trials(spec_of(explored=DEPTHS[:1]), known[:1], DEPTHS[2]) == 2
+
+
+def of_depth(
+    spec: SearchSpec, depth: FreezeDepth, *pairs: tuple[float, float | TrialStatus]
+) -> list[KnownTrial]:
+    """Exploring trials of one depth that ended."""
+    return [ended(spec.trial(Phase.EXPLORE, depth, rate, 0), score) for rate, score in pairs]
+
+
+def test_a_depth_is_settled_once_no_other_depth_can_send_it_further() -> None:
+    spec = spec_of()
+    full, middle, deep = DEPTHS
+    rising = (1e-5, 0.6), (2e-5, 0.7), (5e-5, 0.8)
+    inside = (1e-5, 0.6), (2e-5, 0.8), (5e-5, 0.7)
+    assert settled_depths(spec, []) == frozenset()
+    assert settled_depths(spec, of_depth(spec, full, *inside[:2])) == frozenset()
+    assert settled_depths(spec, of_depth(spec, full, *inside)) == {full}
+    assert settled_depths(spec, of_depth(spec, middle, *inside)) == {middle}
+    assert settled_depths(spec, of_depth(spec, middle, *rising)) == frozenset()
+    # Nothing learnt so far: the full model may say that it can be.
+    nothing = (1e-5, 0.5), (2e-5, 0.5), (5e-5, 0.5), (1e-4, 0.5)
+    assert settled_depths(spec, of_depth(spec, middle, *nothing)) == frozenset()
+    # At the end of its budget, and where nothing goes beyond the given rates.
+    short = spec_of(extend=Extension(tries=1))
+    assert settled_depths(short, of_depth(spec, middle, *rising)) == frozenset()
+    assert settled_depths(short, of_depth(spec, middle, *rising, (1e-4, 0.9))) == {middle}
+    given = spec_of(extend=None)
+    assert settled_depths(given, of_depth(spec, deep, *rising)) == {deep}
+    # Where the trials are used up, each that has ended; a trial that is to run again has not.
+    limited = spec_of(exploring_limit=2)
+    assert settled_depths(limited, of_depth(spec, middle, *rising[:2])) == {middle}
+    broken = of_depth(spec, middle, *inside[:2], (5e-5, TrialStatus.FAILED))
+    assert settled_depths(spec, broken) == frozenset()
+
+
+def test_depths_that_are_not_explored_are_settled_with_the_full_model() -> None:
+    alone = spec_of(explored=(FULL_MODEL,), extend=None)
+    tries_of_it = of_depth(alone, FULL_MODEL, (1e-5, 0.6), (2e-5, 0.7), (5e-5, 0.8))
+    assert settled_depths(alone, tries_of_it[:2]) == frozenset()
+    assert settled_depths(alone, tries_of_it) == set(DEPTHS)
+    assert settled_depths(spec_of(explored=(), tries=0), []) == set(DEPTHS)
 
 
 def test_the_plan_names_the_worst_case() -> None:
@@ -230,8 +275,8 @@ def test_the_plan_names_the_worst_case() -> None:
 
 def test_what_a_trial_costs() -> None:
     spec = make_spec()
-    costs = [relative_cost(spec, FreezeDepth.of(n)) for n in (0, 3, 4, 5, 6)]
-    assert costs == pytest.approx([1, 0.423, 0.231, 0.038, 0.003], abs=1e-3)
+    costs = [relative_cost(spec, FreezeDepth.of(n)) for n in (0, 1, 3, 4, 5, 6)]
+    assert costs == pytest.approx([1, 0.808, 0.423, 0.231, 0.038, 0.003], abs=1e-3)
     assert [is_cheap(spec, FreezeDepth.of(n)) for n in (0, 3, 4, 5, 6)] == [
         False, False, False, True, True,
     ]  # fmt: skip
