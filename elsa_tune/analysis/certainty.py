@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Certified, Contrast, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, FEWEST_SEEDS, Interval
+from elsa_tune.analysis.planned import Look
+from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, ENDS, FEWEST_SEEDS, Interval
 from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -130,7 +131,9 @@ def certainty_of(
     full = curve.full
     assert full is not None and curve.uncertainty is not None
     basis = curve.uncertainty.basis
-    frozen = [point for point in curve.measured if not point.depth.is_full_model]
+    frozen = _tested(curve)
+    if not frozen:
+        return Certainty(reason=Reason.LOOKS_NOT_PLANNED)
     raw = [step_of(curve, point, target, corrected=False) for point in frozen]
     corrected = [step_of(curve, point, target, corrected=True) for point in frozen]
     contrasts = tuple(step.contrast for step in raw if step.contrast is not None)
@@ -163,6 +166,16 @@ def certainty_of(
     )
 
 
+def _tested(curve: FreezeCurve) -> list[CurvePoint]:
+    """The depths with frozen layers in the order of testing; () where they were planned for other
+    results.
+    """
+    measured = {point.depth: point for point in curve.measured if not point.depth.is_full_model}
+    if curve.looks is None:
+        return list(measured.values())
+    return [measured[depth] for depth in curve.looks.order()]
+
+
 def _why_not(curve: FreezeCurve, found: Certification) -> Reason | None:
     if found.certified is not None:
         return None
@@ -190,15 +203,36 @@ def _contrast(
     full, known = curve.full, curve.uncertainty
     if full is None or known is None or min(point.seeds, full.seeds) < FEWEST_SEEDS:
         return None
-    found = known.contrast(point.depth, full.depth, target, corrected=corrected, tasks=tasks)
-    if found is None:
-        return None
+    if curve.looks is None or point is full:
+        low, high, lower = ENDS
+        ends = low, 1 - (1 - high) / tasks, lower
+        found = known.contrast(point.depth, full.depth, target, corrected=corrected, ends=ends)
+        return None if found is None else _as_contrast(point.depth, found, None)
+    contrast = None
+    for look, seen in curve.looks.taken(point.depth):
+        found = seen.contrast(
+            point.depth,
+            full.depth,
+            target,
+            corrected=corrected,
+            ends=(look.half, 1 - look.half / tasks, look.level),
+        )
+        if found is None:
+            break
+        contrast = _as_contrast(point.depth, found, look)
+        if contrast.lower > ROUNDING:
+            break  # what a later look would say cannot take it back
+    return contrast
+
+
+def _as_contrast(depth: FreezeDepth, found: Interval, look: Look | None) -> Contrast:
     return Contrast(
-        depth=point.depth,
+        depth=depth,
         value=found.value,
         low=found.low,
         high=found.high,
         lower=found.lower,
+        look=look,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.specs.checked import problems
@@ -74,6 +75,7 @@ def specify(request: Request) -> SearchSpec:
         tries = _tries(request, len(explored))
         if rates.values is not None:
             tries = min(tries, len(rates.values))
+    seeds = _at_least_one("seeds", request.seeds, space.seeds)
     return SearchSpec(
         name=request.name,
         search_id=uuid.uuid4().hex,
@@ -88,7 +90,8 @@ def specify(request: Request) -> SearchSpec:
         tries=tries,
         sampler=space.sampler,
         asha=space.asha,
-        seeds=_at_least_one("seeds", request.seeds, space.seeds),
+        seeds=seeds,
+        planned_seeds=seeds if seeds >= FEWEST_SEEDS else None,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),
@@ -149,13 +152,17 @@ def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
 
 
 def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
-    """The search with so many measuring seeds, as many as before or more. Raises SpaceError."""
+    """The search with so many measuring seeds, as many as before or more. Raises SpaceError.
+
+    Those beyond the planned ones count for the curve, not for the certificate.
+    """
     if seeds < spec.seeds:
         raise SpaceError(
             f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what is "
             f"measured stays; write {spec.seeds} or more"
         )
-    return dataclasses.replace(spec, seeds=seeds)
+    planned = seeds if spec.seeds < FEWEST_SEEDS <= seeds else spec.planned_seeds
+    return dataclasses.replace(spec, seeds=seeds, planned_seeds=planned)
 
 
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:

@@ -15,6 +15,7 @@ from annotated_types import Gt
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Count, Phase, Rate, Recipe, TrialSpec
@@ -109,6 +110,8 @@ class SearchSpec:
     the depths that are explored; the other depths take the full model's rate. extend: how far a
     depth goes on beyond the given rates, None where it does not. exploring_limit: exploring trials
     in all, at most; None leaves it to `tries` and `extend`. seeds: measuring trials per depth.
+    planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
+    seed, which certifies nothing, and for searches of before there were planned looks.
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
     None.
     train_examples: those that are trained on; holdout_examples: those held out beside them.
@@ -134,6 +137,7 @@ class SearchSpec:
     resources: Resources
     tracking_uri: str
     address: str | None = None
+    planned_seeds: int | None = None
     extend: Extension | None = None
     exploring_limit: int | None = None
     max_time: float | None = None
@@ -170,6 +174,17 @@ class SearchSpec:
     def measuring_seeds(self) -> tuple[int, ...]:
         """Fresh seeds: none of them was used to choose a learning rate."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
+
+    def looks(self, depth: FreezeDepth) -> Looks | None:
+        """When the depth is tested, None where it is not."""
+        order = [one for one in self.depths if not one.is_embeddings_only]
+        if self.planned_seeds is None or depth not in order or not order[0].is_full_model:
+            return None
+        return Looks(
+            after=order[max(0, order.index(depth) - 1)].frozen_layers,
+            first_seed=self.seed + 1,
+            counts=((self.planned_seeds, self.planned_seeds),),
+        )
 
     @property
     def exploring_trials(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from elsa_tune.errors import ElsaTuneError, ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.specs.trial import PROBE_EXAMPLES, Phase, Selection, TrialStatus
 from elsa_tune.tracking.lock import is_held
@@ -226,6 +227,7 @@ def _row(
             examples=known("evaluation_examples", _whole),
             predictions=predictions,
             given_rates=known("given_rates", _rates),
+            looks=known("looks", Looks.of),
             probe_examples=known(PROBE_EXAMPLES, _whole),
         )
     except (AttributeError, TypeError, ValueError, OverflowError, ElsaTuneError) as error:

@@ -152,7 +152,8 @@ def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | No
         freedom = prior + count - 1
         parts.append((weight * variance / freedom / count, freedom))
     assert shares_below(found, value, *parts) == pytest.approx(ENDS, abs=0.003)
-    three = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if, tasks=3)
+    wide = (0.025, 1 - 0.025 / 3, 0.05)
+    three = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if, ends=wide)
     assert ends(three)[:2] == ends(found)[:2]
     assert shares_below(three, value, *parts)[2] == pytest.approx(1 - 0.025 / 3, abs=0.002)
 

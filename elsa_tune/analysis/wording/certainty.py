@@ -44,9 +44,10 @@ def _sentences(
     if certainty.plausible is not None:
         yield plausible_text(certainty.plausible, measured=len(curve.measured))
     if certainty.seeds_to_settle is not None:
+        planned = "" if curve.looks is None else ", planned from the start of another search"
         yield (
             f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
-            f"{layers_text(operating_point.fine_tuned_layers)}, if they spread like these."
+            f"{layers_text(operating_point.fine_tuned_layers)}, if they spread like these{planned}."
         )
     if certainty.examples_forbid:
         assert curve.uncertainty is not None
@@ -65,10 +66,14 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
             "depths were measured at several learning rates, and the best was taken on the same "
             "runs"
         )
+    if reason is Reason.LOOKS_NOT_PLANNED:
+        return "the seeds of several searches, each planned by itself, were put together"
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
+    if curve.looks is not None and curve.looks.of:
+        return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     if least < FEWEST_SEEDS:
         return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there is {least}"
@@ -138,6 +143,8 @@ def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certai
     recorded = {run.row.search for point in curve.points for run in point.runs if run.row.trial}
     if operating_point.depth.is_full_model or len(recorded) != 1:
         return None
+    if curve.looks is not None:
+        return None  # seeds beyond those planned are for the curve, and certify nothing
     seeds = certainty.seeds_to_settle
     if certainty.reason is Reason.TOO_FEW_SEEDS:
         seeds = USUAL_SEEDS
