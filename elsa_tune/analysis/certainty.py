@@ -10,12 +10,14 @@ where each task's test rejects, an intersection-union test (Berger 1982, Technom
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Certified, Contrast, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.planned import Look
+from elsa_tune.analysis.statistics.looks import levels, normal
 from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, ENDS, FEWEST_SEEDS, Interval
 from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.specs.freeze import FreezeDepth
@@ -225,6 +227,34 @@ def _contrast(
     return contrast
 
 
+def second_look_promises(curve: FreezeCurve, point: CurvePoint, target: float) -> float:
+    """The probability that a depth's second look would reject, if its contrast is what it seems to
+    be; 0 where it has none.
+    """
+    full, looks = curve.full, curve.looks
+    taken = [] if looks is None else looks.taken(point.depth)
+    if full is None or looks is None or len(taken) != 1 or taken[0][0].planned < 2:
+        return 0.0
+    of, [(_, seen)] = looks.of[point.depth], taken
+    level = levels(of.counts, of.error)[1]
+    expected = seen.contrast(
+        point.depth,
+        full.depth,
+        target,
+        corrected=False,
+        as_if_seeds=of.counts[1],
+        ends=(level / 2, 1 - level / 2, level),
+    )
+    if expected is None:
+        return 0.0
+    now, then = (
+        seen.spread(point.depth, here).variance
+        + target**2 * seen.spread(full.depth, there).variance
+        for here, there in of.counts
+    )
+    return normal(expected.lower / math.sqrt(max(now - then, 1e-12)))
+
+
 def _as_contrast(depth: FreezeDepth, found: Interval, look: Look | None) -> Contrast:
     return Contrast(
         depth=depth,
@@ -250,7 +280,9 @@ def _what_settles(
     def expected(seeds: int) -> list[Interval]:
         assert full is not None and known is not None
         found = (
-            known.contrast(point.depth, full.depth, target, corrected=False, as_if_seeds=seeds)
+            known.contrast(
+                point.depth, full.depth, target, corrected=False, as_if_seeds=(seeds, seeds)
+            )
             for point in steps
         )
         return [one for one in found if one is not None]

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
-from elsa_tune.search.planning.plan import Estimate, estimate, exploring_slots
+from elsa_tune.search.hunting import HuntMeasuring
+from elsa_tune.search.planning.plan import Estimate, best_rates, estimate, exploring_slots
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -33,7 +34,7 @@ from elsa_tune.search.specification import (
     with_seeds,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
 from elsa_tune.tracking.journal import Journal, read_journal, running
@@ -236,10 +237,16 @@ def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Co
                 f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
                 "a copy, or delete the search"
             ) from error
-    left = Counter({depth: spec.seeds for depth in spec.depths})
-    left.subtract(
-        one.trial.depth for one in known if one.trial.phase is Phase.MEASURE and one.status.is_final
-    )
+    if spec.strategy is Strategy.HUNT:
+        measuring = HuntMeasuring(spec, lambda: state, paths.folder)
+        left = Counter(one.depth for one in measuring(best_rates(spec, known), known))
+    else:
+        left = Counter({depth: spec.seeds for depth in spec.depths})
+        left.subtract(
+            one.trial.depth
+            for one in known
+            if one.trial.phase is Phase.MEASURE and one.status.is_final
+        )
     if not state.is_complete:  # else its answer did not need what failed in exploring
         left.update(slot.depth for slot in exploring_slots(spec, known))
     return +left

@@ -15,6 +15,10 @@ ERROR = 0.05  # family-wise, of a search that tests every depth in its order
 _TEXT = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
 
 
+# Of each look: seeds of a depth, seeds of the full model.
+Counts = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
     """The planned looks of one depth.
@@ -26,7 +30,7 @@ class Looks:
 
     after: int
     first_seed: int
-    counts: tuple[tuple[int, int], ...]
+    counts: Counts
     error: float = ERROR
 
     def __str__(self) -> str:

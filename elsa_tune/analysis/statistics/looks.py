@@ -31,23 +31,28 @@ def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]
     return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
 
 
+def normal(z: float) -> float:
+    """The standard normal distribution's share below z."""
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
 @functools.cache
 def second_level(error: float, first: float, correlation: float) -> float:
     """The level of a second look: P(Z1 > z(first) or Z2 > z(second)) = error for normal Z."""
     from scipy.integrate import quad
     from scipy.optimize import brentq
-    from scipy.special import ndtr, ndtri
+    from scipy.special import ndtri
 
     if correlation >= 1:
         return error  # the same seeds once more: the same test
-    z1, scale = -ndtri(first), math.sqrt(1 - correlation**2)
+    z1, scale = -float(ndtri(first)), math.sqrt(1 - correlation**2)
 
     def density(z: float, z2: float) -> float:
         weight = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return weight * float(ndtr((z2 - correlation * z) / scale))
+        return weight * normal((z2 - correlation * z) / scale)
 
     def excess(z2: float) -> float:
         neither, _ = quad(density, -9.0, z1, args=(z2,), epsabs=1e-12)
         return 1 - float(neither) - error
 
-    return float(ndtr(-brentq(excess, 0.0, 6.0, xtol=1e-12)))
+    return normal(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))

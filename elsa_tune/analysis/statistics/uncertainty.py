@@ -221,7 +221,7 @@ class Uncertainty:
         target: float,
         *,
         corrected: bool,
-        as_if_seeds: int | None = None,
+        as_if_seeds: tuple[int, int] | None = None,
         ends: Ends = ENDS,
     ) -> Interval | None:
         """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth, or too
@@ -231,7 +231,8 @@ class Uncertainty:
         collapses that the few seeds of this depth did not show but those of other depths did.
         Depths are taken as independent, though they may have the same seeds: where these move them
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
-        to expect with so many seeds that spread like those at hand.
+        to expect with so many seeds, of the depth and of the full model, that spread like those at
+        hand.
         """
         here, there = self.runs.get(depth), self.runs.get(full)
         if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
@@ -247,10 +248,11 @@ class Uncertainty:
             moved = self.examples.depths[depth] - target * self.examples.depths[full]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
+        count_here, count_there = as_if_seeds or (None, None)
         unseen_here, unseen_there = self._unseen(here), self._unseen(there)
         seeds = [
-            self.spread(depth, as_if_seeds).scaled(1.0, unseen_here.variance),
-            self.spread(full, as_if_seeds).scaled(target**2, unseen_there.variance),
+            self.spread(depth, count_here).scaled(1.0, unseen_here.variance),
+            self.spread(full, count_there).scaled(target**2, unseen_there.variance),
         ]
         moved = self._once(moved, {depth: 1.0, full: target})
         found = _interval(value, moved, seeds, ends)

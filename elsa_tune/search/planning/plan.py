@@ -7,20 +7,21 @@ MLflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.search.planning.extension import Surroundings, outward, scores_of
 from elsa_tune.search.planning.sampler import Slot, Tried
 from elsa_tune.specs.border import has_learnt
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import Asha, SearchSpec, Strategy
 from elsa_tune.specs.trial import (
     Phase,
     PrefixCache,
     Selection,
     TrialSpec,
     TrialStatus,
+    canonical_rate,
     trial_quality,
     trial_score,
 )
@@ -109,7 +110,7 @@ def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot
     """Each depth's next rate beyond those given, the shallowest and dearest depth first."""
     if spec.extend is None:
         return
-    every = {depth: tried(exploring, depth) for depth in spec.explored}
+    every = {depth: tried(spec, exploring, depth) for depth in spec.explored}
     for place, depth in enumerate(spec.explored):
         here = [one for one in exploring if one.trial.depth == depth]
         if not spec.tries <= len(here) < spec.tries + spec.extend.tries:
@@ -146,7 +147,8 @@ def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[F
             continue
         if len(settled) == place or limited or not _may_go_on(spec, exploring, depth):
             settled.append(depth)
-    if FULL_MODEL in settled or not spec.explored:
+    leading = spec.explored if spec.strategy is Strategy.HUNT else (FULL_MODEL,)
+    if set(leading[:2]) <= set(settled) or not spec.explored:
         settled += [depth for depth in spec.depths if depth not in spec.explored]
     return frozenset(settled)
 
@@ -155,7 +157,7 @@ def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeD
     """Whether some outcome of other depths would send this one further outward."""
     if spec.extend is None:
         return False
-    here = tried(exploring, depth)
+    here = tried(spec, exploring, depth)
     if len(here) >= spec.tries + spec.extend.tries:
         return False
     patience = PATIENCE if is_cheap(spec, depth) else 1
@@ -200,17 +202,30 @@ def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
     return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
 
 
-def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[Tried, ...]:
+def exploring_evaluations(spec: SearchSpec, depth: FreezeDepth) -> int:
+    """After how many evaluations an exploring trial ends.
+
+    A hunt chooses the full model's rate half-way: these trials are the dearest there are.
+    """
+    if spec.strategy is Strategy.HUNT and depth.is_full_model:
+        return (spec.asha or Asha()).grace_of(spec.recipe.evaluations)
+    return spec.recipe.evaluations
+
+
+def tried(spec: SearchSpec, known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[Tried, ...]:
     """What a depth has had, as its study and its way outward see it; of trials that are to run
     again only the rate.
     """
+    whole = exploring_evaluations(spec, depth)
+    is_whole = whole == spec.recipe.evaluations
+    ended_well = {TrialStatus.COMPLETED} | (set() if is_whole else {TrialStatus.STOPPED_EARLY})
     return tuple(
         Tried(
             depth=depth,
             learning_rate=one.trial.learning_rate,
             scores=() if one.status in UNFINISHED else one.scores,
             score=one.score or 0.0,
-            completed=one.status is TrialStatus.COMPLETED and bool(one.scores),
+            completed=bool(one.scores) and one.status in ended_well and len(one.scores) >= whole,
             diverged=one.status is TrialStatus.DIVERGED,
         )
         for one in known
@@ -223,7 +238,8 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
 
     The best score (`KnownTrial.scores`) among completed exploring trials; where none completed
     (time was up), among all that reported, compared at the last evaluation they share. Ties go to
-    the lower rate. Depths that were not explored take the full model's rate.
+    the lower rate. Depths that were not explored take the full model's rate,
+    those of a hunt's ladder one between it and the next explored depth's.
     """
     if not spec.explored:
         values = spec.rates.values
@@ -246,8 +262,20 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
     if FULL_MODEL in chosen:
         for depth in spec.depths:
             if depth not in spec.explored:
-                chosen[depth] = chosen[FULL_MODEL]
+                chosen[depth] = _between(spec, chosen, depth)
     return chosen
+
+
+def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: FreezeDepth) -> float:
+    """The rate of a depth that was not explored: the full model's, or in a hunt one in proportion
+    between it and that of the next deeper depth that was explored.
+    """
+    full = chosen[FULL_MODEL]
+    deeper = next((one for one in spec.explored if one > depth and one in chosen), None)
+    if deeper is None or spec.strategy is Strategy.EVEN:
+        return full
+    share = depth.frozen_layers / deeper.frozen_layers
+    return canonical_rate(full * (chosen[deeper] / full) ** share)
 
 
 def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
@@ -262,7 +290,7 @@ def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
 
 
 def measuring_trials(
-    spec: SearchSpec, rates: dict[FreezeDepth, float], known: Iterable[KnownTrial]
+    spec: SearchSpec, rates: Mapping[FreezeDepth, float], known: Iterable[KnownTrial]
 ) -> tuple[TrialSpec, ...]:
     """Measuring trials still to run: every depth's first seed, then every depth's second, ...
 
@@ -284,7 +312,12 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
     """
     explored = sum(one.trial.phase is Phase.EXPLORE and one.trial.depth == depth for one in known)
     planned = spec.tries if depth in spec.explored else 0
-    return spec.seeds + max(planned, explored)
+    measured = spec.seeds
+    if spec.strategy is Strategy.HUNT:
+        # Its first look's; further ones as they begin.
+        begun = sum(one.trial.phase is Phase.MEASURE and one.trial.depth == depth for one in known)
+        measured = max(begun, spec.first_seeds(depth))
+    return measured + max(planned, explored)
 
 
 def exploring_share(spec: SearchSpec) -> float:
