@@ -220,7 +220,7 @@ def _contrast(
             ends=(look.half, 1 - look.half / tasks, look.level),
         )
         if found is None:
-            break
+            continue  # so few seeds say nothing of their spread; the next look has more
         contrast = _as_contrast(point.depth, found, look)
         if contrast.lower > ROUNDING:
             break  # what a later look would say cannot take it back

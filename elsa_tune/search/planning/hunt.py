@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.certainty import second_look_promises, step_of
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.operating_point import verdict_on
-from elsa_tune.analysis.statistics.learnt import Learnt
 from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.search.planning.plan import KnownTrial, relative_cost
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -80,8 +78,6 @@ def walk(
     for depth in begin:
         if trials := lacking.of(depth, _counts(spec, depth)[0][0]):
             return Walk(trials, f"the first look at {depths_text([depth])}")
-    if verdict_on(curve) is not Learnt.YES:
-        return Walk((), "it is not sure that the full model learnt")
     points = {point.depth: point for point in curve.measured}
     for depth in spec.depths[1:]:
         where = depths_text([depth])
@@ -96,19 +92,26 @@ def walk(
         contrast = None
         if point is not None:
             contrast = step_of(curve, point, spec.target, corrected=False).contrast
-        if point is None or contrast is None or contrast.look is None:
-            return Walk((), f"what was measured of {where} cannot be tested")
-        if contrast.lower > ROUNDING:
+        if contrast is not None and contrast.lower > ROUNDING:
             continue
-        if contrast.look.number == len(counts):
-            return Walk((), f"{where} is undecided after its last look")
-        promise = second_look_promises(curve, point, spec.target)
-        if promise < PROMISING and not spec.until_certified:
-            return Walk((), f"{where} is undecided, and a second look would hardly help")
+        if point is None or point.quality is None:
+            return Walk((), f"{where} gave no result")
+        if contrast is None and point.quality > spec.target * full.quality:
+            # So few seeds say nothing of their spread; those of the next depth may.
+            for other in spec.depths[spec.depths.index(depth) + 1 :]:
+                trials = () if other in hopeless else lacking.of(other, _counts(spec, other)[0][0])
+                if trials:
+                    return Walk(trials, f"the first look at {depths_text([other])}")
         here, there = counts[1]
         trials = (*lacking.of(FULL_MODEL, there), *lacking.of(depth, here))
         if not trials:
-            return Walk((), f"the second look at {where} lacks a seed")
+            return Walk((), f"{where} is undecided after its last look")
+        if contrast is None:
+            promises = point.quality > spec.target * full.quality
+        else:
+            promises = second_look_promises(curve, point, spec.target) >= PROMISING
+        if not promises and not spec.until_certified:
+            return Walk((), f"{where} is undecided, and a second look would hardly help")
         return Walk(trials, f"the second look at {where}")
     return Walk((), "every depth keeps the target")
 
