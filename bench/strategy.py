@@ -44,7 +44,6 @@ from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.search.planning.hunt import walk
 from elsa_tune.search.planning.plan import (
     KnownTrial,
-    exploring_evaluations,
     is_cheap,
     relative_cost,
 )
@@ -85,9 +84,7 @@ MINILM = {
 class World:
     """One study's truth, its examples, and every run that is made in it."""
 
-    def __init__(
-        self, family: str, layers: int, examples: int, draw: np.random.Generator
-    ) -> None:
+    def __init__(self, family: str, layers: int, examples: int, draw: np.random.Generator) -> None:
         self.layers = 6 if family == "minilm" else layers
         half = math.ceil(self.layers / 2)
         self.depths = (0, *range(half, self.layers + 1))
@@ -200,8 +197,7 @@ class Study:
             spec, lambda: list(self.known.values()), {}, self.rates.update, measuring=measuring
         )
         exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
-        until = {depth.label: exploring_evaluations(spec, depth) for depth in spec.explored}
-        scheduler = PerDepthAsha(spec.asha, EPOCHS, exempt=exempt, until=until)
+        scheduler = PerDepthAsha(spec.asha, EPOCHS, exempt=exempt)
         # (time, number, trial, epochs run): ends of epochs.
         running: list[tuple[float, int, Any, int]] = []
         numbers = itertools.count()
@@ -222,8 +218,8 @@ class Study:
             self.time, number, one, epoch = heapq.heappop(running)
             self.cost += self._epoch(one.spec)
             result = {"evaluation": epoch, "quality": one.run[0][epoch - 1]}
-            is_over = epoch == EPOCHS
-            is_over = is_over or "STOP" == scheduler.on_trial_result(controller, one.ray, result)
+            is_stopped = scheduler.on_trial_result(controller, one.ray, result) == "STOP"
+            is_over = is_stopped or epoch == EPOCHS
             self._record(one, epoch, is_over)
             if is_over:
                 searcher.on_trial_complete(str(number))
@@ -282,7 +278,9 @@ class Study:
         measured = sorted({row.depth.frozen_layers for row in self.rows} - {0})
         certified = answer.certified.depth.frozen_layers if answer.certified else 0
         claimed = [n for n in measured if n <= certified]
-        tops = {n: max(world.quality(n, r) for r in np.geomspace(5e-6, 4e-4, 60)) for n in world.depths}
+        tops = {
+            n: max(world.quality(n, r) for r in np.geomspace(5e-6, 4e-4, 60)) for n in world.depths
+        }
         reach = [n for n in world.depths if tops[n] >= TARGET * best - 1e-9]
         provable = [n for n in world.depths if set(m for m in world.depths if m <= n) <= set(reach)]
         truths = {max(provable), max(reach)}

@@ -22,7 +22,6 @@ from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
 from elsa_tune.search.hunting import HuntMeasuring
 from elsa_tune.search.planning.plan import (
-    exploring_evaluations,
     exploring_share,
     exploring_slots,
     is_cheap,
@@ -136,9 +135,10 @@ class SearchRun:
         """A depth's rate is settled, and it will be measured at it."""
         if not self._is_measuring:
             self._is_measuring = True
-            seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
-            left = self._spec.measuring_trials
-            self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
+            if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
+                seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
+                left = self._spec.measuring_trials
+                self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
@@ -202,8 +202,7 @@ class SearchRun:
         spec = self._spec
         exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
         score = spec.recipe.selection.score
-        until = {depth.label: exploring_evaluations(spec, depth) for depth in spec.explored}
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt, until)
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
         for one in self._record.known_trials():
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
@@ -254,7 +253,7 @@ def _rates_text(spec: SearchSpec) -> str:
     """What the measuring trials of a depth share."""
     if not spec.explored:
         return "each depth at the one learning rate"
-    if len(spec.explored) < len(spec.depths) and spec.strategy is Strategy.EVEN:
+    if len(spec.explored) < len(spec.depths):
         return "each depth at the full model's best rate"
     return "each depth's best rate"
 

@@ -229,9 +229,9 @@ class SearchSpec:
         )
 
     def first_seeds(self, depth: FreezeDepth) -> int:
-        """Measuring trials of a depth's first look."""
+        """Measuring trials of a depth: in a hunt those of its first look."""
         looks = self.looks(depth)
-        if looks is None:
+        if looks is None or self.strategy is Strategy.EVEN:
             return self.seeds
         return looks.counts[0][1 if depth.is_full_model else 0]
 
@@ -251,9 +251,7 @@ class SearchSpec:
     @property
     def measuring_trials(self) -> int:
         """Planned measuring trials in all; of a hunt those of the first looks."""
-        if self.strategy is Strategy.HUNT:
-            return sum(map(self.first_seeds, self.depths))
-        return self.seeds * len(self.depths)
+        return sum(map(self.first_seeds, self.depths))
 
     @property
     def comparison(self) -> str:

@@ -14,7 +14,7 @@ from elsa_tune.search.planning.extension import Surroundings, outward, scores_of
 from elsa_tune.search.planning.sampler import Slot, Tried
 from elsa_tune.specs.border import has_learnt
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Asha, SearchSpec, Strategy
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import (
     Phase,
     PrefixCache,
@@ -110,7 +110,7 @@ def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot
     """Each depth's next rate beyond those given, the shallowest and dearest depth first."""
     if spec.extend is None:
         return
-    every = {depth: tried(spec, exploring, depth) for depth in spec.explored}
+    every = {depth: tried(exploring, depth) for depth in spec.explored}
     for place, depth in enumerate(spec.explored):
         here = [one for one in exploring if one.trial.depth == depth]
         if not spec.tries <= len(here) < spec.tries + spec.extend.tries:
@@ -157,7 +157,7 @@ def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeD
     """Whether some outcome of other depths would send this one further outward."""
     if spec.extend is None:
         return False
-    here = tried(spec, exploring, depth)
+    here = tried(exploring, depth)
     if len(here) >= spec.tries + spec.extend.tries:
         return False
     patience = PATIENCE if is_cheap(spec, depth) else 1
@@ -202,30 +202,17 @@ def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
     return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
 
 
-def exploring_evaluations(spec: SearchSpec, depth: FreezeDepth) -> int:
-    """After how many evaluations an exploring trial ends.
-
-    A hunt chooses the full model's rate half-way: these trials are the dearest there are.
-    """
-    if spec.strategy is Strategy.HUNT and depth.is_full_model:
-        return (spec.asha or Asha()).grace_of(spec.recipe.evaluations)
-    return spec.recipe.evaluations
-
-
-def tried(spec: SearchSpec, known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[Tried, ...]:
+def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[Tried, ...]:
     """What a depth has had, as its study and its way outward see it; of trials that are to run
     again only the rate.
     """
-    whole = exploring_evaluations(spec, depth)
-    is_whole = whole == spec.recipe.evaluations
-    ended_well = {TrialStatus.COMPLETED} | (set() if is_whole else {TrialStatus.STOPPED_EARLY})
     return tuple(
         Tried(
             depth=depth,
             learning_rate=one.trial.learning_rate,
             scores=() if one.status in UNFINISHED else one.scores,
             score=one.score or 0.0,
-            completed=bool(one.scores) and one.status in ended_well and len(one.scores) >= whole,
+            completed=one.status is TrialStatus.COMPLETED and bool(one.scores),
             diverged=one.status is TrialStatus.DIVERGED,
         )
         for one in known

@@ -7,7 +7,7 @@ whether they would have reached 90 % of it. It must not know what a trial trains
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +27,7 @@ class PerDepthAsha(FIFOScheduler):
 
     evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
     from `trial.config["frozen_layers"]`, its age from the report's `evaluation`, its merit from
-    its `metric`. exempt: labels of depths whose trials cost too little to be worth stopping. until:
-    by label, the evaluation after which exploring trials of a depth end in any case.
+    its `metric`. exempt: labels of depths whose trials cost too little to be worth stopping.
     """
 
     def __init__(
@@ -37,14 +36,12 @@ class PerDepthAsha(FIFOScheduler):
         evaluations: int,
         metric: str = QUALITY,
         exempt: Collection[str] = (),
-        until: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
         self._asha = asha
         self._evaluations = evaluations
         self._compared_by = metric
         self._exempt = frozenset(exempt)
-        self._until = dict(until or {})
         self._by_depth: dict[str, AsyncHyperBandScheduler] = {}
         self.stopped: set[str] = set()
 
@@ -66,12 +63,6 @@ class PerDepthAsha(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Stop the trial if it is behind the others of its depth at this rung."""
         action = self._judge(tune_controller, trial, result)
-        last = self._until.get(str(trial.config[FROZEN_LAYERS]), self._evaluations)
-        if (
-            trial.config[PHASE] == Phase.EXPLORE.value
-            and last <= result[EVALUATION] < self._evaluations
-        ):
-            action = str(TrialScheduler.STOP)
         if action == TrialScheduler.STOP:
             self.stopped.add(trial.trial_id)
         return action

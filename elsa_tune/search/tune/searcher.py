@@ -143,7 +143,7 @@ class PlanSearcher(Searcher):
     def _trial(self, slot: Slot, known: Sequence[KnownTrial]) -> TrialSpec:
         rate = slot.learning_rate
         if rate is None:
-            rate = propose(self._spec, slot.depth, tried(self._spec, known, slot.depth))
+            rate = propose(self._spec, slot.depth, tried(known, slot.depth))
         return self._spec.trial(Phase.EXPLORE, slot.depth, rate, self._spec.seed)
 
     def _all_failed(self, trial: TrialSpec, known: Sequence[KnownTrial]) -> bool:
