@@ -111,6 +111,7 @@ class Certainty:
     certify the operating point in four of five cases, if they spread like those at hand; None where
     it is certified already, MOST_SEEDS would not do, or too few are at hand to tell.
     examples_forbid: no number of seeds would do, for the evaluation examples are too few.
+    open_look: a planned look at the first depth that is not certified has not been taken.
     """
 
     certified: Certified | None = None
@@ -121,6 +122,7 @@ class Certainty:
     reason: Reason | None = None
     seeds_to_settle: int | None = None
     examples_forbid: bool = False
+    open_look: bool = False
 
 
 def certainty_of(
@@ -165,6 +167,7 @@ def certainty_of(
         reason=_why_not(curve, found),
         seeds_to_settle=settle,
         examples_forbid=forbidden,
+        open_look=_open_look(curve, raw),
     )
 
 
@@ -176,6 +179,19 @@ def _tested(curve: FreezeCurve) -> list[CurvePoint]:
     if curve.looks is None:
         return list(measured.values())
     return [measured[depth] for depth in curve.looks.order()]
+
+
+def _open_look(curve: FreezeCurve, steps: Sequence[Step]) -> bool:
+    if curve.looks is None:
+        return False
+    for step in steps:
+        if step.contrast is not None and step.contrast.lower > ROUNDING:
+            continue
+        taken = (
+            0 if step.contrast is None or step.contrast.look is None else step.contrast.look.number
+        )
+        return 1 < len(curve.looks.of[step.depth].counts) > taken
+    return False
 
 
 def _why_not(curve: FreezeCurve, found: Certification) -> Reason | None:

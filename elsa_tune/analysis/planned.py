@@ -43,6 +43,11 @@ class PlannedLooks:
     of: Mapping[FreezeDepth, Looks]
     spreads: tuple[Uncertainty, ...] = field(repr=False, default=())
 
+    @property
+    def is_walk(self) -> bool:
+        """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
+        return any(len(looks.counts) > 1 for looks in self.of.values())
+
     def taken(self, depth: FreezeDepth) -> list[tuple[Look, Uncertainty]]:
         """The looks at this depth whose seeds are all there, in order."""
         looks = self.of.get(depth)

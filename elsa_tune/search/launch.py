@@ -31,7 +31,6 @@ from elsa_tune.search.specification import (
     specify,
     taken,
     trials_note,
-    with_seeds,
 )
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
@@ -162,7 +161,7 @@ def resume(
     paths: SearchPaths,
     say: Say,
     *,
-    seeds: int | None = None,
+    more: Callable[[SearchSpec], SearchSpec] | None = None,
     max_time: float | None = None,
     tracking_uri: str | None = None,
     address: str | None = None,
@@ -170,8 +169,8 @@ def resume(
     """Go on with a search after any interruption; a finished one is only answered, and given what
     its report or its store lack.
 
-    seeds: measuring trials per depth, as many as before or more; a finished search measures the
-    ones that are new. max_time (seconds for this session), tracking_uri and address: None takes
+    more: changes what the search is to do, as `with_seeds` and `until_certain` do; a finished one
+    does what is new. max_time (seconds for this session), tracking_uri and address: None takes
     what the search was started with. A new store is given everything from the journal's beginning,
     and is the search's from then on.
     """
@@ -181,9 +180,9 @@ def resume(
     if is_held(paths.lock):
         raise running(paths.journal)
     state = SearchState.replay(records, alive=False)
-    if seeds is not None and seeds != spec.seeds:
+    if more is not None and (changed := more(spec)) != spec:
         # At once: whatever ends this session, the next one knows what was wanted.
-        spec = _saved(with_seeds(spec, seeds), paths)
+        spec = _saved(changed, paths)
     is_complete = not trials_to_go(spec, paths, state) and state.is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
     try:

@@ -214,6 +214,16 @@ def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
     return dataclasses.replace(spec, seeds=seeds, planned_seeds=planned)
 
 
+def until_certain(spec: SearchSpec) -> SearchSpec:
+    """The hunt that takes every look it planned. Raises SpaceError for a search that is none."""
+    if spec.strategy is not Strategy.HUNT:
+        raise SpaceError(
+            f"`until` certified: search '{spec.name}' tests each depth once, with the seeds it "
+            "planned; start another one by `space` hunt, or with more seeds"
+        )
+    return dataclasses.replace(spec, until_certified=True)
+
+
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:
     """Write it over the one that is there; a search never has half a specification."""
     _write(spec, paths, paths.specification)

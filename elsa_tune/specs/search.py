@@ -254,6 +254,16 @@ class SearchSpec:
         return sum(map(self.first_seeds, self.depths))
 
     @property
+    def most_measuring_trials(self) -> int:
+        """Those of a hunt's second looks included."""
+        if self.strategy is Strategy.EVEN:
+            return self.measuring_trials
+        looks = {depth: self.looks(depth) for depth in self.depths}
+        return sum(
+            one.counts[-1][1 if depth.is_full_model else 0] for depth, one in looks.items() if one
+        )
+
+    @property
     def comparison(self) -> str:
         """Everything that must agree before results are pooled, as one short line.
 

@@ -43,7 +43,7 @@ def _sentences(
             yield f"Predictions are not used: this rests on {curve.uncertainty.basis}."
     if certainty.plausible is not None:
         yield plausible_text(certainty.plausible, measured=len(curve.measured))
-    if certainty.seeds_to_settle is not None:
+    if certainty.seeds_to_settle is not None and not certainty.open_look:
         planned = "" if curve.looks is None else ", planned from the start of another search"
         yield (
             f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
@@ -143,8 +143,9 @@ def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certai
     recorded = {run.row.search for point in curve.points for run in point.runs if run.row.trial}
     if operating_point.depth.is_full_model or len(recorded) != 1:
         return None
-    if curve.looks is not None:
-        return None  # seeds beyond those planned are for the curve, and certify nothing
+    if curve.looks is not None:  # seeds beyond those planned are for the curve alone
+        name = shlex.quote(str(recorded.pop()))
+        return f"elsa-tune resume {name} --until certified" if certainty.open_look else None
     seeds = certainty.seeds_to_settle
     if certainty.reason is Reason.TOO_FEW_SEEDS:
         seeds = USUAL_SEEDS

@@ -319,12 +319,14 @@ def exploring_share(spec: SearchSpec) -> float:
 class Estimate:
     """What a search will cost: ASHA off, every trial to its end.
 
-    exploring_trials: of the given rates. further_trials: beyond them, at most.
+    exploring_trials: of the given rates. further_trials: beyond them, at most. second_looks:
+    measuring trials of a hunt beyond those of first looks, at most.
     """
 
     exploring_trials: int
     further_trials: int
     measuring_trials: int
+    second_looks: int
     steps_per_trial: int
     evaluations_per_trial: int
     disk_mb: float
@@ -336,19 +338,20 @@ class Estimate:
 
     @property
     def most_steps(self) -> int:
-        """Optimiser steps where every depth goes on beyond the given rates as far as it may."""
-        return self.steps + self.further_trials * self.steps_per_trial
+        """Optimiser steps where every depth takes all the further trials that it may."""
+        return self.steps + (self.further_trials + self.second_looks) * self.steps_per_trial
 
 
 def estimate(spec: SearchSpec) -> Estimate:
     """Trials, optimiser steps and disk of a whole search."""
     per_epoch = math.ceil(spec.train_examples / spec.recipe.batch_size)
-    trials = spec.most_exploring_trials + spec.measuring_trials
+    trials = spec.most_exploring_trials + spec.most_measuring_trials
     predictions_mb = spec.evaluation_examples * 2 / 2**20
     return Estimate(
         exploring_trials=spec.exploring_trials,
         further_trials=spec.most_exploring_trials - spec.exploring_trials,
         measuring_trials=spec.measuring_trials,
+        second_looks=spec.most_measuring_trials - spec.measuring_trials,
         steps_per_trial=per_epoch * spec.recipe.epochs,
         evaluations_per_trial=spec.recipe.evaluations,
         disk_mb=DISK_PER_SEARCH_MB + trials * (DISK_PER_TRIAL_MB + predictions_mb),
