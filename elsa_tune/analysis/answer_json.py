@@ -1,6 +1,6 @@
 """Answers and curves as plain values for JSON and CSV: the schema of docs/reference/answer.md.
 
-It must not decide or print anything. Numbers are finite or None, so that the JSON is always valid.
+Numbers are finite or None, so that the JSON is always valid.
 """
 
 from __future__ import annotations
@@ -55,16 +55,24 @@ ANSWER_COLUMNS = (
 )
 
 
+# Fields of a point.
+_FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
+_OPERATING_POINT = (
+    *("depth", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
+    *("learning_rate", "saves"),
+)
+
+
 def answer_object(answer: Answer) -> dict[str, Any]:
     """One answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         **_heading(answer),
         "target": answer.target,
-        "full": None,
-        "best": None,
-        "operating_point": _object(answer.operating_point),
-        "corrected_operating_point": _object(answer.corrected_operating_point),
+        "full": _object(answer.full, _FULL),
+        "best": _object(answer.best, ("depth", "quality")),
+        "operating_point": _object(answer.operating_point, _OPERATING_POINT),
+        "corrected_operating_point": _object(answer.corrected_operating_point, _OPERATING_POINT),
         "certified": _object(answer.certified),
         "corrected_certified": _object(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
@@ -83,19 +91,6 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "warnings": [asdict(warning) for warning in answer.warnings],
         "next_step": answer.next_step,
     }
-    if answer.full is not None:
-        found["full"] = {
-            "quality": _number(answer.full.quality),
-            "std": _number(answer.full.std),
-            "seeds": answer.full.seeds,
-            "failed_seeds": answer.full.failed_seeds,
-            "learning_rate": answer.full.learning_rate,
-        }
-    if answer.best is not None:
-        found["best"] = {
-            "frozen_layers": answer.best.depth.frozen_layers,
-            "quality": _number(answer.best.quality),
-        }
     if answer.decided_by is not None:
         found["decided_by"] = list(answer.decided_by)
     return found
@@ -143,7 +138,7 @@ def answers_csv(answers: Iterable[Answer]) -> str:
     return _table(ANSWER_COLUMNS, (_flat(answer_object(answer)) for answer in answers))
 
 
-def curves_csv(curves: Iterable[FreezeCurve | Answer]) -> str:
+def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     """One line per depth with the columns CURVE_COLUMNS."""
     lines = (
         {**_heading(curve), **curve_object(point)} for curve in curves for point in curve.points
@@ -151,7 +146,7 @@ def curves_csv(curves: Iterable[FreezeCurve | Answer]) -> str:
     return _table(CURVE_COLUMNS, lines)
 
 
-def _heading(curve: FreezeCurve | Answer) -> dict[str, Any]:
+def _heading(curve: FreezeCurve) -> dict[str, Any]:
     return {
         "model": curve.model,
         "task": curve.task,
@@ -164,12 +159,14 @@ def _heading(curve: FreezeCurve | Answer) -> dict[str, Any]:
     }
 
 
-def _object(value: Any) -> dict[str, Any] | None:
-    """A value of `answer` field by field: its depth as frozen layers, rates exact, else rounded."""
+def _object(value: Any, names: Sequence[str] = ()) -> dict[str, Any] | None:
+    """A value field by field (names: these alone): its depth as frozen layers, rates exact, else
+    rounded.
+    """
     if value is None:
         return None
     found: dict[str, Any] = {}
-    for name in value.__dataclass_fields__:
+    for name in names or value.__dataclass_fields__:
         one = getattr(value, name)
         if name == "depth":
             found["frozen_layers"] = one.frozen_layers

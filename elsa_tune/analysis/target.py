@@ -1,7 +1,4 @@
-"""When a depth is good enough: it keeps the target share of the full model's quality.
-
-It must not know how an answer is put together; it only says which depths pass.
-"""
+"""When a depth is good enough: it keeps the target share of the full model's quality."""
 
 from __future__ import annotations
 
@@ -60,10 +57,10 @@ def smallest(points: Sequence[CurvePoint], depths: Collection[FreezeDepth]) -> C
 
 def failing_above(
     points: Sequence[CurvePoint], depths: Collection[FreezeDepth], fine_tuned_layers: int
-) -> list[CurvePoint]:
+) -> tuple[CurvePoint, ...]:
     """The points with more fine-tuned layers than given whose depth is not among `depths`."""
-    return [
+    return tuple(
         point
         for point in points
         if point.fine_tuned_layers > fine_tuned_layers and point.depth not in depths
-    ]
+    )

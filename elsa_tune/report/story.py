@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import Answer, Certified, OperatingPoint, WithinGiven
-from elsa_tune.analysis.curve import SAME_QUALITY
+from elsa_tune.analysis.answer import Answer, Certified, WithinGiven
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint
 from elsa_tune.analysis.wording.answer import probe_sentence, saved_shares, saves_sentence
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.report.subjects import Subject
@@ -15,9 +15,9 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import (
     BORDER_WORDS,
     depths_text,
-    layers_text,
     listed,
     metric_text,
+    of_layers,
     percent,
     points,
     rate_text,
@@ -135,8 +135,8 @@ def cards(answer: Answer) -> list[Card]:
     return found
 
 
-def _of(point: OperatingPoint | Certified | WithinGiven, answer: Answer) -> str:
-    return f"{point.fine_tuned_layers} of {layers_text(answer.layers)}"
+def _of(point: CurvePoint | Certified | WithinGiven, answer: Answer) -> str:
+    return of_layers(point.fine_tuned_layers, answer.layers)
 
 
 def _sure(answer: Answer) -> str:
