@@ -149,14 +149,13 @@ class FreezeCurve:
 
 
 def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:
-    """Build the curve of one group of comparable rows.
-
-    evidence: where the runs' predictions are found.
+    """Build the curve of one group of comparable rows. evidence: where their predictions are found.
 
     Only measuring trials give a quality. A diverged one counts as chance (left out, with a
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
+    metric = group.first.metric
     by_depth: dict[FreezeDepth, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
@@ -166,31 +165,32 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     uncertainty = curve_uncertainty(
         {point.depth: point.runs for point in found if point.qualities},
         chance=group.chance,
-        metric=group.metric,
+        metric=metric,
         examples=group.examples,
         evidence=evidence,
         warnings=warnings,
     )
+    given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
         warnings.append(AnswerWarning(WarningCode.POOLED, text))
     return FreezeCurve(
-        model=group.model,
-        task=group.task,
-        train_size=group.train_size,
+        model=group.first.model,
+        task=group.first.task,
+        train_size=group.first.train_size,
         search=", ".join(group.searches) or None,
-        metric=group.metric,
-        selection=group.selection,
-        layers=group.layers,
+        metric=metric,
+        selection=group.first.selection,
+        layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
         points=tuple(
-            _with_interval(_beside(point, full, group.chance), uncertainty, group.metric)
+            _with_interval(_beside(point, full, group.chance), uncertainty, metric)
             for point in found
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        given_rates=_given_rates(group),
+        given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group.probe, full, group.chance),
     )
 
@@ -210,11 +210,6 @@ def _probe(
     )
 
 
-def _given_rates(group: ResultGroup) -> tuple[float, float] | None:
-    found = {row.given_rates for row in group.rows}
-    return found.pop() if len(found) == 1 else None
-
-
 def _point(
     group: ResultGroup,
     depth: FreezeDepth,
@@ -224,7 +219,7 @@ def _point(
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     empty = CurvePoint(
         depth=depth,
-        fine_tuned_layers=depth.fine_tuned_layers(group.layers),
+        fine_tuned_layers=depth.fine_tuned_layers(group.first.layers),
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in exploring if row.status is TrialStatus.STOPPED_EARLY),
     )

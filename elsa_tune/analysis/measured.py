@@ -1,7 +1,4 @@
-"""The measuring runs of one depth: which rows count, as what quality, and which do not.
-
-It must not know curves or targets.
-"""
+"""The measuring runs of one depth: which rows count, as what quality, and which do not."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def failure_text(
 ) -> str:
     """How many of a depth's runs failed, and how."""
     count, seeds = (sum(run.row.runs for run in several) for several in (failed, runs))
-    diverged = sum(run.row.runs for run in failed if run.row.status is TrialStatus.DIVERGED)
+    diverged = sum(run.row.runs for run in failed if run.is_diverged)
     ways = {
         f"{diverged} diverged, counted as chance": diverged,
         f"{count - diverged} no better than a constant answer": count - diverged,

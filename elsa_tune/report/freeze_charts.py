@@ -223,11 +223,9 @@ def _times(answer: Answer, look: Look) -> Series:
 
 def _time_mark(answer: Answer) -> Iterator[Series]:
     chosen, name = answer.operating_point, "operating point"
-    for point, seconds in _timed(answer):
-        if chosen is not None and point.depth == chosen.depth:
-            yield Series(
-                name=name, look=OPERATING, x=(seconds,), y=(_height(point),), hover=(name,)
-            )
+    if chosen is not None and chosen.train_seconds is not None:
+        x, y = (chosen.train_seconds,), (_height(chosen),)
+        yield Series(name=name, look=OPERATING, x=x, y=y, hover=(name,))
 
 
 def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:

@@ -10,7 +10,7 @@ from elsa_tune.analysis.answer import Answer, Certified, WithinGiven
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint
 from elsa_tune.analysis.wording.answer import probe_sentence, saved_shares, saves_sentence
 from elsa_tune.analysis.wording.certainty import plausible_text
-from elsa_tune.report.subjects import Subject
+from elsa_tune.report.subjects import Subject, models_of
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import (
     BORDER_WORDS,
@@ -28,7 +28,7 @@ from elsa_tune.words import (
 
 def headline(subjects: Sequence[Subject]) -> str:
     """The page's heading: what was asked of what."""
-    models = list(dict.fromkeys(subject.answer.model for subject in subjects))
+    models = models_of(subjects)
     tasks = list(dict.fromkeys(subject.answer.task for subject in subjects))
     who = models[0] if len(models) == 1 else f"{len(models)} models"
     what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
@@ -42,9 +42,8 @@ def story(answers: Sequence[Answer], subjects: Sequence[Subject]) -> list[str]:
         answer = subjects[0].answer
         sentences = ["" if answer.is_answered else answer.sentence, _sure(answer), *_more(answer)]
         return [" ".join(filter(None, sentences))]
-    answered = sum(subject.answer.is_answered for subject in subjects)
-    first = f"{answered} of {len(subjects)} questions have an answer"
     missing = [subject.name for subject in subjects if not subject.answer.is_answered]
+    first = f"{len(subjects) - len(missing)} of {len(subjects)} questions have an answer"
     if missing:
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
         first += f"; there is none for {names}, and the reason stands with each"
@@ -108,10 +107,9 @@ def cards(answer: Answer) -> list[Card]:
     kept = f"{percent(chosen.retention)} of the full model's {metric_text(answer.metric)} kept"
     found = [Card("operating point", _of(chosen, answer), kept)]
     if chosen.learning_rate is not None:
-        point = next(point for point in answer.points if point.depth == chosen.depth)
-        note = f"best of {point.explored} exploring trials" if point.explored else ""
-        if point.tried.at_border is not None:
-            note = BORDER_WORDS[point.tried.at_border]
+        note = f"best of {chosen.explored} exploring trials" if chosen.explored else ""
+        if chosen.tried.at_border is not None:
+            note = BORDER_WORDS[chosen.tried.at_border]
         found.append(Card("learning rate", rate_text(chosen.learning_rate), note))
     if saved := saved_shares(chosen):
         number, of, what = saved[0].partition(" of ")
@@ -143,8 +141,7 @@ def _sure(answer: Answer) -> str:
     """What may be the true answer, where a card tells what is certified; else why nothing is."""
     if answer.certified is None or answer.plausible is None:
         return answer.certainty
-    depths = [p for p in answer.points if p.quality is not None and not p.depth.is_embeddings_only]
-    return plausible_text(answer.plausible, measured=len(depths))
+    return plausible_text(answer.plausible, measured=len(answer.measured))
 
 
 def _more(answer: Answer) -> list[str]:

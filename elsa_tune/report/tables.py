@@ -13,14 +13,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import percent, points, spread
 
 SETTINGS = (
-    "model",
-    "task",
-    "examples",
-    "layers",
-    "search",
-    "runs",
-    "phase",
-    "status",
+    *("model", "task", "examples", "layers", "search", "runs", "phase", "status"),
     "evaluations",
 )
 # A page with more would be slow; the file has them all.

@@ -276,7 +276,7 @@ def test_training_sizes_are_apart_only_where_asked() -> None:
     groups = comparison_groups(
         falling_curve(train_size=100) + falling_curve(train_size=200) + falling_curve()
     )
-    assert [group.train_size for group in groups] == [100, 200, None]
+    assert [group.first.train_size for group in groups] == [100, 200, None]
     require_one_each(groups, lambda group: "", train_sizes_apart=True)
     with pytest.raises(ResultsError, match="`train_size`"):
         require_one_each(groups, lambda group: "", train_sizes_apart=False)
@@ -305,7 +305,7 @@ def test_a_group_has_the_fewest_examples_and_the_searches_that_its_rows_name() -
     rows = [row(0, 0.9, examples=500), row(4, 0.8)]
     rows.append(row(3, 0.8, seed=2, examples=400, search="a"))
     group, other = comparison_groups([*rows, row(0, 0.7, task="cola")])
-    assert (group.examples, group.searches, group.task) == (400, ("a",), "rte")
+    assert (group.examples, group.searches, group.first.task) == (400, ("a",), "rte")
     assert (other.examples, other.searches, other.chance) == (None, (), 0.5)
     (unnamed,) = comparison_groups([row(0, 0.9, metric=None, chance=None)])
     assert unnamed.chance is None

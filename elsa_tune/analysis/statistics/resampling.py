@@ -1,9 +1,9 @@
 """Quality on resampled evaluation examples: the example half of an answer's uncertainty.
 
-It must not know seeds' spread, targets or files. Poisson bootstrap (Hanley and MacGibbon 2006,
-"Creating non-parametric bootstrap samples using Poisson frequencies"; Chamandy et al. 2012): each
-example counts Poisson(1) times, the same in every run, so that depths are compared on the same
-examples. Letters in shape comments: R resamples, E examples, M runs, C classes.
+Poisson bootstrap (Hanley and MacGibbon 2006, "Creating non-parametric bootstrap samples using
+Poisson frequencies"; Chamandy et al. 2012): each example counts Poisson(1) times, the same in every
+run, so that depths are compared on the same examples. Letters in shape comments: R resamples,
+E examples, M runs, C classes.
 """
 
 from __future__ import annotations
