@@ -32,20 +32,6 @@ class Reason(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithinGiven:
-    """What the operating point would be if no depth had gone beyond the given learning rates.
-
-    Depths whose rate lies beyond them are judged by the best exploring run within them, so that
-    this is no measurement. given_rates: lowest and highest. quality: at this depth.
-    """
-
-    depth: FreezeDepth
-    fine_tuned_layers: int
-    quality: float
-    given_rates: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
     """The fewest fine-tuned layers that, with every larger measured number, surely keep the target.
 
@@ -81,7 +67,8 @@ class Answer(FreezeCurve):
 
     operating_point, corrected_operating_point: None where there is none. failing_above: points with
     more fine-tuned layers than the raw operating point that miss the target. within_given: the raw
-    operating point by the given learning rates alone; None where no depth went beyond them.
+    operating point by the given learning rates alone, a depth whose rate lies beyond them judged by
+    its best exploring run within them, which is no measurement; None where no depth went beyond.
     sentence: the answer, or why there is none, as a person reads it.
     decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
     None otherwise.
@@ -98,7 +85,7 @@ class Answer(FreezeCurve):
     failing_above: tuple[CurvePoint, ...] = ()
     reason: Reason | None = None
     sentence: str = ""
-    within_given: WithinGiven | None = None
+    within_given: CurvePoint | None = None
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None
     corrected_certified: Certified | None = None

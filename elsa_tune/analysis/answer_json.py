@@ -78,7 +78,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "certified": _object(answer.certified),
         "corrected_certified": _object(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
-        "operating_point_within_given_rates": _object(answer.within_given),
+        "operating_point_within_given_rates": _within_given(answer),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
         "linear_probe": _probe(answer.probe),
@@ -151,13 +151,19 @@ def _fields(value: Any, names: Sequence[str] = ()) -> dict[str, Any]:
             found["frozen_layers"] = one.frozen_layers
         elif name == "tried":
             found["rate_at_border"] = None if one.at_border is None else one.at_border.value
-        elif name == "given_rates":
-            found["lowest_rate"], found["highest_rate"] = one
         elif name == "saves":
             found[name] = _fields(one)
         else:
             found[name] = one if isinstance(one, str) or name == "learning_rate" else _number(one)
     return found
+
+
+def _within_given(answer: Answer) -> dict[str, Any] | None:
+    point, rates = answer.within_given, answer.given_rates
+    if point is None or rates is None:
+        return None
+    found = _fields(point, ("depth", "fine_tuned_layers", "quality"))
+    return {**found, "lowest_rate": rates[0], "highest_rate": rates[1]}
 
 
 def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from elsa_tune.analysis.answer import Answer, Reason, WithinGiven
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.certainty import certainty_of
-from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.learnt import Learnt, learnt
 from elsa_tune.analysis.statistics.uncertainty import Spread
 from elsa_tune.analysis.target import (
@@ -61,7 +61,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
     )
 
 
-def _within_given(curve: FreezeCurve, target: float) -> WithinGiven | None:
+def _within_given(curve: FreezeCurve, target: float) -> CurvePoint | None:
     """The same question of the given rates alone, where some depth went beyond them."""
     given, full = curve.given_rates, curve.full
     if given is None or full is None:
@@ -71,12 +71,7 @@ def _within_given(curve: FreezeCurve, target: float) -> WithinGiven | None:
     if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
         return None
     found = [
-        WithinGiven(
-            depth=point.depth,
-            fine_tuned_layers=point.fine_tuned_layers,
-            quality=quality,
-            given_rates=given,
-        )
+        CurvePoint(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality)
         for point in curve.measured
         if (quality := point.tried.quality_within_given) is not None
         and reaches(quality, full_quality, target)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import Answer, Certified, WithinGiven
+from elsa_tune.analysis.answer import Answer, Certified
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint
 from elsa_tune.analysis.wording.answer import probe_sentence, saved_shares, saves_sentence
 from elsa_tune.analysis.wording.certainty import plausible_text
@@ -119,7 +119,7 @@ def cards(answer: Answer) -> list[Card]:
         kept = f"{percent(corrected.corrected_retention)} kept"
         found.append(Card("corrected for chance", _of(corrected, answer), kept))
     if (within := answer.within_given) is not None and within.depth != chosen.depth:
-        rates = "..".join(map(rate_text, within.given_rates))
+        rates = "..".join(map(rate_text, answer.given_rates or ()))
         found.append(Card(f"within {rates}", _of(within, answer), "by single exploring runs"))
     if sure is not None:
         note = "no frozen depth is sure" if sure.depth.is_full_model else "and every larger number"
@@ -133,7 +133,7 @@ def cards(answer: Answer) -> list[Card]:
     return found
 
 
-def _of(point: CurvePoint | Certified | WithinGiven, answer: Answer) -> str:
+def _of(point: CurvePoint | Certified, answer: Answer) -> str:
     return of_layers(point.fine_tuned_layers, answer.layers)
 
 

@@ -211,15 +211,15 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
     x, y = x[order], y[order]
     starts = np.flatnonzero(np.diff(y, prepend=-np.inf) > 0)  # groups of equal labels
     group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(y)))
-    bins = [_bins(column) for column in x.T]
+    members, betweens, ties_in = zip(*map(_bins, x.T), strict=True)
     # Side by side: one large matrix product instead of many narrow ones.
     blocks = []
-    for start in range(0, len(bins), _TOGETHER):
+    for start in range(0, len(members), _TOGETHER):
         part = slice(start, start + _TOGETHER)
-        member = np.concatenate([one.member for one in bins[part]], axis=1)
-        between = np.concatenate([one.between for one in bins[part]], axis=1)
+        member = np.concatenate(members[part], axis=1)
+        between = np.concatenate(betweens[part], axis=1)
         blocks.append((part, member, between))
-    tied = np.stack([one.tied for one in bins])  # [M, bins]
+    tied = np.stack(ties_in)  # [M, bins]
 
     def scores(weights: Weights) -> Floats:
         weights = weights[:, order]
@@ -229,7 +229,7 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
         middle = of_group.cumsum(axis=1) - of_group / 2 - 0.5  # mid-ranks about their mean
         ranked = weights * middle.astype(np.float32)[:, group]  # [R, E]
         spread = (1 - (of_group**3).sum(axis=1, keepdims=True)) / 12
-        found = np.empty((rows, len(bins)))
+        found = np.empty((rows, len(members)))
         for part, member, between in blocks:
             share = (_sums(weights, member) / total).reshape(rows, -1, _BINS)  # [R, M, bins]
             below = np.concatenate([np.zeros((*share.shape[:2], 1)), share.cumsum(axis=2)], axis=2)
@@ -241,21 +241,13 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
     return scores
 
 
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    """One run's predictions in bins of neighbouring values.
+def _bins(x: Floats) -> tuple[Weights, Weights, Floats]:
+    """One run's predictions in bins of neighbouring values: member, between, tied.
 
     member: [E, bins], 1 where the example is in the bin. between: [E, bins + 1], how near it is to
     the bin's lower and upper end, two numbers that add up to 1. tied: [bins], what ties make of a
     bin's cubed share.
     """
-
-    member: Weights
-    between: Weights
-    tied: Floats
-
-
-def _bins(x: Floats) -> _Bins:
     examples = len(x)
     _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - counts / 2  # mid-rank of each distinct value
@@ -272,4 +264,4 @@ def _bins(x: Floats) -> _Bins:
     between[rows, bin_of] = 1 - place
     between[rows, bin_of + 1] = place
     tied = np.bincount(of_value, counts.astype(float) ** 3, minlength=_BINS)
-    return _Bins(member, between, tied / np.maximum(size, 1) ** 3)
+    return member, between, tied / np.maximum(size, 1) ** 3

@@ -60,12 +60,11 @@ def answer_sentence(answer: Answer) -> str:
         number = of_layers(raw.fine_tuned_layers, answer.layers)
         first = f"{number}{at} {verb} {kept} ({numbers})."
     sentences = [first, _corrected_sentence(answer)]
-    within = answer.within_given
-    if within is not None and within.depth != raw.depth:
-        low, high = within.given_rates
-        paper = " (the paper's range)" if within.given_rates == PAPER_RATES else ""
+    within, rates = answer.within_given, answer.given_rates
+    if within is not None and rates is not None and within.depth != raw.depth:
+        paper = " (the paper's range)" if rates == PAPER_RATES else ""
         sentences.append(
-            f"Within {rate_text(low)}..{rate_text(high)}{paper} it would be "
+            f"Within {rate_text(rates[0])}..{rate_text(rates[1])}{paper} it would be "
             f"{of_layers(within.fine_tuned_layers, answer.layers)}, by single exploring runs."
         )
     return " ".join(sentences)
