@@ -30,9 +30,7 @@ SAME_QUALITY = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Shares of the full model's that a depth saves, e.g. .62, below 0 where it costs more; None
-    where not known.
-    """
+    """Shares of the full model's that a depth saves, below 0 where it costs more, or None."""
 
     trainable_parameters: float | None = None
     train_seconds: float | None = None
@@ -52,8 +50,7 @@ class CurvePoint:
     medians over the completed runs. ci_low, ci_high: 95 % interval of the quality that a fresh seed
     can expect, None where nothing is known of the spread. runs: the measuring runs that count.
     rates: at how many learning rates the depth was measured; more than one is a choice made on the
-    same runs. tried: where the learning rate lies among those tried, and what those given would
-    have said.
+    same runs.
     """
 
     depth: FreezeDepth

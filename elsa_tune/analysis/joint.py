@@ -27,7 +27,7 @@ _Value = TypeVar("_Value")
 
 
 def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answer:
-    """Answer for all tasks (one or more, of one model) together; `excluded` is only told, not read.
+    """Answer for all tasks (one or more, of one model) together. excluded: names for a warning.
 
     Raises ResultsError where the curves disagree on the number of layers.
     """
@@ -115,10 +115,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
 def _sure(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], *, corrected: bool
 ) -> tuple[Certification, tuple[int, ...] | None]:
-    """What is certified, and the plausible numbers.
-
-    A depth is certified where the test of every task rejects (intersection-union).
-    """
+    """What is certified (where the test of every task rejects), and the plausible numbers."""
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
     if any(point.rates > 1 for task in tasks for point in task.measured):
         return Certification(certified=None, lacks_seeds=False), None

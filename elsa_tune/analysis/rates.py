@@ -1,5 +1,4 @@
-"""The learning rates of one depth: where the best lies among those tried, and what those that the
-search was given would have said."""
+"""The learning rates of one depth: those tried, and those that the search was given."""
 
 from __future__ import annotations
 
@@ -35,9 +34,7 @@ def depth_rates(
     chosen: float | None,
     chance: float | None,
 ) -> DepthRates:
-    """Judge one depth. rows: all of its rows. measured: mean quality by measured rate. chosen: the
-    rate that counts, None where nothing was measured or it is not named.
-    """
+    """rows: of one depth. measured: mean quality by rate. chosen: the one that counts."""
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     runs: dict[float, list[float]] = {}
     for row in exploring:

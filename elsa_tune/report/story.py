@@ -69,9 +69,7 @@ def paragraph(answer: Answer) -> str:
 
 
 def facts(subjects: Sequence[Subject], origins: Mapping[str, str]) -> dict[str, list[str]]:
-    """Where the numbers come from: searches, with when and where each ran (`origins`, by its name),
-    and data; nothing of what is not known.
-    """
+    """Searches and data, as far as they are known. origins: when and where each search ran."""
     rows = [row for subject in subjects for row in subject.rows]
     names = dict.fromkeys(row.search for row in rows if row.search is not None)
     searches = [", ".join(filter(None, [name, origins.get(name)])) for name in names]

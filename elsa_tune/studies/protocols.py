@@ -1,6 +1,4 @@
-"""The two published studies: what each asks for, the scales that shrink it, and what was shrunk in
-words.
-"""
+"""The two published studies: what each asks for, and what a smaller one leaves out in words."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ class Scale(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Seeds of each depth, tasks, and training sizes: several for the blog's study, at most so
-    many examples for the paper's (None: all).
-    """
+    """train_sizes: for the blog's study; for the paper's one, the most examples (None: all)."""
 
     seeds: int
     tasks: tuple[str, ...]

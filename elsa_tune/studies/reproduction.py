@@ -124,10 +124,7 @@ def edition(
 
 
 def with_recorded_seeds(search: Request) -> Request:
-    """It with the seeds of its recorded search, if those are more.
-
-    Raises StorageError where that one was asked something else.
-    """
+    """It with its recorded search's seeds, if more; StorageError where that was asked otherwise."""
     try:
         recorded = load_specification(SearchPaths(search.storage, search.name))
     except StorageError:
@@ -235,9 +232,7 @@ def _is_complete(search: Request) -> bool:
 
 
 def _check_inputs(searches: Sequence[Request]) -> None:
-    """Each model's weights, each task's data tokenised for it, and every recipe against them: what
-    the last search lacks should not be said hours after the first one began.
-    """
+    """What the last search lacks should not be said hours after the first one began."""
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.model.encoder import pinned, weights_fingerprint
     from elsa_tune.training.schedule import evaluation_steps

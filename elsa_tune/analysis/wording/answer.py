@@ -36,9 +36,7 @@ PAPER_RATES = (1e-5, 5e-5)
 
 
 def answer_sentence(answer: Answer) -> str:
-    """The operating point and its learning rate, raw and corrected, or why there is none; and what
-    it would be by the given rates alone, where that is another.
-    """
+    """The operating point, raw, corrected and by the given rates alone, or why there is none."""
     raw, full = answer.operating_point, answer.full
     if raw is None or full is None:
         return _refusal_sentence(answer)
@@ -71,9 +69,7 @@ def answer_sentence(answer: Answer) -> str:
 
 
 def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:
-    """Every warning that follows from the decision and the curve, the gravest first. verdict: on
-    the full model.
-    """
+    """What follows from decision and curve, the gravest first. verdict: on the full model."""
     found = itertools.chain(
         _warnings_on_chance(answer),
         _warnings_on_learning(answer, verdict),
@@ -103,9 +99,7 @@ def in_short(answer: Answer) -> str:
 
 
 def saved_shares(point: CurvePoint) -> list[str]:
-    """What it saves against the full model, e.g. `64.0 % of the trained parameters`, `no memory`;
-    [] where nothing is known or nothing is frozen.
-    """
+    """E.g. `64.0 % of the trained parameters`, `no memory`; [] where nothing is known or frozen."""
     if point.depth.is_full_model:
         return []
     shares = {

@@ -22,9 +22,7 @@ USUAL_SEEDS = 5
 
 
 def certainty_sentence(answer: Answer, certainty: Certainty) -> str:
-    """What is certified, what cannot be ruled out, and what the seeds leave open, of an answer that
-    has an operating point.
-    """
+    """What is certified, what cannot be ruled out, and what the seeds leave open."""
     return " ".join(_sentences(answer, certainty))
 
 
