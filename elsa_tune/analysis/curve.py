@@ -129,11 +129,12 @@ class FreezeCurve:
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
         """The depths with a quality, embeddings-only left out, by frozen layers."""
-        return tuple(
-            point
-            for point in self.points
-            if point.quality is not None and not point.depth.is_embeddings_only
-        )
+        return tuple(p for p in self.with_quality if not p.depth.is_embeddings_only)
+
+    @property
+    def with_quality(self) -> tuple[CurvePoint, ...]:
+        """The measured depths, embeddings-only among them."""
+        return tuple(point for point in self.points if point.quality is not None)
 
     @property
     def best(self) -> CurvePoint | None:
@@ -197,11 +198,12 @@ def _probe(
 ) -> LinearProbe | None:
     if row is None or row.quality is None:
         return None
-    retention, corrected = _retentions(row.quality, full, chance)
+    point = CurvePoint(depth=row.depth, fine_tuned_layers=0, quality=row.quality)
+    beside = _beside(point, full, chance)
     return LinearProbe(
         quality=row.quality,
-        retention=retention,
-        corrected_retention=corrected,
+        retention=beside.retention,
+        corrected_retention=beside.corrected_retention,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
     )
@@ -288,25 +290,18 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _beside(point: CurvePoint, full: CurvePoint | None, chance: float | None) -> CurvePoint:
-    """The point with what it keeps and saves of the full model."""
-    if point.quality is None or full is None:
+    """The point with what it keeps, raw and corrected for chance, and saves of the full model."""
+    if point.quality is None or full is None or full.quality is None:
         return point
-    retention, corrected = _retentions(point.quality, full, chance)
-    return replace(
-        point, retention=retention, corrected_retention=corrected, saves=saves(full, point)
-    )
-
-
-def _retentions(
-    quality: float, full: CurvePoint | None, chance: float | None
-) -> tuple[float | None, float | None]:
-    """Raw and corrected for chance, against the full model's quality."""
-    if full is None or full.quality is None:
-        return None, None
     corrected = None
     if chance is not None and full.quality - chance > AT_CHANCE:
-        corrected = (quality - chance) / (full.quality - chance)
-    return quality / full.quality if full.quality > SAME_QUALITY else None, corrected
+        corrected = (point.quality - chance) / (full.quality - chance)
+    return replace(
+        point,
+        retention=point.quality / full.quality if full.quality > SAME_QUALITY else None,
+        corrected_retention=corrected,
+        saves=saves(full, point),
+    )
 
 
 def saves(full: CurvePoint, point: CurvePoint) -> Saves:

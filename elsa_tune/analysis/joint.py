@@ -41,7 +41,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         )
     without = [task for task in tasks if not task.is_answered]
     common = _common_points(tasks)
-    warnings = _warnings(tasks, excluded)
+    warnings = _warnings(tasks, common, excluded)
     answer = Answer(
         model=first.model,
         task=ALL_TASKS,
@@ -206,16 +206,17 @@ def _decided_by(
     return tuple(task.task for task in tasks if below.depth not in passing(task, task.target))
 
 
-def _warnings(tasks: Sequence[Answer], excluded: Sequence[str]) -> list[AnswerWarning]:
+def _warnings(
+    tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
+) -> list[AnswerWarning]:
     found = {}
     if len({task.train_size for task in tasks}) > 1:
         text = "the tasks were trained on different numbers of examples"
         found[WarningCode.TRAIN_SIZES_DIFFER] = text
     if excluded:
         found[WarningCode.TASKS_EXCLUDED] = f"left out on request: {listed(excluded)}"
-    everywhere = set.intersection(*({p.depth for p in task.measured} for task in tasks))
-    anywhere = set.union(*({p.depth for p in task.measured} for task in tasks))
-    if partly := sorted(anywhere - everywhere):
+    anywhere = {point.depth for task in tasks for point in task.measured}
+    if partly := sorted(anywhere - {point.depth for point in common}):
         text = f"not measured for every task and so left out: {depths_text(partly)}"
         found[WarningCode.NOT_MEASURED_EVERYWHERE] = text
     return [AnswerWarning(code, text) for code, text in found.items()]

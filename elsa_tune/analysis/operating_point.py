@@ -100,7 +100,7 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
 
 
 def _refusal(curve: FreezeCurve, verdict: Learnt | None) -> Reason | None:
-    if all(point.quality is None for point in curve.points):
+    if not curve.with_quality:
         return Reason.NO_MEASUREMENTS
     if verdict is None:
         return Reason.NO_FULL_MODEL

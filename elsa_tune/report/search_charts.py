@@ -80,7 +80,7 @@ def early_stopping(subjects: Sequence[Subject], histories: Histories) -> Chart:
             "hold it, the record of a search does."
         )
     elif answer is not None:
-        chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+        chosen = {point.depth: point.learning_rate for point in answer.with_quality}
         panels = [
             Panel(
                 title=depths_text([depth]),
@@ -108,7 +108,7 @@ def early_stopping(subjects: Sequence[Subject], histories: Histories) -> Chart:
 def _heat(answer: Answer, rows: Sequence[ResultRow]) -> Heat:
     depths = sorted({row.depth for row in rows})
     steps = _steps(sorted({row.learning_rate for row in rows if row.learning_rate is not None}))
-    chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+    chosen = {point.depth: point.learning_rate for point in answer.with_quality}
     arrows = {point.depth: border_arrow(point.tried.at_border) for point in answer.points}
     cells = []
     for number, step in enumerate(steps):

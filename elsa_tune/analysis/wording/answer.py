@@ -91,9 +91,8 @@ def in_short(answer: Answer) -> str:
         number = of_layers(point.fine_tuned_layers, answer.layers)
         told = f"{number} keep {target_text(answer.target)} ({numbers})"
     rates: dict[float | None, list[FreezeDepth]] = {}
-    for one in answer.points:
-        if one.quality is not None:
-            rates.setdefault(one.learning_rate, []).append(one.depth)
+    for one in answer.with_quality:
+        rates.setdefault(one.learning_rate, []).append(one.depth)
     at = ", ".join(f"{rate_text(rate)} at {depths_text(rates[rate])}" for rate in rates)
     return f"{told}; rates {at}" if at else told
 
@@ -138,7 +137,7 @@ def _refusal_sentence(answer: Answer) -> str:
                 f"({explored} done) are no measurement."
             )
         case Reason.NO_FULL_MODEL:
-            measured = depths_text(p.depth for p in answer.points if p.quality is not None)
+            measured = depths_text(point.depth for point in answer.with_quality)
             return (
                 "No answer: the full model (0 frozen layers) was not measured, so there is "
                 f"nothing to compare with; measured: {measured}."
@@ -350,7 +349,7 @@ def _warnings_on_design(answer: Answer) -> Iterator[_Warned]:
             WarningCode.DEPTHS_NOT_MEASURED,
             f"not measured: {depths_text(missing)}; only measured depths can be the answer",
         )
-    counted = [point for point in answer.points if point.quality is not None]
+    counted = answer.with_quality
     if len({point.seeds for point in counted}) > 1:
         seeds = {point.depth: point.seeds for point in counted}
         yield WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
