@@ -7,7 +7,7 @@ own answers would be wrong where a curve is not monotone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -45,10 +45,10 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     answer = Answer(
         model=first.model,
         task=ALL_TASKS,
-        train_size=_if_same([task.train_size for task in tasks]),
-        search=_if_same([task.search for task in tasks]),
-        metric=_if_same([task.metric for task in tasks]),
-        selection=_if_same([task.selection for task in tasks]),
+        train_size=_if_same(task.train_size for task in tasks),
+        search=_if_same(task.search for task in tasks),
+        metric=_if_same(task.metric for task in tasks),
+        selection=_if_same(task.selection for task in tasks),
         target=first.target,
         layers=first.layers,
         chance=None,
@@ -138,18 +138,15 @@ def _together(tasks: Sequence[Answer], point: CurvePoint, *, corrected: bool) ->
     contrasts = [step.contrast for step in steps if step.contrast is not None]
     least = None
     if len(contrasts) == len(tasks):
-        least = Contrast(
-            depth=point.depth,
-            value=min(contrast.value for contrast in contrasts),
-            low=min(contrast.low for contrast in contrasts),
-            high=min(contrast.high for contrast in contrasts),
-            lower=min(contrast.lower for contrast in contrasts),
-        )
+        names = ("value", "low", "high", "lower")
+        ends = {name: min(getattr(contrast, name) for contrast in contrasts) for name in names}
+        least = Contrast(depth=point.depth, **ends)
     return Step(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, contrast=least)
 
 
-def _if_same(values: Sequence[_Value]) -> _Value | None:
-    return values[0] if all(value == values[0] for value in values) else None
+def _if_same(values: Iterable[_Value]) -> _Value | None:
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
 
 
 def _at(tasks: Sequence[Answer], depth: FreezeDepth) -> list[CurvePoint]:

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import SearchOptions, read_request
-from elsa_tune.search.launch import resume, sizes, start, trials_to_go
+from elsa_tune.search.launch import Say, resume, sizes, start, trials_to_go
 from elsa_tune.search.specification import Request, load_specification, specify
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -39,9 +39,6 @@ from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState, read_state
-
-Say = Callable[[str], None]
-
 
 # ---- the plan ----
 

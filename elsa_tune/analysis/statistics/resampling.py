@@ -100,7 +100,7 @@ def _scores(
         return _spearman(x, y) if metric == "spearman" else _pearson(x, y)
     if metric == "accuracy":
         right = (predictions == labels[:, None]).astype(np.float32)  # [E, M]
-        return lambda weights: _shares(weights, right)
+        return lambda weights: _sums(weights, right) / _total(weights)
     if metric in ("f1", "f1_macro", "matthews"):
         return _of_classes(metric, predictions, labels, classes)
     raise ResultsError(f"no resampling is known for the metric '{metric}'")
@@ -139,7 +139,7 @@ def _of_classes(
     runs = predictions.shape[1]
 
     def scores(weights: Weights) -> Floats:
-        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        total = _total(weights)
         shape = (len(weights), runs)
         f1, involved, hits, products, squares = (np.zeros(shape) for _ in range(5))
         own_squares = np.zeros_like(total)
@@ -163,10 +163,6 @@ def _of_classes(
     return scores
 
 
-def _shares(weights: Weights, right: Weights) -> Floats:
-    return np.asarray(_sums(weights, right) / weights.sum(axis=1, dtype=np.float64)[:, None])
-
-
 # ---- values --------------------------------------------------------------------------------------
 
 
@@ -176,7 +172,7 @@ def _pearson(x: Floats, y: Floats) -> _Scores:
     products, squares = columns * label, columns**2
 
     def scores(weights: Weights) -> Floats:
-        total = weights.sum(axis=1, dtype=np.float64)[:, None]
+        total = _total(weights)
         sx, sy = (_sums(weights, part) / total for part in (columns, label))
         sxy, sxx, syy = (_sums(weights, part) / total for part in (products, squares, label**2))
         return _ratio(sxy - sx * sy, (sxx - sx**2) * (syy - sy**2))
@@ -190,6 +186,10 @@ def _standardised(x: Floats) -> Weights:
     is_constant = np.ptp(x, axis=0) == 0
     scale = np.where(is_constant, 1.0, np.maximum(centred.std(axis=0), 1e-300))
     return np.where(is_constant, 0.0, centred / scale).astype(np.float32)
+
+
+def _total(weights: Weights) -> Floats:
+    return np.asarray(weights.sum(axis=1, keepdims=True, dtype=np.float64))  # [R, 1]
 
 
 def _sums(weights: Weights, part: Weights) -> Floats:
@@ -224,7 +224,7 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
     def scores(weights: Weights) -> Floats:
         weights = weights[:, order]
         rows = len(weights)
-        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        total = _total(weights)
         of_group = np.add.reduceat(weights, starts, axis=1).astype(np.float64) / total
         middle = of_group.cumsum(axis=1) - of_group / 2 - 0.5  # mid-ranks about their mean
         ranked = weights * middle.astype(np.float32)[:, group]  # [R, E]
