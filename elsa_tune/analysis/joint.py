@@ -196,10 +196,9 @@ def _decided_by(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], raw: CurvePoint
 ) -> tuple[str, ...]:
     """The tasks that fail at the next smaller k; () where there is none to fail at."""
-    smaller = [p for p in common if p.fine_tuned_layers < raw.fine_tuned_layers]
-    if not smaller:
+    below = next((p for p in common if p.fine_tuned_layers < raw.fine_tuned_layers), None)
+    if below is None:
         return ()
-    below = max(smaller, key=lambda point: point.fine_tuned_layers)
     return tuple(task.task for task in tasks if below.depth not in passing(task, task.target))
 
 

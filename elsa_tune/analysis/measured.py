@@ -26,11 +26,9 @@ class MeasuredRun:
         """The run that a measuring row stands for; None where it does not count."""
         if row.status is TrialStatus.DIVERGED:
             return None if chance is None else cls(row, chance)
-        is_number = row.quality is not None and math.isfinite(row.quality)
-        if row.status is not TrialStatus.COMPLETED or not is_number:
+        if row.status is not TrialStatus.COMPLETED or row.quality is None:
             return None
-        assert row.quality is not None
-        return cls(row, row.quality)
+        return cls(row, row.quality) if math.isfinite(row.quality) else None
 
     @property
     def is_diverged(self) -> bool:

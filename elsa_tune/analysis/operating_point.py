@@ -76,7 +76,7 @@ def _within_given(curve: FreezeCurve, target: float) -> CurvePoint | None:
         if (quality := point.tried.quality_within_given) is not None
         and reaches(quality, full_quality, target)
     ]
-    return min(found, key=lambda one: one.fine_tuned_layers, default=None)
+    return found[-1] if found else None
 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:

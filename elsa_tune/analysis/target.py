@@ -47,12 +47,8 @@ def passing(
 
 
 def smallest(points: Sequence[CurvePoint], depths: Collection[FreezeDepth]) -> CurvePoint | None:
-    """Of the points at these depths the one with the fewest fine-tuned layers."""
-    return min(
-        (point for point in points if point.depth in depths),
-        key=lambda point: point.fine_tuned_layers,
-        default=None,
-    )
+    """Of the points, the full model first, the last at these depths: the fewest layers tuned."""
+    return next((point for point in reversed(points) if point.depth in depths), None)
 
 
 def failing_above(

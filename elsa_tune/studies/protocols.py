@@ -41,11 +41,6 @@ class Protocol:
     extents: Mapping[Scale, Extent]
 
     @property
-    def whole(self) -> Extent:
-        """The study as it was published."""
-        return self.extents[Scale.FULL]
-
-    @property
     def reference(self) -> str:
         """Whom a model stands beside that the study does not have."""
         return self.models[0]
@@ -96,7 +91,7 @@ def departures(
 
     seeds: of each search at every depth. trained: of every task and training size.
     """
-    whole = PROTOCOLS[study].whole
+    whole = PROTOCOLS[study].extents[Scale.FULL]
     reported = {value.model for value in published_values() if value.study is study}
     said = []
     if set(seeds) != {whole.seeds}:

@@ -166,21 +166,18 @@ def _corrected_sentence(answer: Answer) -> str:
         return "Chance is not known, so there is no corrected answer."
     assert raw is not None and corrected is not None
     for_chance = f"Corrected for chance ({points(answer.chance)})"
+    share = percent(raw.corrected_retention)
     if corrected.depth == raw.depth:
         if raw.depth.is_full_model:
             return f"{for_chance} the answer is the same."
-        return f"{for_chance} that is {percent(raw.corrected_retention)}: the same answer."
+        return f"{for_chance} that is {share}: the same answer."
+    if corrected.depth.is_full_model:
+        needed = f"all {layers_text(answer.layers)} must be fine-tuned"
+        return f"{for_chance} that is only {share}, and {needed}."
     needed = of_layers(corrected.fine_tuned_layers, answer.layers)
     are = "is" if corrected.fine_tuned_layers == 1 else "are"
-    if corrected.depth.is_full_model:
-        return (
-            f"{for_chance} that is only {percent(raw.corrected_retention)}, and all "
-            f"{layers_text(answer.layers)} must be fine-tuned."
-        )
-    return (
-        f"{for_chance} that is {percent(raw.corrected_retention)}, and {needed} {are} needed "
-        f"({percent(corrected.corrected_retention)})."
-    )
+    kept = percent(corrected.corrected_retention)
+    return f"{for_chance} that is {share}, and {needed} {are} needed ({kept})."
 
 
 def _warnings_on_chance(answer: Answer) -> Iterator[_Warned]:
@@ -275,7 +272,7 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
 
 
 def _warnings_on_shape(answer: Answer) -> Iterator[_Warned]:
-    full, best, measured = answer.full, answer.best, answer.measured
+    full, best = answer.full, answer.best
     raw, failing = answer.operating_point, answer.failing_above
     if raw is not None and failing:
         missing = depths_text(point.depth for point in failing)
@@ -295,7 +292,7 @@ def _warnings_on_shape(answer: Answer) -> Iterator[_Warned]:
         )
     rises = [
         (after.quality - before.quality, before, after)
-        for before, after in itertools.pairwise(measured)
+        for before, after in itertools.pairwise(answer.measured)
         if before.quality is not None and after.quality is not None
     ]
     rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
