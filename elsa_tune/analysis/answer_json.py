@@ -174,8 +174,12 @@ def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[s
     found = next((one for one in contrasts if one.depth == point.depth), None)
     if found is None:
         return None
-    values = map(_number, (found.value, found.low, found.high, found.lower))
-    return dict(zip(("value", "ci_low", "ci_high", "lower_bound"), values, strict=True))
+    return {
+        "value": _number(found.value),
+        "ci_low": _number(found.low),
+        "ci_high": _number(found.high),
+        "lower_bound": _number(found.lower),
+    }
 
 
 def _number(value: float | None) -> float | None:
