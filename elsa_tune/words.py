@@ -87,6 +87,11 @@ def layers_text(count: int) -> str:
     return f"{count} layer" if count == 1 else f"{count} layers"
 
 
+def of_layers(fine_tuned: int, layers: int) -> str:
+    """`2 of 6 layers`."""
+    return f"{fine_tuned} of {layers_text(layers)}"
+
+
 def depths_text(depths: Iterable[FreezeDepth]) -> str:
     """`the full model`, `embeddings-only`, `N = 9`, or `N = 6, 7, 10`."""
     names = []

@@ -158,7 +158,7 @@ def curve(
         from elsa_tune.cli.answer_tables import print_curves
 
         print_curves(curves)
-    if not any(point.quality is not None for found in curves for point in found.points):
+    if not any(found.with_quality for found in curves):
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
