@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
-from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.packed_model import PackedModel
-from elsa_tune.training.forward.prefix import chunks
+from elsa_tune.training.forward.padded_model import rows_in_order
+from elsa_tune.training.forward.prefix import FrozenLayers, rows_behind
 from elsa_tune.training.machine import release
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
@@ -40,7 +41,6 @@ from elsa_tune.training.objective import Objective
 MOST_TRAIN_ROWS = 5_000
 MOST_EVALUATION_ROWS = 10_000
 
-_CHUNK_TOKENS = 4096
 _FOLDS = 3
 # Inverse strengths of the L2 penalty on standardised features, the strongest first; and the one
 # taken where there are too few rows of some class to choose by.
@@ -146,24 +146,22 @@ def _features(
     layers: FrozenLayers
     if packed_doubt(loaded, data, setting) is None:
         layout, _ = packed_layout(loaded, data, setting)
-        layers = PackedLayers(PackedModel(loaded, depth, layout=layout))
+        layers = PackedModel(loaded, depth, layout=layout).behind
     else:
-        layers = PaddedLayers(loaded, data)
+        layers = partial(rows_in_order, loaded, data)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        with torch.inference_mode(), setting.arithmetic():
-            return [_of_rows(layers, rows, depth.frozen_layers, reads_last) for rows in splits]
+        return [_of_rows(layers, rows, setting, reads_last) for rows in splits]
     finally:
         del layers, loaded
         release()
 
 
-def _of_rows(layers: FrozenLayers, rows: TokenRows, n: int, reads_last: bool) -> Floats:
+def _of_rows(layers: FrozenLayers, rows: TokenRows, setting: Setting, reads_last: bool) -> Floats:
     parts = []
-    for chunk in chunks(rows, _CHUNK_TOKENS):
-        [(_n, hidden)] = layers.hidden_behind(rows, chunk, [n])  # [P, H]
-        hidden = hidden.float()
+    for chunk, _, hidden in rows_behind(layers, rows, [setting.depth.frozen_layers], setting):
+        hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)
         read = ends - 1 if reads_last else ends - lengths

@@ -22,7 +22,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrefixStore:
     store = PrefixStore()
     for key in ("a", "b"):
         writer = store.writer(key, f"minilm on {key}, 3 frozen layers, fp32", SHAPE)
-        writer.append("train", torch.zeros(100, 8))
+        writer.append(torch.zeros(100, 8))
         writer.finish()
     return store
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Pooling
-from elsa_tune.training.data.tokens import Indices, TaskData, TokenRows
+from elsa_tune.training.data.tokens import IndexArray, Indices, TaskData, TokenRows
 from elsa_tune.training.forward.blocks import block_for
 from elsa_tune.training.forward.packed import Attention, Layout, PackedBatch, pack, row_means
 from elsa_tune.training.model.parts import layer_list
@@ -137,6 +137,19 @@ class PackedModel(nn.Module):
             hidden = self.run_layer(index, hidden, batch, False, bias)
             yield hidden
 
+    def behind(
+        self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """As `prefix.FrozenLayers`; each depth is handed on before the next layer runs."""
+        batch = self.pack(rows, chunk)
+        place = batch.places - int(rows.offsets[chunk[0]])
+        with evaluating(self):
+            for n, hidden in zip(range(max(wanted) + 1), self.prefix(batch), strict=False):
+                if n in wanted:
+                    in_order = torch.empty_like(hidden)
+                    in_order[place] = hidden
+                    yield n, in_order
+
     def forward(self, batch: PackedBatch, given: Tensor | None = None) -> Tensor:
         """Logits [B, C] in the batch's order.
 
@@ -202,6 +215,17 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
     return data.changed(lambda rows: replace(rows, input_ids=numbers[rows.input_ids]))
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, and afterwards in the mode of before."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @contextlib.contextmanager
