@@ -2,7 +2,6 @@
 
     for result in train(trial): ...
 
-It must not know Ray, Optuna or MLflow: a search is this same loop inside a worker.
 Letters in shape comments: B batch, T tokens, C classes, E evaluation examples.
 """
 
@@ -182,9 +181,7 @@ class _Run:
         return shuffled_batches(self.trial, len(self.data.train))
 
     def step(self, batch: IndexArray) -> Tensor:
-        """One optimiser step on a whole batch; returns the sum of its losses (a scalar on the
-        device).
-        """
+        """One optimiser step on a whole batch; its losses' sum, a scalar on the device."""
         loss_sum = self._gradients(batch)
         # No activation is left here: smaller micro-batches would make no room for AdamW's state.
         if within_memory(self._descend) is None:
@@ -197,9 +194,7 @@ class _Run:
         return loss_sum
 
     def _gradients(self, batch: IndexArray) -> Tensor:
-        """Accumulate the gradient of the batch's mean loss, in as many micro-batches as memory asks
-        for.
-        """
+        """Accumulate the gradient of the batch's mean loss, in passes that memory has room for."""
         while (total := within_memory(partial(self._accumulate, batch))) is None:
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)

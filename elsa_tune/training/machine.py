@@ -1,7 +1,4 @@
-"""What a process has of its machine: cores, memory, and what to do when memory runs out.
-
-It must not know what is being trained.
-"""
+"""What a process has of its machine: cores, memory, and what to do when memory runs out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Metrics: predictions and labels in, one number in [-1, 1] out.
 
-It must not know models or tasks beyond their number of classes; needs numpy alone.
 Shapes: E evaluation examples, C classes.
 """
 
@@ -68,9 +67,7 @@ def check_quality(value: float, metric: Metric) -> float:
 
 
 def confusion(predictions: Array, labels: Array, classes: int) -> NDArray[np.int64]:
-    """Counts [C, C]: row the label, column the prediction. Raises ValueError for ids outside
-    0..C-1.
-    """
+    """Counts [C, C] by label and prediction. Raises ValueError for ids outside 0..C-1."""
     pairs = np.stack([labels, predictions]).astype(np.int64)
     if pairs.min() < 0 or pairs.max() >= classes:
         raise ValueError(

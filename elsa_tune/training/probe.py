@@ -1,7 +1,6 @@
 """A linear probe: how good a linear model is on what the encoder gives with nothing trained.
 
-A floor for every depth, in seconds. It must not know searches or answers. Letters in shape
-comments: E rows of a split, H hidden size.
+A floor for every depth, in seconds. Letters in shape comments: E rows of a split, H hidden size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How trials share this machine best, one with many threads or many with few: found by training.
 
-It must not know of searches; what it finds is kept for them in the cache folder. A result is that
-of one model on one machine: another host, number of cores, GPU or torch makes it unknown again.
+What it finds is kept for searches in the cache folder. A result is that of one model on one
+machine: another host, number of cores, GPU or torch makes it unknown again.
 """
 
 from __future__ import annotations
@@ -197,9 +197,7 @@ def product_rate(dtype: torch.dtype, device: str) -> float:
 
 
 def _train_each(end: Connection, division: Division, device: str) -> None:
-    """Begin the training that comes, then answer with its tokens per second and the peak memory in
-    MiB over as many seconds as are asked for; then the next one.
-    """
+    """Answer each training, then a number of seconds, with tokens per second and peak MiB."""
     torch.set_num_threads(division.threads)
     try:
         take_share(1 / division.trials if device == "cuda" else 0)

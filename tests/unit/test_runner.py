@@ -422,7 +422,7 @@ def test_a_gpus_square_has_few_widths_and_its_mask_is_made_once() -> None:
 
 
 def test_masks_drop_as_often_as_asked_and_keep_the_mean() -> None:
-    from elsa_tune.training.forward.dropout import drop, keep_mask
+    from elsa_tune.training.forward.attention import drop, keep_mask
 
     x = torch.ones(1000, 1000)
     with torch.random.fork_rng(devices=[]):

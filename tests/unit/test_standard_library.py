@@ -7,7 +7,6 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +139,7 @@ def test_a_module_that_becomes_a_package_stays_in_its_split(
     library: list[Documented],
 ) -> None:
     packages = [
-        replace(item, file=re.sub(r"(/__init__)?\.py$", "/__init__.py", item.file))
+        item._replace(file=re.sub(r"(/__init__)?\.py$", "/__init__.py", item.file))
         for item in library
     ]
     assert rows(pair(packages).train) == rows(pair(library).train)

@@ -1,7 +1,4 @@
-"""GLUE from the Hugging Face hub, through `datasets`: from its local cache, or over the network.
-
-It must not know what the rows mean; `training.data.texts` judges them.
-"""
+"""GLUE from the Hugging Face hub, through `datasets`: from its local cache, or over the network."""
 
 from __future__ import annotations
 
@@ -66,10 +63,7 @@ def _load(task: TaskSpec, config: str) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """`datasets` reads HF_HUB_OFFLINE once, at import; this is the switch that it then looks at.
-
-    It warns that it takes what is cached; that is what we want of it.
-    """
+    """`datasets` reads HF_HUB_OFFLINE once, at import; this is the switch that it then looks at."""
     from datasets import config
     from datasets.utils import logging
 
@@ -88,12 +82,8 @@ def _check_reachable(task: TaskSpec) -> None:
     from datasets import config
 
     endpoint = str(config.HF_ENDPOINT)
-    if config.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").upper() in (
-        "1",
-        "TRUE",
-        "YES",
-        "ON",
-    ):
+    said = os.environ.get("HF_HUB_OFFLINE", "").lower()
+    if config.HF_HUB_OFFLINE or said in ("1", "true", "yes", "on"):
         reason = "HF_HUB_OFFLINE is set"
     else:
         reason = _silence(endpoint)
@@ -131,12 +121,8 @@ def _table(task: TaskSpec, where: Path, rows: Any) -> Table:
     for name in wanted:
         values = rows[name][:]
         if name == task.label_column and task.kind is TaskKind.CLASSIFICATION:
-            values = [
-                task.classes[value]
-                if value is not None and 0 <= value < len(task.classes)
-                else value
-                for value in values
-            ]
+            names = dict(enumerate(task.classes))
+            values = [names.get(value, value) for value in values]
         columns[name] = [
             cell_text(value, f"{where} row {row}", name)
             for row, value in enumerate(values, start=1)

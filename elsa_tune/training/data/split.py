@@ -1,6 +1,6 @@
 """Rows as texts and labels: one split, and all splits of a task.
 
-It must not know where rows come from. E is the number of rows of a split.
+E is the number of rows of a split.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ class Split:
 
 @dataclass(frozen=True)
 class TaskTexts:
-    """All splits of a task; evaluation is None where a share of the training rows is to be held
-    out.
-    """
+    """All splits of a task; evaluation: None where training rows are to be held out for it."""
 
     train: Split
     evaluation: Split | None

@@ -1,6 +1,6 @@
 """A task's rows as texts and labels, from wherever its source says, with every oddity reported.
 
-It must not know models or tokenizers. E is the number of rows of a split.
+E is the number of rows of a split.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def read_texts(task: TaskSpec) -> TaskTexts:
     split's notes. Raises DataError for missing files, splits or columns, labels the task does not
     declare, unlabelled test data, and splits without rows or with one class only.
     """
-    source = task.source
-    if isinstance(source, GlueSource):
-        texts = _glue(task, source)
-    elif isinstance(source, FilesSource):
-        texts = _files(task, source)
-    elif isinstance(source, EmbeddedSource):
-        texts = read_standard_library(source.shuffled_labels)
+    match task.source:
+        case GlueSource():
+            texts = _glue(task, task.source)
+        case FilesSource():
+            texts = _files(task, task.source)
+        case EmbeddedSource():
+            texts = read_standard_library(task.source.shuffled_labels)
     for split in (texts.train, texts.evaluation, *texts.companions.values()):
         if split is not None:
             check_variety(task, split)
@@ -142,9 +142,7 @@ def _files(task: TaskSpec, source: FilesSource) -> TaskTexts:
 def to_split(
     task: TaskSpec, tables: Sequence[Table], text_columns: Sequence[str], label_column: str
 ) -> Split:
-    """Keep the complete rows of one or more tables, turn their labels into ids or values, count the
-    rest.
-    """
+    """The complete rows of one or more tables, labels as ids or values; the rest are counted."""
     texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
     labels: list[float] = []
     notes: list[str] = []
@@ -171,9 +169,7 @@ def to_split(
 def _incomplete(
     text_columns: Sequence[str], label_column: str, row: Sequence[str | None]
 ) -> str | None:
-    """Why a row (texts, then label) cannot be used, or None. "null" and "nan" are texts; blanks are
-    not.
-    """
+    """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
     names = (*text_columns, label_column)
     missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
     if missing:
@@ -184,11 +180,12 @@ def _incomplete(
 
 
 def _label_number(task: TaskSpec, where: str, label: str) -> float:
-    """A label's class id or value; raises DataError with file and line, label and what is
-    allowed.
-    """
+    """A label's class id or value. Raises DataError."""
     if task.kind is TaskKind.REGRESSION:
-        value = _number(label)
+        try:
+            value = float(label)
+        except ValueError:
+            value = math.nan
         if not math.isfinite(value):
             raise DataError(
                 f"{where}: label '{label}' of task '{task.name}' is not a finite number"
@@ -203,13 +200,6 @@ def _label_number(task: TaskSpec, where: str, label: str) -> float:
             f"or scored on it. Give a labelled split (labels {allowed})"
         )
     raise DataError(f"{where}: label '{label}' is not one of task '{task.name}': {allowed}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Divides a batch into groups of similar length, so that little of the work is done on padding.
 
-It must not know models or devices. Which examples make up a batch, and so the gradient of its mean
-loss, stays the same: groups are forwarded one by one and their gradients add up.
+Which examples make up a batch, and so the gradient of its mean loss, stays the same: groups are
+forwarded one by one and their gradients add up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A classification model run on packed tokens: no work on padding, and none on what is given.
 
-It must not know data sets, caches on disk or optimisers. Shapes: P tokens of a packed batch, B
-rows, H hidden size, C outputs.
+Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
 
 Embeddings and layers are the model's own modules, called one by one; what stands behind them is the
 model itself with its embeddings and layers taken out, so every head of Transformers stays as it is.
@@ -112,7 +111,8 @@ class PackedModel(nn.Module):
     ) -> Tensor:
         """Layer `index` of L on [P, H]; [B, H] where only first tokens are wanted."""
         self.layer_runs[index] += 1
-        return self._block(self.layers[index - self.first_layer], hidden, batch, firsts, bias)
+        layer = self.layers[index - self.first_layer]
+        return self._block.run(layer, hidden, batch, firsts, bias)
 
     def position_bias(self, hidden: Tensor, batch: PackedBatch) -> Tensor | None:
         """What the architecture adds to all scores by the places of query and key in their row, if

@@ -30,9 +30,7 @@ _ROWS = 32
 
 
 def kept_layers(depth: FreezeDepth, layers: int) -> int:
-    """How many frozen layers' output can be given: all but the last of the model, which its own
-    code expects to run.
-    """
+    """How many frozen layers can be left out: a model's own code expects the last one to run."""
     return min(depth.frozen_layers, layers - 1)
 
 

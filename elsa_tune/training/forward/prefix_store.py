@@ -49,10 +49,7 @@ class NotKeptError(Exception):
 
 
 def budget_bytes() -> int:
-    """$ELSA_TUNE_PREFIX_CACHE_GB in bytes, 20 GB by default; 0 keeps nothing.
-
-    Raises UsageError for anything but a number of 0 or more.
-    """
+    """$ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError for no number."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         gigabytes = float(text) if text else DEFAULT_BUDGET_GB
@@ -95,9 +92,7 @@ class EntrySummary:
 
 @dataclass(slots=True)
 class Reading:
-    """Hidden states that are being read, [tokens, H] by split; mapped from an entry's file, whose
-    lock keeps it from eviction.
-    """
+    """Hidden states [tokens, H] by split. file: the entry that is read, locked against eviction."""
 
     hidden: dict[str, Tensor] = field(default_factory=dict)
     file: BinaryIO | None = None
@@ -231,10 +226,7 @@ class EntryWriter:
         self._crc = 0
 
     def append(self, hidden: Tensor) -> None:
-        """Write the next rows [tokens, H], split after split in the order of the shape.
-
-        Raises OSError on a full disk.
-        """
+        """Write the next rows [tokens, H], in the order of the shape's splits. Raises OSError."""
         data = hidden.to("cpu", self._dtype).contiguous().view(torch.uint8).numpy().data
         self._file.write(data)
         self._crc = zlib.crc32(data, self._crc)

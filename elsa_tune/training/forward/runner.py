@@ -72,9 +72,7 @@ class Runner:
         self.kept.close()
 
     def given(self, split: str, places: Tensor) -> Tensor | None:
-        """Kept hidden states [..., H] in fp32 of a split's tokens at these places [...]; None where
-        none are kept.
-        """
+        """Kept hidden states [..., H] in fp32 of a split's tokens at these places [...], if any."""
         kept = self.kept.hidden.get(split)
         return None if kept is None else kept[places].float()
 
@@ -93,10 +91,7 @@ class Runner:
 
 
 class Padded(Runner):
-    """Batches padded to their longest row, divided by length on a CPU: any architecture.
-
-    From the first layer on, or from where a cache gives hidden states.
-    """
+    """Batches padded to their longest row, divided by length on a CPU: any architecture."""
 
     how = "padded"
 

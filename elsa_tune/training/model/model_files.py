@@ -1,7 +1,5 @@
 """A model's files: the one folder on this machine that holds them, fetched from the hub if need be.
 
-It must not know torch or transformers, only files, packages and the hub.
-
 Every later step reads a local folder, so what can go wrong with a network goes wrong here, once, in
 one sentence. The hub is asked once per process and model; a revision given as a full commit is
 never asked for again once its files are cached.
@@ -164,10 +162,8 @@ def _package_folder(package: str) -> Path:
 
 
 def _check_digest(package: str, path: Path) -> None:
-    wanted = PACKAGE_SHA256.get(package)
-    if wanted is None:
-        return
     digest = _sha256_of(path)
+    wanted = PACKAGE_SHA256.get(package, digest)
     if digest != wanted:
         remedy = PACKAGE_REMEDY[package].replace("install", "install --force-reinstall")
         raise ModelError(
@@ -193,8 +189,7 @@ def _sha256_of(path: Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
-    """Digest of a file; size and time of change are arguments so that a changed file is read
-    again."""
+    """Size and time of change are arguments so that a changed file is read again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

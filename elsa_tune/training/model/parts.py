@@ -1,7 +1,5 @@
 """The parts of a model: embedding side, layers, head side; each parameter is in exactly one.
 
-It must not know how a model was loaded or how it is trained.
-
 The layers are found by their shape, not by a list of architectures: the one `nn.ModuleList` under
 the base model that holds `num_hidden_layers` modules of one class. What runs before them, and every
 table that all of them read, is the embedding side; what runs after them is the head side. Read in
