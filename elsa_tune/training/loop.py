@@ -7,6 +7,7 @@ Letters in shape comments: B batch, T tokens, C classes, E evaluation examples.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError
 from elsa_tune.specs.trial import EpochResult, TrialSpec, chosen_evaluation
@@ -29,7 +31,7 @@ from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.numerics import forked, made_strict, reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
 from elsa_tune.training.optimizer import adamw, clip_in_step
-from elsa_tune.training.schedule import evaluation_steps, schedule_for, shuffled_batches
+from elsa_tune.training.schedule import evaluation_steps, shuffled_batches
 
 # Where not every operation has a deterministic form, and rows of the pass that shows whether a step
 # needs one of those.
@@ -54,34 +56,35 @@ def train(
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
-    with reproducible(trial.seed, where, trial.recipe.precision):
-        run = _Run(trial, data, where, depths)
-        try:
-            yield from run.evaluations()
-        finally:
-            # Also reached when a scheduler drops the generator: the next trial starts with free
-            # memory.
-            run.close()
+    with _running(trial, data, device, depths) as run:
+        yield from run.evaluations()
 
 
-def steps(
-    trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int] = ()
-) -> Generator[IndexArray]:
+def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
     """Train as `train` does, without evaluations and without end, to be timed: yields the training
     rows of each optimiser step behind it.
     """
+    with _running(trial, data, device, ()) as run:
+        run.runner.train(True)
+        for batch in run.batches():
+            run.step(batch)
+            yield batch
+
+
+@contextlib.contextmanager
+def _running(
+    trial: TrialSpec, data: TaskData, device: str, depths: Sequence[int]
+) -> Iterator[_Run]:
     where = torch.device(device)
     with reproducible(trial.seed, where, trial.recipe.precision):
         run = _Run(trial, data, where, depths)
-        run.runner.train(True)
         try:
-            for batch in run.batches():
-                run.step(batch)
-                yield batch
+            yield run
         finally:
+            # Also where a scheduler drops the generator: the next trial starts with free memory.
             run.close()
 
 
@@ -101,7 +104,8 @@ class _Run:
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
-        self.schedule = schedule_for(self.optimizer, recipe, self.points[-1])
+        warmup = math.ceil(recipe.warmup_ratio * self.points[-1])
+        self.schedule = get_linear_schedule_with_warmup(self.optimizer, warmup, self.points[-1])
         self.micro_batch = recipe.batch_size
         self.eval_batch = recipe.eval_batch_size
         self.notes: list[str] = [*data.notes, *self.runner.notes]

@@ -54,13 +54,7 @@ def chance(metric: Metric, labels: Array, classes: int) -> float:
 
 
 def check_quality(value: float, metric: Metric) -> float:
-    """The one judge of whether a value may leave the trainer: finite and within the metric's range.
-
-    Returns it as a float, rounding beyond the range's ends cut off. Raises DivergedError.
-    """
-    value = float(value)
-    if not math.isfinite(value):
-        raise DivergedError(f"{metric} is {value}; the trial diverged: try a lower learning rate")
+    """The value, if within the metric's range, give or take rounding. Raises DivergedError."""
     if not metric.lowest - TOLERANCE <= value <= 1 + TOLERANCE:
         raise DivergedError(f"{metric} is {value:g}, outside its range {metric.lowest:g}..1")
     return min(1.0, max(metric.lowest, value))

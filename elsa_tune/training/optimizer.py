@@ -11,21 +11,17 @@ from elsa_tune.specs.trial import TrialSpec
 
 
 def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
-    """AdamW with bias correction, with weight decay on matrices, not on biases and norms.
-
-    Without bias correction few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al.
-    2020).
+    """AdamW with weight decay on matrices, not on biases and norms; with bias correction, for
+    without it few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al. 2020).
     """
+    matrices, others = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
+    decay = trial.recipe.weight_decay
     groups = [
-        {
-            "params": [parameter for parameter in trained if parameter.ndim >= 2],
-            "weight_decay": trial.recipe.weight_decay,
-        },
-        {"params": [parameter for parameter in trained if parameter.ndim < 2], "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": decay if parameters is matrices else 0.0}
+        for parameters in (matrices, others)
+        if parameters
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=trial.learning_rate, fused=True
-    )
+    return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
 
 
 def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:

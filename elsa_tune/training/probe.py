@@ -22,7 +22,7 @@ from elsa_tune.errors import RunError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
-from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
@@ -60,7 +60,7 @@ class ProbeResult:
     quality: the task's headline metric, in [-1, 1], on `evaluation_examples` rows. predictions:
     class ids (int64) or values (float32), one for each of these rows, in the split's order.
     metrics: every metric of the task by its own name. train_examples: the rows it learnt from.
-    seconds: all of it. features: what it reads, in words. notes: what the reader should be told.
+    seconds: all of it. notes: what the reader should be told.
     """
 
     quality: float
@@ -69,7 +69,6 @@ class ProbeResult:
     train_examples: int
     evaluation_examples: int
     seconds: float
-    features: str = PROBE_FEATURES
     notes: tuple[str, ...] = ()
 
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator
 
 import torch
-from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.trial import Recipe, TrialSpec
@@ -59,12 +58,3 @@ def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
         order = torch.randperm(examples, generator=generator).numpy()
         for start in range(0, len(order), size):
             yield order[start : start + size]
-
-
-def schedule_for(
-    optimizer: torch.optim.Optimizer, recipe: Recipe, steps: int
-) -> torch.optim.lr_scheduler.LRScheduler:
-    """Linear warm-up and decay to 0 over so many steps."""
-    return get_linear_schedule_with_warmup(  # type: ignore[no-any-return]  # untyped
-        optimizer, math.ceil(recipe.warmup_ratio * steps), steps
-    )

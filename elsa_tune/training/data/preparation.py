@@ -21,7 +21,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import check_variety, read_texts
 from elsa_tune.training.data.tokens import HOLDOUT, TaskData, TokenRows
 from elsa_tune.training.metrics import chance
@@ -67,7 +67,9 @@ def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
 
     Raises DataError as `prepare` does.
     """
-    splits = _splits(task, read_texts(task), recipe.subset_seed)
+    splits = read_texts(task)
+    if "evaluation" not in splits:
+        splits |= _with_evaluation(task, splits["train"], recipe.subset_seed)
     splits |= _in_use(task, splits["train"], recipe)
     for split in splits.values():
         check_variety(task, split)
@@ -127,26 +129,22 @@ def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
     return ranks * REGRESSION_BINS // max(1, len(labels))
 
 
-def _splits(task: TaskSpec, texts: TaskTexts, seed: int) -> dict[str, Split]:
-    """All splits by name; a share of the training rows becomes a missing `evaluation`."""
-    if texts.evaluation is not None:
-        return {"train": texts.train, "evaluation": texts.evaluation, **texts.companions}
+def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
+    """`train` and `evaluation`, a share of the training rows."""
     source = task.source
     assert isinstance(source, FilesSource) and source.evaluation_share is not None
-    share, rows = source.evaluation_share, len(texts.train)
+    share, rows = source.evaluation_share, len(every)
     held_out = round(rows * share)
-    order = stratified_order(texts.train.labels, seed, _EVALUATION)
-    evaluation = texts.train.part(
-        order[:held_out], f"the held-out share of {share:g} ({held_out} rows)"
-    )
-    train = texts.train.part(
+    order = stratified_order(every.labels, seed, _EVALUATION)
+    evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
+    train = every.part(
         order[held_out:], f"what is left beside the held-out share ({rows - held_out} rows)"
     )
     note = (
         f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
         f"{seed}) are held out"
     )
-    return {"train": replace(train, notes=(*texts.train.notes, note)), "evaluation": evaluation}
+    return {"train": replace(train, notes=(*every.notes, note)), "evaluation": evaluation}
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
@@ -188,8 +186,8 @@ def _held_out(
         places = _permutation(REGRESSION_BINS, seed, _SELECTION)
         start = ((places + 0.5) / REGRESSION_BINS)[: len(sizes)]
     before = np.floor(rank * share + start[strata])
-    behind: NDArray[np.float64] = np.floor((rank + 1) * share + start[strata])
-    return behind > before
+    held_out: NDArray[np.bool_] = np.floor((rank + 1) * share + start[strata]) > before
+    return held_out
 
 
 def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from elsa_tune.errors import DataError
 from elsa_tune.files import write_aside
 from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Documented(NamedTuple):
     sentence: str
 
 
-def read_standard_library(shuffled_labels: bool = False) -> TaskTexts:
+def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
     """3,000 training and 600 evaluation pairs, half of each "own"; no file gives rows to both.
 
     The same rows in every call on one Python; a library that differs a little gives slightly other
@@ -162,7 +162,7 @@ def _is_ordinary(sentence: str) -> bool:
 # --- From documented names to pairs ---------------------------------------------------------------
 
 
-def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> TaskTexts:
+def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dict[str, Split]:
     """The task's rows from a library's documented names, as `read_standard_library` gives them."""
     train: list[Documented] = []
     dev: list[Documented] = []
@@ -176,8 +176,10 @@ def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> Tas
             f"standard library; {sysconfig.get_path('stdlib')} has {len(documented):,}. Install "
             "Python with its sources (.py), or give --task"
         )
-    sizes = (("train", train, TRAIN_ROWS), ("dev", dev, DEV_ROWS))
-    return TaskTexts(*(_pairs(*one, shuffled_labels) for one in sizes))
+    return {
+        "train": _pairs("train", train, TRAIN_ROWS, shuffled_labels),
+        "evaluation": _pairs("dev", dev, DEV_ROWS, shuffled_labels),
+    }
 
 
 def _pairs(where: str, items: Sequence[Documented], size: int, shuffled: bool) -> Split:

@@ -16,15 +16,15 @@ from elsa_tune.specs.glue import LAYOUTS, GlueLayout, GlueSplit
 from elsa_tune.specs.table_file import Table, listing, read_table
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.training.data.hub import read_hub_splits
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import read_standard_library
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
 
 
-def read_texts(task: TaskSpec) -> TaskTexts:
-    """Read every split of the task.
+def read_texts(task: TaskSpec) -> dict[str, Split]:
+    """`train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) text or label are left out and counted in the
     split's notes. Raises DataError for missing files, splits or columns, labels the task does not
@@ -37,9 +37,8 @@ def read_texts(task: TaskSpec) -> TaskTexts:
             texts = _files(task, task.source)
         case EmbeddedSource():
             texts = read_standard_library(task.source.shuffled_labels)
-    for split in (texts.train, texts.evaluation, *texts.companions.values()):
-        if split is not None:
-            check_variety(task, split)
+    for split in texts.values():
+        check_variety(task, split)
     return texts
 
 
@@ -64,19 +63,17 @@ def check_variety(task: TaskSpec, split: Split) -> None:
 # --- GLUE: a local folder in the official layout, or the hub --------------------------------------
 
 
-def _glue(task: TaskSpec, source: GlueSource) -> TaskTexts:
+def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
     layout = LAYOUTS[source.config]
     splits = {"train": layout.train, "evaluation": layout.evaluation, **dict(layout.companions)}
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
-        read = {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
-    else:
-        tables = read_hub_splits(task, source.config, [split.hub for split in splits.values()])
-        read = {
-            name: to_split(task, [tables[split.hub]], task.text_columns, task.label_column)
-            for name, split in splits.items()
-        }
-    return TaskTexts(read.pop("train"), read.pop("evaluation"), read)
+        return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
+    tables = read_hub_splits(task, source.config, [split.hub for split in splits.values()])
+    return {
+        name: to_split(task, [tables[split.hub]], task.text_columns, task.label_column)
+        for name, split in splits.items()
+    }
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
@@ -126,14 +123,14 @@ def _check_headerless(path: Path, header: Sequence[str]) -> None:
 # --- The user's own files -------------------------------------------------------------------------
 
 
-def _files(task: TaskSpec, source: FilesSource) -> TaskTexts:
+def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
     wanted = [*task.text_columns, task.label_column]
-
-    def read(paths: Sequence[str]) -> Split:
-        tables = [read_table(Path(path), source.format, wanted) for path in paths]
-        return to_split(task, tables, task.text_columns, task.label_column)
-
-    return TaskTexts(read(source.train), read(source.evaluation) if source.evaluation else None)
+    splits = {}
+    for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
+        if paths:
+            tables = [read_table(Path(path), source.format, wanted) for path in paths]
+            splits[name] = to_split(task, tables, task.text_columns, task.label_column)
+    return splits
 
 
 # --- From cells to texts and labels ---------------------------------------------------------------

@@ -95,9 +95,10 @@ class TaskData:
     @classmethod
     def of(cls, splits: dict[str, TokenRows], **facts: Any) -> TaskData:
         """Of splits by the names that `splits` gives; facts: the other fields."""
-        named = {"train", "evaluation", HOLDOUT} & splits.keys()
-        companions = {name: rows for name, rows in splits.items() if name not in named}
-        return cls(**{name: splits[name] for name in named}, companions=companions, **facts)
+        companions = dict(splits)
+        train, evaluation = companions.pop("train"), companions.pop("evaluation")
+        holdout = companions.pop(HOLDOUT, None)
+        return cls(train, evaluation, companions, holdout=holdout, **facts)
 
     def save(self, path: Path) -> None:
         """Write one .npz, aside and then renamed: needs numpy alone to read. Raises OSError."""

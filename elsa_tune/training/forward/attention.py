@@ -48,7 +48,7 @@ def attend(
         assert position_bias is None
         return _by_ends(query, key, value, batch, heads)
     way = _InGroups.apply if batch.layout.attention is Attention.GROUPS else _in_square
-    return way(query, key, value, batch, heads, position_bias)  # type: ignore[no-any-return]  # untyped
+    return way(query, key, value, batch, heads, position_bias)
 
 
 def _is_whole(query: Tensor, batch: PackedBatch) -> bool:

@@ -20,18 +20,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch, to_device
 from elsa_tune.training.forward.packed_model import Passthrough, evaluating
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
 # Of one batch while a cache is filled.
 _ROWS = 32
-
-
-def kept_layers(depth: FreezeDepth, layers: int) -> int:
-    """How many frozen layers can be left out: a model's own code expects the last one to run."""
-    return min(depth.frozen_layers, layers - 1)
 
 
 class _EnoughError(Exception):

@@ -21,7 +21,6 @@ from elsa_tune.training.forward.groups import length_groups
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import (
     begin_behind,
-    kept_layers,
     masks_without_asking,
     rows_in_order,
 )
@@ -185,7 +184,8 @@ def _let_read(runner: Padded) -> None:
     """
     model, setting = runner.model, runner.setting
     every = list(layer_list(model))
-    n = kept_layers(setting.depth, len(every))
+    most = len(every) - 1  # the model's own code expects its last layer to run
+    n = min(setting.depth.frozen_layers, most)
     if n == 0:
         return
     if setting.recipe.frozen_dropout:
@@ -196,7 +196,7 @@ def _let_read(runner: Padded) -> None:
         runner.note_computed(doubt)
         return
     prefix = Prefix(model, runner.data, setting, runner.how)
-    others = {min(other, len(every) - 1) for other in setting.depths}
+    others = {min(other, most) for other in setting.depths}
     if runner.reads(prefix, n, others, partial(rows_in_order, model, runner.data)):
         begin_behind(model, n)
         runner.frozen_prefix = every[n : setting.depth.frozen_layers]

@@ -114,13 +114,11 @@ def load_classifier(
 ) -> PreTrainedModel:
     """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
-    outputs: width of the head, 1 for regression. The pretrained part comes from the checkpoint;
-    what it lacks, and in any case the task head, is initialised as the architecture does it, from
-    `seed` alone: torch's global random state is neither read nor changed. A checkpoint that was
-    fine-tuned before loses its whole head. The process keeps the last checkpoint in memory, so that
-    the next load reads nothing; what is frozen at `depth` is that memory, so it must not be changed
-    in place. Raises ModelError in one sentence for whatever makes the model
-    unusable.
+    outputs: width of the head, 1 for regression. What the checkpoint lacks, and in any case the
+    task head, is initialised as the architecture does it, from `seed` alone: torch's global random
+    state is neither read nor changed. A checkpoint that was fine-tuned before loses its head. The
+    process keeps the last checkpoint in memory; what is frozen at `depth` is that memory, so it
+    must not be changed in place. Raises ModelError for whatever makes the model unusable.
     """
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)

@@ -114,21 +114,17 @@ def drop_layers(model: PreTrainedModel, count: int) -> None:
     del stack[:count]
 
 
-def freeze(model: PreTrainedModel, depth: FreezeDepth) -> tuple[str, ...]:
+def freeze(model: PreTrainedModel, depth: FreezeDepth) -> None:
     """Set `requires_grad` of every parameter to what the depth says, whatever it was before.
 
-    Returns the names that train, in the model's order. Gradients left on frozen parameters are
-    dropped. Raises SpaceError for N above L, ModelError as `divide` does.
+    Gradients left on frozen parameters are dropped. Raises SpaceError for N above L, ModelError as
+    `divide` does.
     """
     frozen = divide(model).frozen(depth)
-    trained = []
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
         if name in frozen:
             parameter.grad = None
-        else:
-            trained.append(name)
-    return tuple(trained)
 
 
 def prefix_modules(model: PreTrainedModel, depth: FreezeDepth) -> list[nn.Module]:
