@@ -30,7 +30,6 @@ from elsa_tune.training.model.parts import freeze
 from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.numerics import forked, made_strict, reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
-from elsa_tune.training.optimizer import adamw, clip_in_step
 from elsa_tune.training.schedule import evaluation_steps, shuffled_batches
 
 # Where not every operation has a deterministic form, and rows of the pass that shows whether a step
@@ -48,11 +47,10 @@ def train(
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
-    data: the tokenised task; read (and cached) here when it is not given. device: `cpu` or `cuda`,
-    by default a GPU where there is one. depths: N of other trials of the same search, whose frozen
-    prefixes are kept in the same pass over the model as this trial's. The numbers depend on the
-    trial alone, not on what ran before in the process: weights, head, order of examples and dropout
-    all follow `trial.seed`.
+    data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
+    there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
+    the same pass over the model as this trial's. The numbers depend on the trial alone, not on what
+    ran before in the process: weights, head, order of examples and dropout follow `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
@@ -64,9 +62,7 @@ def train(
 
 
 def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
-    """Train as `train` does, without evaluations and without end, to be timed: yields the training
-    rows of each optimiser step behind it.
-    """
+    """As `train`, without evaluations and without end: yields the rows of each step behind it."""
     with _running(trial, data, device, ()) as run:
         run.runner.train(True)
         for batch in run.batches():
@@ -285,3 +281,26 @@ class _Run:
             logits[out[1]] = out[0]
             start += len(part)
         return logits
+
+
+def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices, not on biases and norms; with bias correction, for
+    without it few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al. 2020).
+    """
+    matrices, others = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
+    decay = trial.recipe.weight_decay
+    groups = [
+        {"params": parameters, "weight_decay": decay if parameters is matrices else 0.0}
+        for parameters in (matrices, others)
+        if parameters
+    ]
+    return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
+
+
+def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
+    """Let the next fused step clip gradients of this global norm, as `clip_grad_norm_` does.
+
+    The step divides by `grad_scale` as it reads the gradients (torch's interface for GradScaler):
+    no pass of its own over them, and on a GPU no waiting for the norm.
+    """
+    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]  # GradScaler's

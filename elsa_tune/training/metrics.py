@@ -44,8 +44,7 @@ def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> fl
 def chance(metric: Metric, labels: Array, classes: int) -> float:
     """Quality of the best constant prediction on labels [E]; 0 for Matthews and correlations.
 
-    The largest over all constant classes: F1's best constant is the positive class, not the
-    majority.
+    F1's best constant is the positive class, not the majority.
     """
     if metric.is_for_regression or metric is Metric.MATTHEWS:
         return 0.0

@@ -58,9 +58,8 @@ class ProbeResult:
     """What the probe found.
 
     quality: the task's headline metric, in [-1, 1], on `evaluation_examples` rows. predictions:
-    class ids (int64) or values (float32), one for each of these rows, in the split's order.
-    metrics: every metric of the task by its own name. train_examples: the rows it learnt from.
-    seconds: all of it. notes: what the reader should be told.
+    class ids (int64) or values (float32) of these rows, in the split's order. metrics: every metric
+    of the task by its own name. train_examples: the rows it learnt from. seconds: all of it.
     """
 
     quality: float

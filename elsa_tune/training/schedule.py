@@ -47,8 +47,7 @@ def few_steps(recipe: Recipe, steps: int) -> str | None:
 
 
 def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
-    """Indices of the training examples, one batch after another, a fresh order each epoch, without
-    end.
+    """Indices of the training examples, batch after batch, a fresh order each epoch, without end.
 
     By a generator of their own: the order is the same at every depth and whatever dropout draws.
     """

@@ -45,9 +45,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """A way to divide the machine: so many trials at once (on one GPU, where trials use one), each
-    with so many CPU threads.
-    """
+    """So many trials at once (on one GPU, where trials use one), each with so many CPU threads."""
 
     trials: int
     threads: int
@@ -111,9 +109,8 @@ def measure(
     device: str,
     seconds: float,
 ) -> list[Throughput]:
-    """Train each of these for so many seconds, as many copies at once as the division has trials,
-    after a start that does not count; one after another in the same processes, whose start takes
-    longer than that.
+    """Train each of these for so many seconds after a start that does not count, as many copies at
+    once as the division has trials, one after another in the same processes.
 
     Raises RunError where one of them is killed, as the kernel does when memory runs out.
     """

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from elsa_tune.cli.app import app
 from elsa_tune.training.forward.prefix_store import PrefixStore, Shape
 
-SHAPE = Shape(tokens={"train": 100}, hidden_size=8, dtype="fp32")
+SHAPE = Shape(tokens={"train": 100}, hidden_size=8, dtype=torch.float32)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from elsa_tune.training.forward.prefix_store import (
     budget_bytes,
 )
 
-SHAPE = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
+SHAPE = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype=torch.float32)
 
 
 def write(store: PrefixStore, key: str, shape: Shape = SHAPE) -> dict[str, torch.Tensor]:
@@ -38,6 +38,9 @@ def write(store: PrefixStore, key: str, shape: Shape = SHAPE) -> dict[str, torch
 class Store(PrefixStore):
     """A store that remembers what it opened, to close it after the test."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.budget = folder, 10**9
+
     def open(self, key: str, shape: Shape) -> Reading | None:
         reading = super().open(key, shape)
         if reading is not None:
@@ -50,7 +53,7 @@ OPENED: list[Reading] = []
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[PrefixStore]:
-    yield Store(tmp_path / "prefix", budget=10**9)
+    yield Store(tmp_path / "prefix")
     while OPENED:
         OPENED.pop().close()
 
@@ -69,7 +72,7 @@ def test_what_is_written_is_read(store: PrefixStore) -> None:
 
 
 def test_half_precision_takes_half_the_disk(store: PrefixStore) -> None:
-    shape = Shape(tokens=SHAPE.tokens, hidden_size=8, dtype="bf16")
+    shape = Shape(tokens=SHAPE.tokens, hidden_size=8, dtype=torch.bfloat16)
     rows = write(store, "a", shape)
     reading = store.open("a", shape)
     assert reading is not None and shape.bytes == SHAPE.bytes // 2
@@ -154,7 +157,7 @@ def everything(folder: Path) -> dict[Path, tuple[float, bytes]]:
 
 @pytest.mark.parametrize("link", ["entry", "to nowhere"])
 def test_nothing_is_written_or_deleted_through_a_link(store: PrefixStore, link: str) -> None:
-    foreign = Store(store.folder.parent / "foreign", budget=10**9)
+    foreign = Store(store.folder.parent / "foreign")
     write(foreign, "a")
     write(store, "a")
     entry = store.folder / "a"
@@ -172,7 +175,7 @@ def test_nothing_is_written_or_deleted_through_a_link(store: PrefixStore, link: 
 
 
 def test_a_link_is_evicted_and_swept_without_what_it_leads_to(store: PrefixStore) -> None:
-    foreign = Store(store.folder.parent / "foreign", budget=10**9)
+    foreign = Store(store.folder.parent / "foreign")
     write(foreign, "a")
     store.folder.mkdir()
     (store.folder / "b").symlink_to(foreign.folder / "a")
@@ -192,8 +195,9 @@ import sys, time
 from pathlib import Path
 import torch
 from elsa_tune.training.forward.prefix_store import PrefixStore, Shape
-store = PrefixStore(Path(sys.argv[1]), budget=10**9)
-shape = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype="fp32")
+store = PrefixStore()
+store.folder = Path(sys.argv[1])
+shape = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype=torch.float32)
 with store.building("all"):
     if not store.entries():
         writer = store.writer("a", "made up", shape)

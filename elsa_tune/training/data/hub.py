@@ -24,8 +24,7 @@ WAYS_OUT = (
 
 
 def read_hub_splits(task: TaskSpec, config: str, splits: Sequence[str]) -> dict[str, Table]:
-    """The splits of `nyu-mll/glue:CONFIG`; what is in the local cache is taken without asking the
-    hub.
+    """The splits of `nyu-mll/glue:CONFIG`, from the local cache if they are there.
 
     Raises DataError, within seconds, where the hub does not answer and nothing is cached.
     """

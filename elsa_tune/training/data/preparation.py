@@ -38,13 +38,11 @@ _SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
-    """Read the task, take the recipe's subset, tokenise for the model; from the cache where it is
-    there.
+    """Read the task, take the recipe's subset, tokenise for the model or take it from the cache.
 
-    The cache's key covers every text and label, so a changed file is a new entry; a second call
-    reads and hashes the texts, and tokenises nothing. Any number of processes may call it at once.
-    Raises DataError as `read_texts` does, and for a train_size above the number of training rows or
-    too small for its holdout.
+    The cache's key covers every text and label. Any number of processes may call it at once. Raises
+    DataError as `read_texts` does, and for a train_size above the number of training rows or too
+    small for its holdout.
     """
     # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
     # process forked after them would be told so at length.
@@ -62,8 +60,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
-    """train (the recipe's subset of it), evaluation, what the recipe holds out, and the companions,
-    by name, as texts and labels.
+    """By name: train (the recipe's subset), evaluation, holdout if any, and the companions.
 
     Raises DataError as `prepare` does.
     """

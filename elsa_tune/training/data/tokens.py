@@ -72,13 +72,11 @@ class TokenRows:
 class TaskData:
     """A task, read and tokenised for one model: all that training needs to know of either.
 
-    evaluation: the split that gives the quality. holdout: examples held out of the training set,
-    which choose learning rate and evaluation under `selection: holdout`. companions: further
-    evaluation splits, scored with the same metric and logged under their names
-    (`mnli_mismatched`). padding_side: the tokenizer's
-    (XLNet: left). fingerprint: sha256 over texts, labels, subset, max_length and tokenizer. chance:
-    of the headline metric, the best constant prediction on `evaluation`. notes: what a reader of
-    the results should be told.
+    evaluation: gives the quality. holdout: training examples held out to choose learning rate and
+    evaluation (`selection: holdout`). companions: further evaluation splits, scored with the same
+    metric under their names (`mnli_mismatched`). padding_side: XLNet's is left. fingerprint: sha256
+    over texts, labels, subset, max_length and tokenizer. chance: of the headline metric, the best
+    constant prediction on `evaluation`. notes: what a reader of the results should know.
     """
 
     train: TokenRows

@@ -3,12 +3,10 @@
 Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
 
 Embeddings and layers are the model's own modules, called one by one; what stands behind them is the
-model itself with its embeddings and layers taken out, so every head of Transformers stays as it is.
-The head gets each row's first token only, which is all that those of BERT, RoBERTa, XLM-R,
-CamemBERT, ELECTRA, DistilBERT and MPNet read: the last layer computes keys and values for every
-token, and all else for the first. Under `pooling: mean` it computes all for every token, and the
-head gets their mean. Whether a head reads more is found out by a test (`equality.py`), not by its
-name.
+model itself without them, so every head of Transformers stays as it is. It gets each row's first
+token only: the last layer computes keys and values for every token, and all else for the first.
+Under `pooling: mean` it computes all for every token, and the head gets their mean. Whether a head
+reads more is found out by a test (`equality.py`).
 """
 
 from __future__ import annotations
@@ -34,10 +32,9 @@ from elsa_tune.training.model.parts import layer_list
 
 
 class PackedModel(nn.Module):
-    """The parts of a model that run, in their order.
+    """The parts of a model that run, in their order; of the model itself nothing may be used.
 
-    It takes the model apart: afterwards only this object may be used. layer_runs counts, for each
-    of the L layers, how often it ran.
+    layer_runs counts, for each of the L layers, how often it ran.
     """
 
     def __init__(
@@ -198,9 +195,8 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
     """Keep only the rows of the word table that the data use; returns the data with their ids by
     the rows that are left.
 
-    A row that no example uses has no gradient: AdamW only shrinks it, nothing reads it, and it adds
-    nothing to the gradient's norm. So leaving it out changes no number of the trial, and spares the
-    optimiser most of its work on the full model.
+    A row that no example uses has no gradient, and nothing reads it: leaving it out changes no
+    number of the trial, and spares the optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
     used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))

@@ -1,10 +1,9 @@
 """A classification model on padded batches that begins behind its frozen layers.
 
-For architectures whose layers are not known on packed tokens: the model stays itself, but its
-embeddings hand on the hidden states that it is given, and its first layers are gone. Shapes: B
-rows, T tokens of the longest, H hidden size.
-Whether the rest of the model then computes what the whole model computes is found out by a test
-(`equality.py`): XLNet, for one, drops out what it is given.
+For architectures whose layers are not known on packed tokens: embeddings hand on the hidden states
+that they are given, and the first layers are gone. Shapes: B rows, T tokens of the longest, H
+hidden size. A test (`equality.py`) finds out where that is not what the whole model computes:
+XLNet, for one, drops out what it is given.
 """
 
 from __future__ import annotations

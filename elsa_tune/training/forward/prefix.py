@@ -80,10 +80,7 @@ class Prefix:
 
     model: on its device, and complete. setting: of the trial that computes them; where dropout is
     on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
-    they are computed.
-
-    On a GPU with room for them every trial computes them straight into it, in less time than one of
-    its epochs takes: faster than any disk gives them. For a CPU they lie on this node's disk.
+    they are computed. A GPU with room keeps them in its memory, for a CPU they lie on disk.
     """
 
     def __init__(
@@ -96,7 +93,7 @@ class Prefix:
         self._shape = Shape(
             tokens={split: len(rows.input_ids) for split, rows in self._splits.items()},
             hidden_size=int(model.config.hidden_size),
-            dtype=dtype,
+            dtype=torch.float32 if dtype == "fp32" else torch.bfloat16,
         )
         self._setting = setting
         self._store = PrefixStore()
@@ -140,7 +137,7 @@ class Prefix:
         reading = Reading()
         for split, rows in self._splits.items():
             size = (len(rows.input_ids), self._shape.hidden_size)
-            hidden = torch.empty(size, dtype=self._shape.kept_as, device=self._setting.device)
+            hidden = torch.empty(size, dtype=self._shape.dtype, device=self._setting.device)
             start = 0
             for _, _, part in rows_behind(layers, rows, [frozen_layers], self._setting):
                 hidden[start : start + len(part)] = part
@@ -174,7 +171,9 @@ class Prefix:
         writers: dict[int, EntryWriter] = {}
         try:
             for n in depths:
-                what = f"{self._setting.name}, {n} frozen layers, {self._shape.dtype}"
+                what = (
+                    f"{self._setting.name}, {n} frozen layers, {self._setting.recipe.prefix_cache}"
+                )
                 writers[n] = self._store.writer(self._key(n), what, self._shape)
             for rows in self._splits.values():
                 for _, n, hidden in rows_behind(layers, rows, depths, self._setting):

@@ -37,7 +37,6 @@ KEPT_FREE = 2**30
 # Bytes of the block of facts: JSON, filled up with spaces.
 _FACTS = 4096
 _LONGEST_NAME = 500
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _BLOCK = 2**24
 
 # Entries whose checksums this process has verified, with them.
@@ -62,21 +61,16 @@ def budget_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What an entry must hold. tokens: of each split, by name. dtype: `fp32` or `bf16`."""
+    """What an entry must hold. tokens: of each split, by name."""
 
     tokens: Mapping[str, int]
     hidden_size: int
-    dtype: str
-
-    @property
-    def kept_as(self) -> torch.dtype:
-        """torch's name for `dtype`."""
-        return _DTYPES[self.dtype]
+    dtype: torch.dtype
 
     @property
     def bytes(self) -> int:
         """Of all rows."""
-        return sum(self.tokens.values()) * self.hidden_size * self.kept_as.itemsize
+        return sum(self.tokens.values()) * self.hidden_size * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +99,11 @@ class Reading:
 
 
 class PrefixStore:
-    """The entries of this node, in `folder`."""
+    """The entries of this node, in `folder`. budget: bytes."""
 
-    def __init__(self, folder: Path | None = None, budget: int | None = None) -> None:
-        """folder: by default `prefix/` in the cache. budget: bytes, by default $ELSA_TUNE_...'s."""
-        self.folder = folder if folder is not None else cache_dir() / "prefix"
-        self.budget = budget_bytes() if budget is None else budget
+    def __init__(self) -> None:
+        self.folder = cache_dir() / "prefix"
+        self.budget = budget_bytes()
 
     def open(self, key: str, shape: Shape) -> Reading | None:
         """An entry to read, None where there is none. One that is damaged is removed.
@@ -218,7 +211,7 @@ class EntryWriter:
     """An entry being written, block by block."""
 
     def __init__(self, entry: Path, what: str, shape: Shape) -> None:
-        self._entry, self._what, self._dtype = entry, what, shape.kept_as
+        self._entry, self._what, self._dtype = entry, what, shape.dtype
         self._aside = entry.with_name(f".{entry.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
         entry.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._aside.open("xb")
@@ -237,8 +230,9 @@ class EntryWriter:
         with self._file:  # not forced to disk: what a power cut leaves of it, its checksum finds
             self._file.seek(0)
             self._file.write(json.dumps(facts).encode().ljust(_FACTS))
-        PrefixStore._remove(self._entry)
-        self._aside.rename(self._entry)
+        if self._entry.is_dir():  # of an earlier version
+            PrefixStore._remove(self._entry)
+        self._aside.replace(self._entry)
 
     def abandon(self) -> None:
         """Leave nothing behind; does nothing after `finish`."""
@@ -310,5 +304,5 @@ def _what(entry: Path) -> str:
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
     """Each split's rows [tokens, H]; private pages, so nothing done to them reaches the file."""
     mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
-    rows = torch.from_numpy(mapped).view(shape.kept_as).view(-1, shape.hidden_size)
+    rows = torch.from_numpy(mapped).view(shape.dtype).view(-1, shape.hidden_size)
     return dict(zip(shape.tokens, rows.split(list(shape.tokens.values())), strict=True))

