@@ -116,7 +116,7 @@ def start(request: Request, say: Say) -> Finished:
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
         raise taken(paths)
-    from elsa_tune.training.model.encoder import pinned
+    from elsa_tune.training.model.model_files import pinned
     from elsa_tune.training.schedule import few_steps
 
     draft = specify(request)
@@ -275,7 +275,7 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     """
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.forward.prefix_store import budget_bytes
-    from elsa_tune.training.model.encoder import weights_fingerprint
+    from elsa_tune.training.model.model_files import weights_fingerprint
 
     budget_bytes()  # a mistyped setting is said here, not by every trial
     data = prepare(spec.model, spec.task, spec.recipe)

@@ -189,7 +189,7 @@ try:
     texts = read_texts(resolve_task(sys.argv[1]))
 except ElsaTuneError as error:
     sys.exit(f"{type(error).__name__}: {error}")
-splits = {"train": texts.train, "evaluation": texts.evaluation, **texts.companions}
+splits = texts
 print(json.dumps({
     name: [list(map(list, zip(*split.texts))), split.labels.tolist(), list(split.notes)]
     for name, split in splits.items()

@@ -29,9 +29,8 @@ from elsa_tune.training.model.encoder import (
     load_classifier,
     load_tokenizer,
     max_positions,
-    pinned,
-    weights_fingerprint,
 )
+from elsa_tune.training.model.model_files import pinned, weights_fingerprint
 from elsa_tune.training.model.parts import divide
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 

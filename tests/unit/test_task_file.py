@@ -60,7 +60,7 @@ def test_everything_written_out(tmp_path: Path, write: Write) -> None:
     assert task.source == FilesSource(
         format="csv", train=(str(tmp_path / "rows.csv"),), evaluation=(str(tmp_path / "dev.csv"),)
     )
-    split = read_texts(task).train
+    split = read_texts(task)["train"]
     assert split.texts == (["Help", "Hello", "Bye"], ["My, screen\nis dark", "null", "nan"])
     assert split.labels.tolist() == [1, 0, 0]
     assert split.notes == ()
@@ -107,7 +107,7 @@ def test_a_regression(tmp_path: Path, write: Write) -> None:
     task = read_task_file(write(files={"train": "n.csv"}, text="t", label="score", regression=True))
     assert (task.kind, task.outputs, task.classes) == (TaskKind.REGRESSION, 1, ())
     assert (task.metric, task.companions) == (Metric.SPEARMAN, (Metric.PEARSON,))
-    assert read_texts(task).train.labels.tolist() == [0.5, 2.0]
+    assert read_texts(task)["train"].labels.tolist() == [0.5, 2.0]
 
 
 ROWS = [
@@ -128,7 +128,7 @@ def test_typed_files(tmp_path: Path, write: Write, suffix: str) -> None:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     task = read_task_file(write(files={"train": path.name}, text="text", label="label"))
     assert task.classes == ("0", "1")
-    split = read_texts(task).train
+    split = read_texts(task)["train"]
     assert split.texts == (["null", "two\u2028lines", "ok"],)
     assert split.labels.tolist() == [0, 1, 1]
     assert split.notes == (f"1 of 4 rows of rows.{suffix} skipped: missing text (line 3)",)
@@ -137,7 +137,7 @@ def test_typed_files(tmp_path: Path, write: Write, suffix: str) -> None:
 def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
     (tmp_path / "more.csv").write_text("subject,body,urgent\nLast,row,yes\n,gap,no\n")
     task = read_task_file(write(files={"train": ["rows.csv", "more.csv"]}))
-    split = read_texts(task).train
+    split = read_texts(task)["train"]
     assert split.texts[0] == ["Help", "Hello", "Bye", "Last"]
     assert split.notes == ("1 of 2 rows of more.csv skipped: missing subject (line 3)",)
 

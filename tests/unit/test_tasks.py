@@ -225,7 +225,7 @@ def test_a_table_becomes_a_task_file_that_is_read(
     task = resolve_task("drafted.yaml")
     assert task.text_columns == ("title", "body")
     assert (task.label_column, task.classes) == ("urgent", ("no", "yes"))
-    assert len(read_texts(task).train) == 30
+    assert len(read_texts(task)["train"]) == 30
 
 
 @pytest.mark.parametrize(
