@@ -18,8 +18,8 @@ from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelFacts, ModelSpec, resolve_model
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, TrialSpec
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
 if TYPE_CHECKING:

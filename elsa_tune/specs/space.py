@@ -26,10 +26,10 @@ from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
-from elsa_tune.specs.shipped import search_space_folder
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Count, Recipe, Seed, canonical_rate
 
+_PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"
 # Of a list, as the configuration of a bare dataclass cannot be given.
 _RANGES = TypeAdapter(list[RateRange], config=ConfigDict(extra="forbid"))
@@ -188,6 +188,22 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
         raise SpaceError(
             f"search space {path}: {problems(error, FIELDS, inlined='training')}"
         ) from error
+
+
+def search_space_folder() -> Path:
+    """The folder of the shipped search spaces, absolute.
+
+    In a wheel it is `elsa_tune/search_spaces`; in a checkout (an editable install, or the working
+    directory on the path) it is `search_spaces` beside the package. Raises SpaceError where
+    neither is.
+    """
+    for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
+        if folder.is_dir():
+            return folder
+    raise SpaceError(
+        f"the shipped search spaces are neither in {_PACKAGE} nor beside it; "
+        "install elsa-tune again, or give `space` the path of your own file"
+    )
 
 
 def _find(path: str) -> Path:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.published import (
     PRINTED_STEP,

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from elsa_tune.errors import DataError
-from elsa_tune.specs.glue import LAYOUTS, GlueLayout, GlueSplit
-from elsa_tune.specs.table_file import Table, listing, read_table
+from elsa_tune.specs.known_tasks import LAYOUTS, GlueLayout, GlueSplit
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
+from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.hub import read_hub_splits
 from elsa_tune.training.data.split import Split, TaskTexts
 from elsa_tune.training.data.standard_library import read_standard_library

@@ -10,8 +10,8 @@ import yaml
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
-from elsa_tune.specs.table_file import format_of, read_table
-from elsa_tune.specs.task_file import number_then_text
+from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.tables.task_file import number_then_text
 
 # A word of a column's name that says it is the label.
 LABEL_WORDS = frozenset(

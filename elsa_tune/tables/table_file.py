@@ -1,9 +1,6 @@
 """Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with their line
 numbers.
 
-It must not know tasks: which cells are texts or labels, and what is wrong with them, the callers
-judge.
-
 No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted as RFC
 4180 has it; TSV knows no quoting at all (the GLUE files' rule): a field ends at the tab and a row
 at the line's end.
