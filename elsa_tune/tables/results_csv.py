@@ -17,7 +17,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.column_mapping import ColumnMapping, lay_out
 from elsa_tune.tables.csv_lines import plain_cell, read_lines
-from elsa_tune.tables.result_fields import COLUMNS, EXTRAS, REQUIRED, Fields
+from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
 from elsa_tune.tables.tool_exports import recognise, unfold
 
 # Another tool keeps the runs that broke beside those that took their place.
@@ -54,7 +54,6 @@ def import_results(
     tool = recognise(first.cells)
     header, lines_left, notes = unfold(path, tool, first.cells, lines)
     layout = lay_out(path, header, mapping or ColumnMapping(), tool)
-    extras = [name for name in (*layout.places, *layout.constants) if name in EXTRAS]
     seen = _Seen(path)
     rows = []
     left_out: Counter[str] = Counter()
@@ -66,7 +65,7 @@ def import_results(
         if cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
             continue
-        row = Fields(path, line.number, cells, percent).row(extras)
+        row = read_row(path, line.number, cells, percent)
         if tool is None or row.status not in UNFINISHED:
             seen.check(row, line.number)
         rows.append(row)
