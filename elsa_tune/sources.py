@@ -27,14 +27,12 @@ from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.tables.column_mapping import ColumnMapping
 from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
-from elsa_tune.tracking.mlflow_reader import is_unmade
+from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import (
     histories_of,
     origin_of,
-    read_histories,
-    read_origins,
     read_rows,
     rows_of,
 )
@@ -232,14 +230,16 @@ class Store(Source):
         return rows if question.is_met_by(rows) else read_rows(self.tracking_uri)
 
     def histories(self, question: Question) -> Histories:
-        """Of exploring trials."""
+        """Of exploring trials: others are never stopped, and no figure shows theirs."""
         assert self.tracking_uri is not None
-        return read_histories(self.tracking_uri, question.tasks, question.search)
+        found = read_searches(self.tracking_uri, question.tasks, question.search, histories=True)
+        return {key: scores for state in found for key, scores in histories_of(state).items()}
 
     def origins(self, question: Question) -> dict[str, str]:
         """Of the searches that are asked for."""
         assert self.tracking_uri is not None
-        return read_origins(self.tracking_uri, question.tasks, question.search)
+        found = read_searches(self.tracking_uri, question.tasks, question.search)
+        return {state.search.name: origin_of(state) for state in found if state.search.attempt}
 
 
 def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:

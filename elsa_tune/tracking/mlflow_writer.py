@@ -47,6 +47,7 @@ from elsa_tune.tracking.names import (
     TAG_LENGTH,
     TRIAL_TAG,
     Point,
+    after_prefix,
 )
 
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
@@ -278,11 +279,7 @@ class MlflowStore(Connection):
             for run in runs:
                 if run is not keep:
                     self.client().delete_run(run.info.run_id)
-            changed = {
-                name.removeprefix(CHANGED_PARAM_PREFIX)
-                for name in keep.data.tags
-                if name.startswith(CHANGED_PARAM_PREFIX)
-            }
+            changed = set(after_prefix(CHANGED_PARAM_PREFIX, keep.data.tags))
             params = dict(keep.data.params)
             self._runs[key] = _Run(keep.info.run_id, keep.info.artifact_uri, params, changed)
         self._loaded.add(search.search_id)

@@ -1,10 +1,8 @@
-"""The names under which the record stands in MLflow: tags, metrics, experiments, run statuses.
-
-It must not import MLflow; writers and readers share it.
-"""
+"""The names under which the record stands in MLflow: tags, metrics, experiments, run statuses."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,3 +63,10 @@ class Point:
     value: float
     milliseconds: int
     step: int
+
+
+def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): value for name, value in tags.items() if name.startswith(prefix)
+    }

@@ -1,31 +1,21 @@
-"""Which searches are recorded, in the storage folder and the MLflow store; and their deletion.
-
-It must not know how an answer is computed: it shows what the search itself decided under the name
-`answer`.
-"""
+"""Which searches are recorded, in the storage folder and the MLflow store; and their deletion."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.lock import holder, take_lock
-from elsa_tune.tracking.mlflow_reader import StoredRun, is_unmade, read_runs
+from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import DECISION_PREFIX, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
-from elsa_tune.tracking.rows import driver_may_live
-from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.state import SearchState, read_state
 
 # The decision that this page knows; every other one is only kept.
 ANSWER = "answer"
@@ -67,14 +57,20 @@ def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchS
     warnings: list[str] = []
     found: dict[str, SearchSummary] = {}
     for name in search_names(storage):
+        paths = SearchPaths(storage, name)
         try:
-            search_id, summary = _from_folder(SearchPaths(storage, name))
-            found[search_id] = summary
+            state = read_state(paths.journal)
+            # A folder whose driver died before its first record has no id yet.
+            key = state.search.search_id or f"folder:{name}"
+            found[key] = _summary(name, state, paths.folder)
         except StorageError as error:
             warnings.append(str(error))
     try:
-        for search_id, summary in _from_store(tracking_uri):
-            found.setdefault(search_id, summary)
+        if tracking_uri is not None and not is_unmade(tracking_uri):
+            for state in read_searches(tracking_uri):
+                if state.search.attempt:
+                    summary = _summary(state.search.name, state, None)
+                    found.setdefault(state.search.search_id, summary)
     except TrackingError as error:
         warnings.append(str(error))
     # Two may have begun in the same millisecond.
@@ -132,65 +128,20 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         ) from error
 
 
-def _from_folder(paths: SearchPaths) -> tuple[str, SearchSummary]:
-    state = read_state(paths.journal)
-    search = state.search
-    summary = SearchSummary(
-        name=paths.name,
-        model=search.model,
-        task=search.task,
+def _summary(name: str, state: SearchState, folder: Path | None) -> SearchSummary:
+    return SearchSummary(
+        name=name,
+        model=state.search.model,
+        task=state.search.task,
         status=state.status,
         done=len(state.final_trials),
-        recorded_plan=_planned(search.params),
+        recorded_plan=_planned(state.search.params),
         started=state.started,
         answer=state.decisions.get(ANSWER),
-        folder=paths.folder,
+        folder=folder,
     )
-    # A folder whose driver died before its first record has no id yet.
-    return search.search_id or f"folder:{paths.name}", summary
-
-
-def _from_store(tracking_uri: str | None) -> Iterator[tuple[str, SearchSummary]]:
-    if tracking_uri is None or is_unmade(tracking_uri):
-        return
-    runs = read_runs(tracking_uri)
-    done = Counter(
-        run.tags[SEARCH_ID_TAG]
-        for run in runs
-        if run.trial
-        and run.params.get("phase") != Phase.PROBE
-        and TrialStatus(run.tags.get(STATUS_TAG, TrialStatus.RUNNING)).is_final
-    )
-    for run in runs:
-        if run.trial:
-            continue
-        status = SearchStatus(run.tags.get(STATUS_TAG, SearchStatus.RUNNING))
-        if status is SearchStatus.RUNNING and not driver_may_live(run):
-            status = SearchStatus.KILLED
-        search_id = run.tags[SEARCH_ID_TAG]
-        yield (
-            search_id,
-            SearchSummary(
-                name=run.tags[SEARCH_TAG],
-                model=run.params.get("model", ""),
-                task=run.params.get("task", ""),
-                status=status,
-                done=done[search_id],
-                recorded_plan=_planned(run.params),
-                started=run.started / 1000,
-                answer=_answer(run),
-                folder=None,
-            ),
-        )
 
 
 def _planned(params: Mapping[str, str]) -> int | None:
     counts = [params[name] for name in PLANNED if params.get(name, "").isdigit()]
     return sum(map(int, counts)) if counts else None
-
-
-def _answer(run: StoredRun) -> Any:
-    text = run.tags.get(f"{DECISION_PREFIX}{ANSWER}")
-    with contextlib.suppress(ValueError):
-        return None if text is None else json.loads(text)
-    return text

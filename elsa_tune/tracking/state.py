@@ -1,6 +1,6 @@
 """What a journal says: the state of a search and of each of its trials, replayed from the records.
 
-It must not know MLflow. Of a trial that was started again only the last attempt counts.
+Of a trial that was started again only the last attempt counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -33,13 +33,14 @@ _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialState:
     """A trial's last attempt: its records. cut_off: when its search ended, or was taken up again,
-    without the trial having ended.
+    without the trial having ended. run_id: its run in MLflow, where it was read from there.
     """
 
     start: TrialStarted
     reports: tuple[Report, ...] = ()
     end: TrialEnded | None = None
     cut_off: float | None = None
+    run_id: str | None = None
 
     @property
     def key(self) -> str:
@@ -177,6 +178,12 @@ class SearchState:
         for key, trial in self.trials.items():
             if trial.runs:
                 self.trials[key] = replace(trial, cut_off=time)
+
+
+def score_of(params: Mapping[str, object]) -> str:
+    """The metric that a trial competes by; another tool's run may name no selection we know."""
+    is_held_out = params.get("selection") == Selection.HOLDOUT
+    return (Selection.HOLDOUT if is_held_out else Selection.LAST).score
 
 
 def read_state(journal: Path) -> SearchState:
