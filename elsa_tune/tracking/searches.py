@@ -99,7 +99,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
     try:
         runs = _delete_runs(paths, tracking_uri)
         # Out of sight at once: a deletion that is cut short leaves no half of a search.
-        grave = paths.storage.absolute() / f".deleted-{name}"
+        grave = paths.storage / f".deleted-{name}"
         shutil.rmtree(grave, ignore_errors=True)
         paths.folder.rename(grave)
         shutil.rmtree(grave)

@@ -283,7 +283,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))
 name, trials = sys.argv[2], int(sys.argv[3])
-store = MlflowStore(places.default_tracking_uri, places.artifact_root)
+store = MlflowStore(places.tracking_uri(), places.artifact_root)
 store.initialise()
 paths = SearchPaths(places.storage, name)
 print("ready", flush=True)
@@ -360,7 +360,7 @@ def test_two_searches_at_once_on_one_store_both_get_everything(
     for driver in drivers:
         driver.communicate()
     assert [driver.returncode for driver in drivers] == [0, 0]
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     for name in names:
         check_equal(SearchPaths(places.storage, name), uri)
     assert len(read_rows(uri)) == 16

@@ -62,7 +62,7 @@ def test_store_and_journal_tell_the_same(places: StorePaths, store: MlflowStore)
     assert {key: journal[key] for key in wanted} == wanted
     assert journal["first", "measure-N3-s1"] == (0.675, 0.7375, 0.8)
 
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     for tasks, search in ((None, None), (["rte"], "first")):
         (state,) = read_searches(uri, tasks, search, histories=True)
         assert histories_of(state) == wanted

@@ -51,7 +51,7 @@ A, B, C, D, E = (f"measure-N{depth}-s{depth}" for depth in range(5))
 
 
 def client_of(places: StorePaths) -> MlflowClient:
-    return MlflowClient(places.default_tracking_uri)
+    return MlflowClient(places.tracking_uri())
 
 
 def runs_in(places: StorePaths, task: str = "rte") -> dict[str, object]:
@@ -142,7 +142,7 @@ def test_journal_and_store_give_the_same_rows(
 ) -> None:
     records = every_status()[: None if end == "ended" else -3]
     paths = SearchPaths(places.storage, "first")
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     record(paths, records, store)
     if end == "driver lives":
         with Journal(paths.journal):
@@ -168,7 +168,7 @@ def test_journal_and_store_give_the_same_rows(
 def test_rows_by_task_and_search(places: StorePaths, store: MlflowStore) -> None:
     record(SearchPaths(places.storage, "first"), list(whole_search("first", 2)), store)
     record(SearchPaths(places.storage, "second"), list(whole_search("second", 3)), store)
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     assert len(read_rows(uri)) == 5
     assert {row.search for row in read_rows(uri, search="second")} == {"second"}
     assert len(read_rows(uri, tasks=["rte", "cola"], search="first")) == 2
@@ -278,7 +278,7 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
     places = StorePaths(tmp_path / "a b'c#ü")
     places.root.mkdir(parents=True)
     shutil.copyfile(database_template, places.database)
-    store = MlflowStore(places.default_tracking_uri, places.artifact_root)
+    store = MlflowStore(places.tracking_uri(), places.artifact_root)
     store.check()
     store.initialise()
     paths = SearchPaths(places.storage, "first")
@@ -314,7 +314,7 @@ def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: M
 
 def test_a_store_that_was_never_made_is_not_made_by_a_question(tmp_path: Path) -> None:
     with pytest.raises(TrackingError, match=r"nothing is recorded in .*elsa-tune search"):
-        read_rows(StorePaths(tmp_path).default_tracking_uri)
+        read_rows(StorePaths(tmp_path).tracking_uri())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,10 +347,10 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     places.root.mkdir()
     places.database.write_text("this is a text of more than sixteen letters")
     with pytest.raises(TrackingError, match="not an SQLite file"):
-        MlflowStore(places.default_tracking_uri).check()
+        MlflowStore(places.tracking_uri()).check()
     blocked = StorePaths(tmp_path / "mlruns" / "mlflow.db")
     with pytest.raises(TrackingError, match="cannot be written"):
-        MlflowStore(blocked.default_tracking_uri).check()
+        MlflowStore(blocked.tracking_uri()).check()
 
 
 def test_an_unfinished_search_over_another_schema_is_not_resumed(
@@ -358,7 +358,7 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
 ) -> None:
     paths = SearchPaths(places.storage, "first")
     record(paths, every_status()[:-3])
-    save_specification(make_spec(tracking_uri=places.default_tracking_uri), paths)
+    save_specification(make_spec(tracking_uri=places.tracking_uri()), paths)
     with closing(sqlite3.connect(places.database)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
     before = paths.journal.read_bytes()
@@ -367,7 +367,7 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
     said = refused.err.splitlines()[-1]
     assert refused.status == 2 and "Traceback" not in refused.err
     assert said.startswith("elsa-tune: ") and "made by another version of MLflow; copy it" in said
-    assert f"`mlflow db upgrade {places.default_tracking_uri}`" in said
+    assert f"`mlflow db upgrade {places.tracking_uri()}`" in said
     assert paths.journal.read_bytes() == before
 
 
@@ -407,7 +407,7 @@ def test_processes_make_one_schema_and_a_killed_one_leaves_no_half(
 
 
 def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     record(SearchPaths(places.storage, "first"), list(whole_search("first", 4)), store)
     paths = SearchPaths(places.storage, "second")
     record(
