@@ -1,7 +1,4 @@
-"""Input from outside, YAML or JSON: bounded where it is read, and its faults in one sentence.
-
-It must not know what any file is for.
-"""
+"""Input from outside, YAML or JSON: bounded where it is read, and its faults in one sentence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which model: its name, where it comes from, and what its configuration alone tells.
-
-It must not import torch or transformers; what needs them is `training.model.encoder`.
-"""
+"""Which model: its name, where it comes from, and what its configuration alone tells."""
 
 from __future__ import annotations
 

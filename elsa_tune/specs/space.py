@@ -1,7 +1,6 @@
 """A search space as a YAML file, checked once at the border.
 
-It must not know a model or a task: what depends on them (depths as shares of L, default epochs)
-stays open here and is settled when a search is planned.
+What depends on model or task (depths as shares of L, default epochs) stays open here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Which task: its texts, labels and metric, and where its data lies.
-
-It must not read any data; `training.data` does. Values here are plain, so that they travel to
-workers.
-"""
+"""Which task: its texts, labels and metric, and where its data lies."""
 
 from __future__ import annotations
 

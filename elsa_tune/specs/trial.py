@@ -1,7 +1,4 @@
-"""One trial: what to train, how, and what comes out of it.
-
-These are the values that pass between the floors; they must import neither torch nor pydantic.
-"""
+"""One trial: what to train, how, and what comes out of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The lines of a CSV file with their numbers: what a table is before anything in it is understood;
-and its cells as they are written.
-
-It must not know any column.
-"""
+"""The lines of a CSV file of results with their numbers, and its cells as they are written."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A results table of any tool as rows, and rows as such a table (docs/reference/answer.md).
 
-It must not know what is answered from the rows. Every complaint names the file and its line.
+Every complaint names the file and its line.
 """
 
 from __future__ import annotations

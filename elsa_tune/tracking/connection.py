@@ -1,6 +1,6 @@
 """A connection to an MLflow store: whether it answers, and MLflow's client for it.
 
-It must not know what is stored. Importing MLflow takes seconds; this module does it on first use.
+Importing MLflow takes seconds; this module does it on first use.
 """
 
 from __future__ import annotations

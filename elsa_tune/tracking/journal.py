@@ -1,7 +1,7 @@
 """A search's journal: records on the driver's own disk, written before anything else hears of them.
 
-It must not know MLflow or what the records mean. One line a record, forced to disk; a line that a
-kill cut short is passed over by readers and removed by the next writer.
+One line a record, forced to disk; a line that a kill cut short is passed over by readers and
+removed by the next writer.
 """
 
 from __future__ import annotations
