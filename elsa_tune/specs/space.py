@@ -133,13 +133,11 @@ class Space(BaseModel):
 
     @property
     def rates(self) -> Rates:
-        """The learning rates that exploring trials choose from."""
         rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
 
     def recipe(self, default_epochs: int) -> Recipe:
-        """How every trial trains."""
         return dataclasses.replace(self.training, epochs=self.epochs or default_epochs)
 
 
@@ -224,11 +222,9 @@ def _apply(fields: dict[str, Any], override: str) -> None:
     *parents, last = key.strip().split(".")
     table = fields
     for parent in parents:
-        inner = table.get(parent)
-        if not isinstance(inner, dict):
-            inner = {}
-            table[parent] = inner
-        table = inner
+        if not isinstance(table.get(parent), dict):
+            table[parent] = {}
+        table = table[parent]
     try:
         table[last] = read_yaml(text, yaml.SafeLoader)
     except ValueError as error:

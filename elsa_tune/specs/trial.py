@@ -199,7 +199,6 @@ class Recipe:
 
     @property
     def evaluations(self) -> int:
-        """Planned evaluations of one trial."""
         return self.epochs * self.evaluations_per_epoch
 
     def comparable(self) -> dict[str, Any]:

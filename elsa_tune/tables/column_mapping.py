@@ -115,7 +115,6 @@ def lay_out(path: Path, header: Sequence[str], mapping: ColumnMapping, tool: Too
 def _source(
     path: Path, header: Sequence[str], column: str, mapping: ColumnMapping, tool: Tool | None
 ) -> str | None:
-    """The table's column for one of ours, None where there is none."""
     if column in mapping.sources:
         return _named(path, header, mapping.sources[column])
     found = [] if tool is None else candidates(tool, header, column)

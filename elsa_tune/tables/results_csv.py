@@ -142,6 +142,5 @@ class _Seen:
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:
-    """What makes two rows the same trial."""
     what = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
     return (*what, row.search, row.depth, row.learning_rate, row.seed)

@@ -90,7 +90,6 @@ class Connection:
             write_aside(database, made.read_bytes())
 
     def client(self) -> MlflowClient:
-        """MLflow's client for this store, the same at every call."""
         if self._client is None:
             self.import_mlflow()
             from mlflow.tracking import MlflowClient

@@ -79,15 +79,14 @@ class Journal:
     def close(self) -> None:
         """Free the lock; harmless when done twice. Records that were refused get a last chance."""
         with self._mutex:
-            if self._descriptor is not None:
-                try:
-                    if self._unwritten:
-                        self._write_out()
-                finally:
+            try:
+                if self._descriptor is not None and self._unwritten:
+                    self._write_out()
+            finally:
+                if self._descriptor is not None:
                     os.close(self._descriptor)
-                    self._descriptor = None
-                    self._lock.release()
-            self._lock.release()
+                self._descriptor = None
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -115,7 +114,6 @@ class Journal:
 
 
 def running(journal: Path) -> StorageError:
-    """The error for a search that another process is driving."""
     return StorageError(
         f"search '{journal.parent.name}' is running: {holder(lock_of(journal))} writes {journal}; "
         "wait for it or end it"

@@ -53,7 +53,6 @@ class Record:
 
     @property
     def milliseconds(self) -> int:
-        """`time` as MLflow counts it."""
         return round(self.time * 1000)
 
 

@@ -183,7 +183,6 @@ def _of_last_attempt(client: Any, run: Any, metric: str) -> list[tuple[int, int,
 
 
 def _params(run: Any) -> dict[str, str]:
-    """Those of the last attempt."""
     return {**run.data.params, **after_prefix(CHANGED_PARAM_PREFIX, run.data.tags)}
 
 

@@ -174,7 +174,6 @@ class MlflowStore(Connection):
         self._load(search)
 
     def has_search(self, search: SearchStarted) -> bool:
-        """Whether the parent run is there, by the search's id."""
         self._load(search)
         return (search.search_id, "") in self._runs
 
@@ -330,7 +329,6 @@ def _fullness(run: Any) -> tuple[int, str]:
 
 
 def _key(name: str) -> str:
-    """A name as MLflow takes it."""
     return _BAD_IN_KEYS.sub("_", name)[:250]
 
 

@@ -40,7 +40,6 @@ class StorePaths:
         self.storage = self.root / "searches"  # for journals, unless another place is named
 
     def storage_at(self, named: str | None) -> Path:
-        """That place, absolute."""
         return self.working_directory / named if named else self.storage
 
     def tracking_uri(self, explicit: str | None = None) -> str:
@@ -116,7 +115,6 @@ class SearchPaths:
 
     @property
     def exists(self) -> bool:
-        """Whether a search of this name has been recorded here."""
         return self.journal.exists() or self.specification.exists()
 
     @property
@@ -155,7 +153,6 @@ class SearchPaths:
 
 
 def lock_of(journal: Path) -> Path:
-    """The lock file that belongs to a journal."""
     return journal.with_suffix(".lock")
 
 

@@ -3,78 +3,80 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import reason
-from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.lock import holder, take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.state import SearchState, read_state
 
-# The decision that this page knows; every other one is only kept.
-ANSWER = "answer"
 # The parent run's params that together are the plan.
 PLANNED = ("exploring_trials", "measuring_trials")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSummary:
-    """One line about a search.
-
-    done: trials that `resume` would keep. recorded_plan: trials of the given rates and of
-    measuring; None where the plan was not recorded. started:
-    seconds since the epoch. answer: what was recorded as such, any JSON, or None. folder: None for
-    a search of which only the MLflow store knows (another machine's, or another storage path's).
+class RecordedSearch:
+    """A search and where it is recorded. folder: None where only the MLflow store knows it (another
+    machine's, or another storage path's).
     """
 
     name: str
-    model: str
-    task: str
-    status: SearchStatus
-    done: int
-    recorded_plan: int | None
-    started: float
-    answer: Any
-    folder: Path | None
+    state: SearchState
+    folder: Path | None = None
+
+    @property
+    def done(self) -> int:
+        """Trials that `resume` would keep."""
+        return len(self.state.final_trials)
 
     @property
     def planned(self) -> int | None:
-        """Trials in all, those beyond the given rates once they are done."""
-        return None if self.recorded_plan is None else max(self.recorded_plan, self.done)
+        """Trials in all, those beyond the given rates once they are done; None where the plan was
+        not recorded.
+        """
+        params = self.state.search.params
+        counts = [int(params[name]) for name in PLANNED if params.get(name, "").isdigit()]
+        return max(sum(counts), self.done) if counts else None
+
+    @property
+    def answer(self) -> Any:
+        """What the search recorded as such, any JSON, or None."""
+        return self.state.decisions.get("answer")
 
 
-def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchSummary], list[str]]:
+def list_searches(
+    storage: Path, tracking_uri: str | None
+) -> tuple[list[RecordedSearch], list[str]]:
     """Every search in the folder or the store, latest first, and warnings about the unreadable.
 
     tracking_uri: None looks at the folder alone. A store that does not exist yet holds no searches.
     """
     warnings: list[str] = []
-    found: dict[str, SearchSummary] = {}
+    found: dict[str, RecordedSearch] = {}
     for name in search_names(storage):
         paths = SearchPaths(storage, name)
         try:
             state = read_state(paths.journal)
             # A folder whose driver died before its first record has no id yet.
             key = state.search.search_id or f"folder:{name}"
-            found[key] = _summary(name, state, paths.folder)
+            found[key] = RecordedSearch(name=name, state=state, folder=paths.folder)
         except StorageError as error:
             warnings.append(str(error))
     try:
         if tracking_uri is not None and not is_unmade(tracking_uri):
             for state in read_searches(tracking_uri):
                 if state.search.attempt:
-                    summary = _summary(state.search.name, state, None)
-                    found.setdefault(state.search.search_id, summary)
+                    elsewhere = RecordedSearch(name=state.search.name, state=state)
+                    found.setdefault(state.search.search_id, elsewhere)
     except TrackingError as error:
         warnings.append(str(error))
     # Two may have begun in the same millisecond.
-    latest = sorted(found.values(), key=lambda summary: (-summary.started, summary.name))
+    latest = sorted(found.values(), key=lambda one: (-one.state.started, one.name))
     return latest, warnings
 
 
@@ -126,22 +128,3 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
             f"the runs of search '{paths.name}' could not be deleted "
             f"({reason(error)}); its folder was kept"
         ) from error
-
-
-def _summary(name: str, state: SearchState, folder: Path | None) -> SearchSummary:
-    return SearchSummary(
-        name=name,
-        model=state.search.model,
-        task=state.search.task,
-        status=state.status,
-        done=len(state.final_trials),
-        recorded_plan=_planned(state.search.params),
-        started=state.started,
-        answer=state.decisions.get(ANSWER),
-        folder=folder,
-    )
-
-
-def _planned(params: Mapping[str, str]) -> int | None:
-    counts = [params[name] for name in PLANNED if params.get(name, "").isdigit()]
-    return sum(map(int, counts)) if counts else None

@@ -67,13 +67,11 @@ class Sender:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Forget every record and every run."""
         self._state = SearchState()
         self._ready = False
         self._store.forget()
 
     def learn(self, record: Record) -> None:
-        """Take note of a record that the store has already."""
         self._state.add(record)
 
     def send(self, batch: Sequence[Record]) -> None:
@@ -220,7 +218,6 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _code(error: BaseException) -> str:
-    """MLflow's error code, or ""."""
     return str(getattr(error, "error_code", ""))
 
 

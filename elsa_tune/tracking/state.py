@@ -44,12 +44,10 @@ class TrialState:
 
     @property
     def key(self) -> str:
-        """Its name within the search."""
         return self.start.trial
 
     @property
     def params(self) -> Mapping[str, Scalar]:
-        """What it was started with."""
         return self.start.params
 
     @property
@@ -59,7 +57,6 @@ class TrialState:
 
     @property
     def status(self) -> TrialStatus:
-        """How it stands."""
         if self.end is not None:
             return self.end.status
         return TrialStatus.RUNNING if self.runs else TrialStatus.INTERRUPTED
@@ -121,7 +118,6 @@ class SearchState:
         return state
 
     def add(self, record: Record) -> None:
-        """The next record."""
         if isinstance(record, SearchStarted):
             self.started = self.started or record.time
             self.search, self.end = record, None
@@ -150,7 +146,6 @@ class SearchState:
 
     @property
     def status(self) -> SearchStatus:
-        """How it stands."""
         if self.end is not None:
             return self.end.status
         return SearchStatus.RUNNING if self.is_alive else SearchStatus.KILLED
@@ -171,7 +166,6 @@ class SearchState:
         return self.status is SearchStatus.COMPLETED
 
     def copy(self) -> SearchState:
-        """As it stands now."""
         return replace(self, trials=dict(self.trials), decisions=dict(self.decisions))
 
     def _cut_off(self, time: float) -> None:
