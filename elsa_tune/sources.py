@@ -257,16 +257,12 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
 def _named(source: Source, question: Question, say: Say) -> list[ResultRow]:
     """The rows of the search, the model and the tasks that are asked for."""
     rows = source.rows(question, say)
-    if question.search is not None:
-        searches = {row.search for row in rows if row.search is not None}
-        if question.search not in searches:
-            raise _missing("search", question.search, searches, source)
-        rows = [row for row in rows if row.search == question.search]
-    models = {row.model for row in rows}
-    if question.model is not None:
-        if question.model not in models:
-            raise _missing("model", question.model, models, source)
-        rows = [row for row in rows if row.model == question.model]
+    for what, name in (("search", question.search), ("model", question.model)):
+        if name is not None:
+            there = {getattr(row, what) for row in rows} - {None}
+            if name not in there:
+                raise _missing(what, name, there, source)
+            rows = [row for row in rows if getattr(row, what) == name]
     if not rows:
         raise NoAnswerError(f"no trial is recorded in {source.name}; `elsa-tune search` runs them")
     if question.tasks is None:

@@ -128,34 +128,28 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
     data_dir: a local GLUE folder in the official layout, for GLUE tasks only; it must exist.
     metric: replaces the headline metric. Raises UnknownNameError or DataError.
     """
-    task = _named_or_described(text)
-    if data_dir is not None:
-        task = _from_folder(task, data_dir)
-    return task if metric is None else task.with_metric(metric)
-
-
-def _named_or_described(text: str) -> TaskSpec:
     if text in KNOWN_TASKS:
-        return KNOWN_TASKS[text]
-    if text.lower().endswith(YAML_SUFFIXES):
-        return read_task_file(Path(text))
-    raise UnknownNameError.among(
-        "task", text, KNOWN_TASKS, hint="Your own task is the path of a .yaml file."
-    )
-
-
-def _from_folder(task: TaskSpec, data_dir: str) -> TaskSpec:
-    if not isinstance(task.source, GlueSource):
-        raise DataError(
-            f"`data_dir` is a folder of GLUE tasks, and task '{task.name}' is none of them; drop it"
+        task = KNOWN_TASKS[text]
+    elif text.lower().endswith(YAML_SUFFIXES):
+        task = read_task_file(Path(text))
+    else:
+        raise UnknownNameError.among(
+            "task", text, KNOWN_TASKS, hint="Your own task is the path of a .yaml file."
         )
-    folder = Path(data_dir).expanduser()
-    if not folder.is_dir():
-        raise DataError(
-            f"`data_dir` '{data_dir}' is not a folder; give the one that holds "
-            f"{task.source.folder}/train.tsv"
-        )
-    return replace(task, source=replace(task.source, data_dir=str(folder.resolve())))
+    if data_dir is not None:
+        if not isinstance(task.source, GlueSource):
+            raise DataError(
+                f"`data_dir` is a folder of GLUE tasks, and task '{task.name}' is none of them; "
+                "drop it"
+            )
+        folder = Path(data_dir).expanduser()
+        if not folder.is_dir():
+            raise DataError(
+                f"`data_dir` '{data_dir}' is not a folder; give the one that holds "
+                f"{task.source.folder}/train.tsv"
+            )
+        task = replace(task, source=replace(task.source, data_dir=str(folder.resolve())))
+    return task if metric is None else task.with_metric(metric)
 
 
 def read_task_file(path: Path) -> TaskSpec:

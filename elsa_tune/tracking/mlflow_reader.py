@@ -17,6 +17,7 @@ from typing import Any
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, Phase, TrialStatus
 from elsa_tune.tracking.connection import Connection, all_pages, unusable
+from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -25,7 +26,6 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.names import (
     ATTEMPT_STARTED_TAG,
     ATTEMPT_TAG,

@@ -9,7 +9,7 @@ from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import reason
-from elsa_tune.tracking.lock import holder, take_lock
+from elsa_tune.tracking.journal import holder, take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
-from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal import is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -24,7 +24,6 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.paths import lock_of
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")

@@ -11,7 +11,7 @@ import pytest
 
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import ResultsError
+from elsa_tune.errors import DataError, ResultsError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.csv_lines import plain_cell
@@ -119,7 +119,6 @@ def test_spreadsheet_habits_are_understood(tmp_path: Path) -> None:
         ("m,t,6,0,0.8,1.5", "field 'seed' must be a whole number, not 1.5"),
         ("m,t,6,0,0.8", "5 fields where the header has 6"),
         ("m,t,6,0,0,8,1", "7 fields where the header has 6"),
-        ('m,t,6,0,"0.8,1', "not a CSV line"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
@@ -197,13 +196,15 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     ):
         path = tmp_path / "results.csv"
         path.write_bytes(content)
-        with pytest.raises(ResultsError, match=complaint):
+        with pytest.raises(UsageError, match=complaint):
             import_results(path)
+    with pytest.raises(DataError, match="not valid CSV in the row that begins at line 2"):
+        import_results(table(tmp_path, 'm,t,6,0,"0.8,1'))
     with pytest.raises(ResultsError, match="header and no rows"):
         import_results(table(tmp_path))
-    with pytest.raises(ResultsError, match="does not exist"):
+    with pytest.raises(DataError, match="does not exist"):
         import_results(tmp_path / "nothing.csv")
-    with pytest.raises(ResultsError, match="cannot read"):
+    with pytest.raises(DataError, match="is a folder"):
         import_results(tmp_path)
 
 
