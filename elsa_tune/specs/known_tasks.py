@@ -15,28 +15,18 @@ RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlueSplit:
-    """One split: its hub name and its file in the official layout."""
-
-    hub: str
-    file: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GlueLayout:
     """How a task's local files differ from the hub's columns.
 
     text_columns, label_column: names in the file's header. header: the columns of a file that has
-    no header line (CoLA). evaluation: the split that gives the quality; companions: further ones,
-    by the name they are logged under.
+    no header line (CoLA). splits: what the hub calls the split to train on, the one that gives the
+    quality, and further ones, by the name they are logged under.
     """
 
     text_columns: tuple[str, ...]
     label_column: str
     header: tuple[str, ...] | None = None
-    train: GlueSplit = GlueSplit(hub="train", file="train.tsv")
-    evaluation: GlueSplit = GlueSplit(hub="validation", file="dev.tsv")
-    companions: tuple[tuple[str, GlueSplit], ...] = ()
+    splits: tuple[tuple[str, str], ...] = (("train", "train"), ("evaluation", "validation"))
 
 
 _ACCURACY, _F1 = (Metric.ACCURACY,), (Metric.F1, Metric.ACCURACY)
@@ -107,12 +97,10 @@ LAYOUTS: dict[str, GlueLayout] = {
     "mnli": GlueLayout(
         text_columns=_PAIR,
         label_column="gold_label",
-        evaluation=GlueSplit(hub="validation_matched", file="dev_matched.tsv"),
-        companions=(
-            (
-                "mnli_mismatched",
-                GlueSplit(hub="validation_mismatched", file="dev_mismatched.tsv"),
-            ),
+        splits=(
+            ("train", "train"),
+            ("evaluation", "validation_matched"),
+            ("mnli_mismatched", "validation_mismatched"),
         ),
     ),
 }

@@ -107,8 +107,9 @@ def check_readable(path: Path) -> None:
     raise DataError(f"data file {path} does not exist; {beside}")
 
 
-def listing(folder: Path, most: int = 12) -> str:
-    """The names in a folder for a message: sorted, at most so many."""
+def listing(folder: Path) -> str:
+    """The names in a folder for a message: sorted, at most twelve."""
+    most = 12
     names = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(names[:most]) or "nothing"
     return f"{shown}, and {len(names) - most} more" if len(names) > most else shown

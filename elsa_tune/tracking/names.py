@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from elsa_tune.specs.trial import TrialStatus
@@ -39,30 +38,16 @@ MACHINE_TAG: Final = "machine"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 
-RUN_STATUS: Final = {
+# What MLflow calls the ends of trials and searches.
+RUN_STATUS: Final[dict[str, str]] = {
     TrialStatus.COMPLETED: "FINISHED",
     TrialStatus.STOPPED_EARLY: "FINISHED",
+    SearchStatus.TIME_UP: "FINISHED",
     TrialStatus.FAILED: "FAILED",
     TrialStatus.DIVERGED: "FAILED",
     TrialStatus.INTERRUPTED: "KILLED",
-}
-SEARCH_RUN_STATUS: Final = {
-    SearchStatus.COMPLETED: "FINISHED",
-    SearchStatus.TIME_UP: "FINISHED",
-    SearchStatus.FAILED: "FAILED",
-    SearchStatus.INTERRUPTED: "KILLED",
     SearchStatus.KILLED: "KILLED",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of one metric; `step` in optimiser steps, `milliseconds` since the epoch."""
-
-    metric: str
-    value: float
-    milliseconds: int
-    step: int
 
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
@@ -167,17 +166,17 @@ def search_names(storage: Path) -> list[str]:
     return [name for name in names if SearchPaths(storage, name).exists]
 
 
-def find_search(storage: Path, name: str, also: Iterable[str] = ()) -> SearchPaths:
+def find_search(storage: Path, name: str) -> SearchPaths:
     """The paths of a search that exists; else UnknownNameError with the nearest name."""
     known = search_names(storage)
     if name in known:
         return SearchPaths(storage, name)
-    if not known and not also:
+    if not known:
         raise UnknownNameError(
             f"unknown search '{name}': no search is recorded in {storage}; "
             "`elsa-tune search` starts one, `storage_path` names another place"
         )
-    raise UnknownNameError.among("search", name, {*known, *also}, hint=f"Looked in {storage}.")
+    raise UnknownNameError.among("search", name, known, hint=f"Looked in {storage}.")
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:

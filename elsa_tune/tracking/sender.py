@@ -10,6 +10,7 @@ import json
 import logging
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from elsa_tune.tracking.names import (
     REPORT,
     TAG_LENGTH,
     TRIAL_QUALITY,
-    Point,
 )
 from elsa_tune.tracking.state import SearchState
 
@@ -119,7 +119,7 @@ class Sender:
                 waiting.clear()
                 self._interrupt_running(record.time)
                 if isinstance(record, SearchEnded):
-                    self._store.end_search(self._search, record)
+                    self._store.end(self._search, record)
                 else:
                     place = {
                         JOURNAL_TAG: str(self._journal.absolute()),
@@ -145,39 +145,37 @@ class Sender:
 
     def _send_reports(self, reports: Sequence[Report]) -> None:
         if reports:
-            self._store.log(self._search, reports[0].trial, *self._gathered(reports))
+            numbered = [*map(_numbered, reports)]
+            self._store.log(self._search, reports[0].trial, numbered, self._notes(reports))
 
     def _end_trial(self, reports: Sequence[Report], record: TrialEnded) -> None:
         if not self._state.expects(record):
             return  # the end of an attempt that was given up meanwhile
-        points, tags = self._gathered(reports)
         values = dict(record.metrics)
         if "quality" in values:
             values[TRIAL_QUALITY] = values.pop("quality")
         reported = self._state.trials[record.trial].reports
-        step = reported[-1].step if reported else 0
-        points += [Point(name, value, record.milliseconds, step) for name, value in values.items()]
+        last = Report(
+            trial=record.trial,
+            evaluation=len(reported),
+            step=reported[-1].step if reported else 0,
+            metrics=values,
+            tags=record.tags,
+            time=record.time,
+        )
+        tags = self._notes(reports)
         if record.artifact:
             tags[PREDICTIONS_TAG] = record.artifact
-        self._store.end_trial(self._search, record, points, tags)
+        self._store.end(self._search, record, [*map(_numbered, reports), last], tags)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
 
-    def _gathered(self, reports: Sequence[Report]) -> tuple[list[Point], dict[str, str]]:
-        """The points and tags of one trial's reports, the notes of earlier ones among them."""
-        points: list[Point] = []
-        tags: dict[str, str] = {}
-        for report in reports:
-            values = report.metrics | {EVALUATION: float(report.evaluation)}
-            points += [
-                Point(name, value, report.milliseconds, report.step)
-                for name, value in values.items()
-            ]
-            tags |= report.tags
-        if any(report.notes for report in reports):
-            every = self._state.trials[reports[0].trial].reports
-            tags["notes"] = "; ".join(dict.fromkeys(note for one in every for note in one.notes))
-        return points, tags
+    def _notes(self, reports: Sequence[Report]) -> dict[str, str]:
+        """The tag of a trial's notes, those of earlier reports among them, if these have any."""
+        if not any(report.notes for report in reports):
+            return {}
+        every = self._state.trials[reports[0].trial].reports
+        return {"notes": "; ".join(dict.fromkeys(note for one in every for note in one.notes))}
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file = self._journal.parent / artifact
@@ -207,7 +205,12 @@ class Sender:
                     message="the search ended before the trial did",
                     time=at,
                 )
-                self._store.end_trial(self._search, end)
+                self._store.end(self._search, end)
+
+
+def _numbered(report: Report) -> Report:
+    """With its number among its metrics."""
+    return replace(report, metrics=report.metrics | {EVALUATION: float(report.evaluation)})
 
 
 def _is_refusal(error: BaseException) -> bool:

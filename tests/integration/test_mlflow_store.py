@@ -30,7 +30,7 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.mlflow_writer import MlflowStore, Point
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import read_rows
 from elsa_tune.tracking.searches import delete_search, list_searches
@@ -201,12 +201,17 @@ def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> 
     trial = trial_started(A, **{f"p{number}": number for number in range(230)})
     store.begin_search(search, {})
     store.begin_trial(search, dataclasses.replace(trial, time=2.0))
-    points = [
-        Point(f"m{index}", float(step), 3000 + step, step)
+    reports = [
+        Report(
+            trial=A,
+            evaluation=step + 1,
+            step=step,
+            metrics={f"m{index}": float(step) for index in range(50)},
+            time=3 + step / 1000,
+        )
         for step in range(50)
-        for index in range(50)
     ]
-    store.log(search, A, points, {f"t{number}": "x" * 9000 for number in range(130)})
+    store.log(search, A, reports, {f"t{number}": "x" * 9000 for number in range(130)})
     run = runs_in(places)[A]
     assert run.data.params["p229"] == "229"
     assert run.data.metrics["m49"] == 49.0
@@ -258,7 +263,7 @@ def test_a_second_run_that_a_slow_server_made_is_removed_at_the_end(
     kept = runs_in(places)[A]
     tags = {name: kept.data.tags[name] for name in kept.data.tags if name.startswith("elsa_tune")}
     client_of(places).create_run(kept.info.experiment_id, tags=tags, run_name=A)
-    store.end_search(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
+    store.end(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
     assert runs_in(places)[A].info.run_id == kept.info.run_id
 
 
