@@ -81,7 +81,8 @@ class Connection:
         self.import_mlflow()
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
             made = Path(folder) / "mlflow.db"
             store_at: Any = SqlAlchemyStore  # untyped in MLflow
             # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
@@ -167,11 +168,6 @@ def _check_sqlite(database: Path) -> None:
             f"the MLflow store {database} cannot be written: {error.strerror}; "
             "name another with `tracking_uri`"
         ) from error
-
-
-def _memory_folder() -> str | None:
-    """A folder in memory where the system has one, else None for its usual temporary folder."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def _within(timeout_s: float, call: Callable[[], object]) -> str | None:
