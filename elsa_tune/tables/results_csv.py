@@ -14,19 +14,11 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.column_mapping import ColumnMapping, lay_out
 from elsa_tune.tables.csv_lines import plain_cell, read_lines
 from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
 from elsa_tune.tables.tool_exports import recognise, unfold
-
-# Another tool keeps the runs that broke beside those that took their place.
-UNFINISHED = (
-    TrialStatus.FAILED,
-    TrialStatus.INTERRUPTED,
-    TrialStatus.PLANNED,
-    TrialStatus.RUNNING,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,8 @@ def import_results(
             left_out["linear probes of the frozen model"] += 1
             continue
         row = read_row(path, line.number, cells, percent)
-        if tool is None or row.status not in UNFINISHED:
+        # Another tool keeps the runs that broke beside those that took their place.
+        if tool is None or row.status.is_final:
             seen.check(row, line.number)
         rows.append(row)
     if not rows:
@@ -79,7 +72,7 @@ def import_results(
     if not layout.told:
         return Imported(rows, ())
     if tool is not None:
-        kept = [row for row in rows if row.status not in UNFINISHED or not seen.has(row)]
+        kept = [row for row in rows if row.status.is_final or not seen.has(row)]
         left_out["of attempts that were repeated"] = len(rows) - len(kept)
         rows = kept
     by = "" if tool is None else f", an export of {tool}"
