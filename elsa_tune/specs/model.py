@@ -6,7 +6,7 @@ import enum
 import importlib.resources
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +104,19 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     none of the three, ModelError for a folder without `config.json` or a revision where there can
     be none.
     """
+    spec = _found(text)
+    if revision is None:
+        return spec
+    if spec.source is not ModelSource.HUB:
+        raise ModelError(
+            f"model '{text}' is not from the hub and has no revisions; drop revision={revision}"
+        )
+    return replace(spec, revision=revision)
+
+
+def _found(text: str) -> ModelSpec:
     if text in KNOWN_MODELS:
-        known = KNOWN_MODELS[text]
-        if revision is not None and known.source is not ModelSource.HUB:
-            raise ModelError(
-                f"model '{text}' comes with a package and has no revisions; drop "
-                f"revision={revision}"
-            )
-        return ModelSpec(name=text, source=known.source, location=known.location, revision=revision)
+        return KNOWN_MODELS[text]
     path = Path(text).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -119,18 +124,10 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
                 f"model folder '{text}' holds no config.json; give a folder that save_pretrained "
                 "wrote"
             )
-        if revision is not None:
-            raise ModelError(
-                f"model '{text}' is a local folder and has no revisions; drop revision"
-            )
         return ModelSpec(name=text, source=ModelSource.DIRECTORY, location=str(path.resolve()))
     if text.startswith((".", "/", "~")):
         raise ModelError(f"model folder '{text}' does not exist")
     if HUB_ID.fullmatch(text):
-        return ModelSpec(name=text, source=ModelSource.HUB, location=text, revision=revision)
-    raise UnknownNameError.among(
-        "model",
-        text,
-        KNOWN_MODELS,
-        hint="A hub id is written owner/name; a local folder by its path.",
-    )
+        return ModelSpec(name=text, source=ModelSource.HUB, location=text)
+    hint = "A hub id is written owner/name; a local folder by its path."
+    raise UnknownNameError.among("model", text, KNOWN_MODELS, hint=hint)

