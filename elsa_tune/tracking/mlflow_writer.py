@@ -154,9 +154,9 @@ class MlflowStore(Connection):
         else:
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
-    def has_search(self, search: SearchStarted) -> bool:
-        self._load(search)
-        return (search.search_id, "") in self._runs
+    def require(self, search: SearchStarted) -> None:
+        """Raise StoreGoneError unless the parent run is there, by the search's id."""
+        self._known(search, "")
 
     def delete_search(self, search_id: str) -> int:
         """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
@@ -235,7 +235,7 @@ class MlflowStore(Connection):
         try:
             return self._runs[search.search_id, trial]
         except KeyError:
-            raise MissingRunError(
+            raise StoreGoneError(
                 f"search '{search.name}' has no run for {trial or 'itself'} in this store"
             ) from None
 
@@ -286,8 +286,8 @@ class MlflowStore(Connection):
         return self._experiments[task]
 
 
-class MissingRunError(Exception):
-    """A run that should be in the store is not: somebody removed it, or the store was replaced."""
+class StoreGoneError(Exception):
+    """A run that should be there is not: somebody removed it, or the store was replaced."""
 
 
 def _link(source: str | Path, target: str | Path) -> None:

@@ -25,7 +25,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_writer import MissingRunError, MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.names import (
     DECISION_PREFIX,
     EVALUATION,
@@ -49,10 +49,6 @@ _GONE = "RESOURCE_DOES_NOT_EXIST"
 
 class RefusedError(Exception):
     """The store will never take what was sent: trying again cannot help."""
-
-
-class StoreGoneError(Exception):
-    """The store no longer knows our runs: it was emptied or replaced."""
 
 
 class Sender:
@@ -85,15 +81,13 @@ class Sender:
             if not self._ready:
                 self._store.initialise()
                 # Records that it is said to have: said by a file of ours, not by the store.
-                if self._state.search.attempt and not self._store.has_search(self._state.search):
-                    raise StoreGoneError(
-                        f"search '{self._state.search.name}' is not there any more"
-                    )
+                if self._state.search.attempt:
+                    self._store.require(self._state.search)
                 self._ready = True
             self._send_all(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
             self._state = before
-            if isinstance(error, MissingRunError | StoreGoneError) or _code(error) == _GONE:
+            if _code(error) == _GONE:
                 raise StoreGoneError(reason(error)) from error
             if _is_refusal(error):
                 raise RefusedError(reason(error)) from error
