@@ -1,7 +1,5 @@
-"""How numbers and depths are written in the sentences that go with an answer.
-
-It must not decide anything: qualities are fractions on the way in and x 100 with one decimal on
-the way out.
+"""How numbers and depths are written: qualities are fractions on the way in and x 100 with one
+decimal on the way out.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
-from elsa_tune.tracking.journal import Journal, read_journal, running
-from elsa_tune.tracking.lock import is_held
+from elsa_tune.tracking.journal import Journal, is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
     TRACKING_VARIABLE,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import GlueSource
 from elsa_tune.specs.trial import Phase, TrialStatus

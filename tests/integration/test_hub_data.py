@@ -183,7 +183,7 @@ def stand_in(tmp_path: Path) -> Iterator[StandIn]:
 READ = """
 import json, sys
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
 try:
     texts = read_texts(resolve_task(sys.argv[1]))

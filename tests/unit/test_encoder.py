@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.training.model import encoder, model_files
 from elsa_tune.training.model.encoder import (
     facts,
@@ -102,7 +102,11 @@ def test_the_papers_models_are_known_without_a_network(
     monkeypatch.setattr(model_files, "_hub_folder", lambda *_: pytest.fail("asked the hub"))
     spec = resolve_model(name)
     known = facts(spec)
-    assert (known.layers, max_positions(spec), known.default_epochs) == (layers, positions, epochs)
+    assert (known.layers, max_positions(spec), default_epochs(known.model_type)) == (
+        layers,
+        positions,
+        epochs,
+    )
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])

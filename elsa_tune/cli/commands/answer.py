@@ -220,7 +220,7 @@ def read_question(
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
     """None for every task. A YAML file stands for the task it describes."""
-    from elsa_tune.specs.tasks import YAML_SUFFIXES, resolve_task
+    from elsa_tune.tables.task_file import YAML_SUFFIXES, resolve_task
 
     if not texts or ALL in texts:
         return None

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.specs.glue import HUB_REPOSITORY
-from elsa_tune.specs.table_file import Table, cell_text
+from elsa_tune.specs.known_tasks import HUB_REPOSITORY
 from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.tables.table_file import Table, cell_text
 
 PROBE_SECONDS = 5.0
 WAYS_OUT = (

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from elsa_tune.errors import DataError
-from elsa_tune.specs.glue import LAYOUTS, GlueLayout, GlueSplit
-from elsa_tune.specs.table_file import Table, listing, read_table
+from elsa_tune.specs.known_tasks import LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
+from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.hub import read_hub_splits
 from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import read_standard_library
@@ -65,13 +65,13 @@ def check_variety(task: TaskSpec, split: Split) -> None:
 
 def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
     layout = LAYOUTS[source.config]
-    splits = {"train": layout.train, "evaluation": layout.evaluation, **dict(layout.companions)}
+    splits = dict(layout.splits)
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
         return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
-    tables = read_hub_splits(task, source.config, [split.hub for split in splits.values()])
+    tables = read_hub_splits(task, source.config, list(splits.values()))
     return {
-        name: to_split(task, [tables[split.hub]], task.text_columns, task.label_column)
+        name: to_split(task, [tables[split]], task.text_columns, task.label_column)
         for name, split in splits.items()
     }
 
@@ -88,18 +88,17 @@ def _task_folder(data_dir: Path, name: str) -> Path:
     )
 
 
-def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: GlueSplit) -> Split:
-    path = folder / split.file
+def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Split:
+    path = folder / f"{split.replace('validation', 'dev')}.tsv"
     if not path.is_file():
         test = sorted(entry.name for entry in folder.glob("test*.tsv"))
         hint = (
             f"; {test[0]} cannot stand in for it: GLUE's server keeps the labels of its rows"
-            if test and split is not layout.train
+            if test and split != "train"
             else ""
         )
         raise DataError(
-            f"task '{task.name}' needs {split.file} in {folder}, which holds "
-            f"{listing(folder)}{hint}"
+            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)}{hint}"
         )
     if layout.header is not None:
         _check_headerless(path, layout.header)
