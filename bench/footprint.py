@@ -62,7 +62,7 @@ def store_of(trials: int, folder: Path) -> None:
     from tests.unit.search_examples import make_spec
 
     places = StorePaths(folder)
-    uri = places.tracking_uri(places.default_tracking_uri)
+    uri = places.tracking_uri(places.tracking_uri())
     spec = make_spec(name="large", tracking_uri=uri)
     paths = SearchPaths(places.storage, "large")
     paths.check_writable()

@@ -37,8 +37,8 @@ from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord, params_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record, Report, TrialEnded, TrialStarted
 from elsa_tune.tracking.paths import SearchPaths

@@ -1,23 +1,6 @@
 """The error tree: every failure a user can meet, with the exit status the command line gives it.
 
-::
-
-    ElsaTuneError                   1  the base; only subclasses are raised
-    ├── UsageError                  2  bad usage or bad input, found before any work starts
-    │   ├── UnknownNameError        2  a model, task, field or search that is not known
-    │   ├── ModelError              2  weights or configuration missing, or layers we cannot freeze
-    │   ├── DataError               2  a file, split, column or label that is not what the task says
-    │   ├── SpaceError              2  a search space or setting with an impossible value
-    │   ├── ResultsError            2  results that cannot be read, or must not be pooled
-    │   ├── StorageError            2  a place that cannot be written, or a name that is taken
-    │   └── TrackingError           2  an MLflow store that does not answer
-    ├── RunError                    1  the work itself failed
-    │   └── DivergedError           1  a trial whose loss or metric stopped being finite
-    ├── NoAnswerError               3  none of what was asked has an answer in these results
-    └── InterruptedSearchError    130  Ctrl-C or SIGTERM; everything is saved
-
 A message is one or two sentences: what was asked, what came, what to do.
-This module knows nothing of the rest of the package.
 """
 
 from __future__ import annotations

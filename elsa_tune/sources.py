@@ -27,14 +27,12 @@ from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.tables.column_mapping import ColumnMapping
 from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
-from elsa_tune.tracking.mlflow_reader import is_unmade
+from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import (
     histories_of,
     origin_of,
-    read_histories,
-    read_origins,
     read_rows,
     rows_of,
 )
@@ -44,6 +42,7 @@ from elsa_tune.training.cache import cache_dir
 FULL = "full"  # the whole training set, among training sizes
 
 Say = Callable[[str], None]
+Searches = list[tuple[Path | None, SearchState]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +83,23 @@ class Source(ABC):
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """At least the rows of the question. say: takes what was understood, or passed over."""
 
+    def searches(
+        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
+    ) -> Searches:
+        """The folders and states of the searches that are asked for, in the order of their start;
+        none for what is no record. histories: their trials' reports are needed too.
+        """
+        return []
+
     def histories(self, question: Question) -> Histories:
         """The scores at each evaluation, as far as they are kept."""
-        return {}
+        found = self.searches(question, histories=True)
+        return {key: scores for _, state in found for key, scores in histories_of(state).items()}
 
     def origins(self, question: Question) -> dict[str, str]:
         """By search: when it started and on which machine, as far as that is kept."""
-        return {}
+        found = self.searches(question)
+        return {state.search.name: origin_of(state) for _, state in found if state.search.attempt}
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """The rows that the question is about, never empty.
@@ -119,7 +128,6 @@ class Table(Source):
         self._columns, self._percent = columns, percent
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """All of them."""
         mapping = ColumnMapping.of(self._columns)
         imported = import_results(self._path, percent=self._percent, mapping=mapping)
         if imported.told:
@@ -133,11 +141,9 @@ class Published(Source):
     name = "the published tables"
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """All of them."""
         return published_rows()
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
-        """As every source, with a caution."""
         rows = super().ask(question, say)
         printed = " and ".join(dict.fromkeys(row.comparison for row in rows))
         say(
@@ -153,14 +159,14 @@ class Journals(Source):
     def __init__(self, place: Path, name: str = "") -> None:
         self._place, self.is_record = place, place.suffix != ".jsonl"
         self.name = name or (f"the journals under {place}" if self.is_record else str(place))
-        self._read: dict[str | None, list[tuple[Path, SearchState]]] = {}
+        self._read: dict[str | None, Searches] = {}
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search that is asked for, or of all, in the order of their start.
 
         A journal that cannot be read is left out, unless there is no other.
         """
-        searches = self._searches(question.search, say)
+        searches = self.searches(question, say)
         rows = [row for folder, state in searches for row in rows_of(state, folder)]
         if not rows and not any(state.search.attempt for _, state in searches):
             raise ResultsError(
@@ -170,23 +176,14 @@ class Journals(Source):
             raise NoAnswerError(f"no trial is recorded in {self.name}")
         return rows
 
-    def histories(self, question: Question) -> Histories:
-        """Of all their trials."""
-        return {
-            key: scores
-            for _, state in self._searches(question.search, lambda line: None)
-            for key, scores in histories_of(state).items()
-        }
-
-    def origins(self, question: Question) -> dict[str, str]:
-        """Of all its searches."""
-        searches = self._searches(question.search, lambda line: None)
-        return {state.search.name: origin_of(state) for _, state in searches}
-
-    def _searches(self, search: str | None, say: Say) -> list[tuple[Path, SearchState]]:
-        """The folders of searches and what their journals say; each is read once."""
+    def searches(
+        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
+    ) -> Searches:
+        """Each journal is read once."""
+        search = question.search
         if search not in self._read:
-            found, errors = [], []
+            found: Searches = []
+            errors = []
             for journal in self._journals(search):
                 try:
                     found.append((journal.absolute().parent, read_state(journal)))
@@ -222,24 +219,20 @@ class Store(Source):
     is_record = True
 
     def __init__(self, tracking_uri: str) -> None:
-        self.tracking_uri = tracking_uri
+        self.tracking_uri = self._uri = tracking_uri
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search and tasks that are asked for, in the order of their start."""
-        assert self.tracking_uri is not None
-        rows = read_rows(self.tracking_uri, question.tasks, question.search)
+        rows = read_rows(self._uri, question.tasks, question.search)
         # Only on the way to a complaint is the whole store worth reading.
-        return rows if question.is_met_by(rows) else read_rows(self.tracking_uri)
+        return rows if question.is_met_by(rows) else read_rows(self._uri)
 
-    def histories(self, question: Question) -> Histories:
-        """Of exploring trials."""
-        assert self.tracking_uri is not None
-        return read_histories(self.tracking_uri, question.tasks, question.search)
-
-    def origins(self, question: Question) -> dict[str, str]:
-        """Of the searches that are asked for."""
-        assert self.tracking_uri is not None
-        return read_origins(self.tracking_uri, question.tasks, question.search)
+    def searches(
+        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
+    ) -> Searches:
+        """Of histories those of exploring trials: others are never stopped, and not shown."""
+        found = read_searches(self._uri, question.tasks, question.search, histories=histories)
+        return [(None, state) for state in found]
 
 
 def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
@@ -264,16 +257,12 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
 def _named(source: Source, question: Question, say: Say) -> list[ResultRow]:
     """The rows of the search, the model and the tasks that are asked for."""
     rows = source.rows(question, say)
-    if question.search is not None:
-        searches = {row.search for row in rows if row.search is not None}
-        if question.search not in searches:
-            raise _missing("search", question.search, searches, source)
-        rows = [row for row in rows if row.search == question.search]
-    models = {row.model for row in rows}
-    if question.model is not None:
-        if question.model not in models:
-            raise _missing("model", question.model, models, source)
-        rows = [row for row in rows if row.model == question.model]
+    for what, name in (("search", question.search), ("model", question.model)):
+        if name is not None:
+            there = {getattr(row, what) for row in rows} - {None}
+            if name not in there:
+                raise _missing(what, name, there, source)
+            rows = [row for row in rows if getattr(row, what) == name]
     if not rows:
         raise NoAnswerError(f"no trial is recorded in {source.name}; `elsa-tune search` runs them")
     if question.tasks is None:

@@ -1,7 +1,5 @@
-"""How numbers and depths are written in the sentences that go with an answer.
-
-It must not decide anything: qualities are fractions on the way in and x 100 with one decimal on
-the way out.
+"""How numbers and depths are written: qualities are fractions on the way in and x 100 with one
+decimal on the way out.
 """
 
 from __future__ import annotations
@@ -85,6 +83,11 @@ def duration(seconds: float) -> str:
 def layers_text(count: int) -> str:
     """`1 layer`, `3 layers`."""
     return f"{count} layer" if count == 1 else f"{count} layers"
+
+
+def of_layers(fine_tuned: int, layers: int) -> str:
+    """`2 of 6 layers`."""
+    return f"{fine_tuned} of {layers_text(layers)}"
 
 
 def depths_text(depths: Iterable[FreezeDepth]) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
@@ -23,6 +24,7 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import SEARCH_TAG, TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
@@ -140,6 +142,18 @@ def record(
             if forwarder:
                 forwarder.offer(stamped)
         return forwarder.close(30) if forwarder else 0
+
+
+def store_runs(uri: str, search: str = "first") -> dict[str, Any]:
+    """MLflow's own runs of a search by their trial's key, "" for its own, none of them twice."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri)
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.`{SEARCH_TAG}` = '{search}'")
+    keys = [run.data.tags.get(TRIAL_TAG, "") for run in runs]
+    assert len(set(keys)) == len(keys)
+    return dict(zip(keys, runs, strict=True))
 
 
 def journal_rows(journal: Path) -> list[ResultRow]:

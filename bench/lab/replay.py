@@ -46,8 +46,8 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
 
 FOLDER = Path(__file__).resolve().parent
 KEPT_ASIDE = "cola"

@@ -1,6 +1,6 @@
-"""The answer as a value: what `operating_point` and `joint` decide and every printer shows.
+"""The answer as a value: a freeze curve with what was decided from it, as every printer shows it.
 
-It must hold no logic; docs/reference/answer.md documents each field as JSON.
+docs/reference/answer.md documents each field as JSON.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from elsa_tune.analysis.curve import CurvePoint, LinearProbe
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.planned import Look
-from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.specs.freeze import FreezeDepth
 
 ALL_TASKS = "*"
@@ -32,46 +31,6 @@ class Reason(enum.StrEnum):
     LOOKS_NOT_PLANNED = "looks_not_planned"  # several searches, each planned by itself
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saves:
-    """Shares of the full model's that an operating point saves, e.g. .62; None where not known."""
-
-    trainable_parameters: float | None = None
-    train_seconds: float | None = None
-    peak_memory_mb: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatingPoint:
-    """One depth as an answer; qualities and retentions as in CurvePoint.
-
-    In a joint answer over tasks quality and learning_rate are None, and the retentions are those
-    of the task that keeps least.
-    """
-
-    depth: FreezeDepth
-    fine_tuned_layers: int
-    quality: float | None
-    retention: float | None
-    corrected_retention: float | None
-    learning_rate: float | None
-    saves: Saves
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithinGiven:
-    """What the operating point would be if no depth had gone beyond the given learning rates.
-
-    Depths whose rate lies beyond them are judged by the best exploring run within them, so that
-    this is no measurement. given_rates: lowest and highest. quality: at this depth.
-    """
-
-    depth: FreezeDepth
-    fine_tuned_layers: int
-    quality: float
-    given_rates: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,42 +63,33 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(FreezeCurve):
     """The answer for one model, task and training size, or (task `*`) for several tasks.
 
-    within_given: the raw operating point by the given learning rates alone; None where no depth
-    went beyond them. every_larger_k_passes: of the raw operating point, None without one.
+    In a joint answer each point has the least that a task keeps at that depth, and no quality or
+    learning rate; there is no `full` or `best`.
+
+    operating_point, corrected_operating_point: None where there is none. failing_above: points with
+    more fine-tuned layers than the raw operating point that miss the target. within_given: the raw
+    operating point by the given learning rates alone, a depth whose rate lies beyond them judged by
+    its best exploring run within them, which is no measurement; None where no depth went beyond.
     sentence: the answer, or why there is none, as a person reads it.
-    warnings: what the reader must see beside the number.
     decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
     None otherwise.
     certified, corrected_certified: None where nothing is certain enough. plausible: the numbers of
     fine-tuned layers that may be the true operating point, at 95 %; None where seeds are too few to
     tell. contrasts, corrected_contrasts: of each measured depth but the full model. certainty: all
     that as a person reads it, "" without an operating point. next_step: the command that would
-    settle what is open, None where nothing is or no command would. probe: of the frozen model, None
-    where there was none and in a joint answer.
+    settle what is open, None where nothing is or no command would.
     """
 
-    model: str
-    task: str
-    train_size: int | None
-    search: str | None
-    metric: str | None
-    selection: str | None
     target: float
-    layers: int
-    chance: float | None
-    full: CurvePoint | None
-    best: CurvePoint | None
-    operating_point: OperatingPoint | None
-    corrected_operating_point: OperatingPoint | None
-    every_larger_k_passes: bool | None
-    reason: Reason | None
-    sentence: str
-    points: tuple[CurvePoint, ...]
-    warnings: tuple[AnswerWarning, ...]
-    within_given: WithinGiven | None = None
+    operating_point: CurvePoint | None = None
+    corrected_operating_point: CurvePoint | None = None
+    failing_above: tuple[CurvePoint, ...] = ()
+    reason: Reason | None = None
+    sentence: str = ""
+    within_given: CurvePoint | None = None
     decided_by: tuple[str, ...] | None = None
     certified: Certified | None = None
     corrected_certified: Certified | None = None
@@ -148,9 +98,13 @@ class Answer:
     corrected_contrasts: tuple[Contrast, ...] = ()
     certainty: str = ""
     next_step: str | None = None
-    probe: LinearProbe | None = None
 
     @property
     def is_answered(self) -> bool:
         """There is an operating point (which may be the full model)."""
         return self.operating_point is not None
+
+    @property
+    def every_larger_k_passes(self) -> bool | None:
+        """Of the raw operating point, None without one."""
+        return not self.failing_above if self.is_answered else None

@@ -1,6 +1,6 @@
 """Answers and curves as plain values for JSON and CSV: the schema of docs/reference/answer.md.
 
-It must not decide or print anything. Numbers are finite or None, so that the JSON is always valid.
+Numbers are finite or None, so that the JSON is always valid.
 """
 
 from __future__ import annotations
@@ -22,30 +22,40 @@ from elsa_tune.tables.csv_lines import plain_cell
 SCHEMA_VERSION = 2
 DECIMALS = 6
 
+# Of curves, of points and of answers: fields as JSON has them, then columns as CSV has them.
+_HEADING = ("model", "task", "train_size", "search", "metric", "selection", "layers", "chance")
+_FULL = ("quality", "std", "seeds", "failed_seeds", "learning_rate")
+_POINT = (
+    *("fine_tuned_layers", "quality", "std", "ci_low", "ci_high", "seeds", "failed_seeds"),
+    *("learning_rate", "tried", "retention", "corrected_retention", "explored", "stopped_early"),
+)
+_OPERATING_POINT = (
+    *("depth", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
+    *("learning_rate", "saves"),
+)
 CURVE_COLUMNS = (
-    *("model", "task", "train_size", "search", "metric", "selection", "layers", "chance"),
-    *("frozen_layers", "embeddings_frozen", "fine_tuned_layers", "quality", "std", "ci_low"),
-    *("ci_high", "seeds", "failed_seeds", "learning_rate", "retention", "corrected_retention"),
-    *("explored", "stopped_early", "rate_at_border"),
+    *_HEADING,
+    *("frozen_layers", "embeddings_frozen"),
+    *(name for name in _POINT if name != "tried"),
+    "rate_at_border",
 )
-
+_OPERATING_POINT_COLUMNS = (
+    *("frozen_layers", *_OPERATING_POINT[1:-1]),
+    *("saves_trainable_parameters", "saves_train_seconds", "saves_peak_memory_mb"),
+)
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
-_POINT_COLUMNS = (
-    *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),
-    *("learning_rate", "saves_trainable_parameters", "saves_train_seconds"),
-    "saves_peak_memory_mb",
-)
 _WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
 _PROBE_COLUMNS = (
     *("quality", "retention", "corrected_retention", "train_examples", "evaluation_examples"),
     "features",
 )
 ANSWER_COLUMNS = (
-    *("model", "task", "train_size", "search", "metric", "selection", "target", "layers", "chance"),
-    *("full_quality", "full_std", "full_seeds", "full_failed_seeds", "full_learning_rate"),
+    *_HEADING[:-2],
+    *("target", "layers", "chance"),
+    *(f"full_{name}" for name in _FULL),
     *("best_frozen_layers", "best_quality"),
-    *(f"operating_point_{name}" for name in _POINT_COLUMNS),
-    *(f"corrected_operating_point_{name}" for name in _POINT_COLUMNS),
+    *(f"operating_point_{name}" for name in _OPERATING_POINT_COLUMNS),
+    *(f"corrected_operating_point_{name}" for name in _OPERATING_POINT_COLUMNS),
     *(f"certified_{name}" for name in _CERTIFIED_COLUMNS),
     *(f"corrected_certified_{name}" for name in _CERTIFIED_COLUMNS),
     *("plausible_fine_tuned_layers", "every_larger_k_passes", "reason", "decided_by"),
@@ -59,16 +69,16 @@ def answer_object(answer: Answer) -> dict[str, Any]:
     """One answer as docs/reference/answer.md has it; `decided_by` only in joint answers."""
     found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        **_heading(answer),
+        **_fields(answer, _HEADING),
         "target": answer.target,
-        "full": None,
-        "best": None,
-        "operating_point": _object(answer.operating_point),
-        "corrected_operating_point": _object(answer.corrected_operating_point),
+        "full": _object(answer.full, _FULL),
+        "best": _object(answer.best, ("depth", "quality")),
+        "operating_point": _object(answer.operating_point, _OPERATING_POINT),
+        "corrected_operating_point": _object(answer.corrected_operating_point, _OPERATING_POINT),
         "certified": _object(answer.certified),
         "corrected_certified": _object(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
-        "operating_point_within_given_rates": _object(answer.within_given),
+        "operating_point_within_given_rates": _within_given(answer),
         "every_larger_k_passes": answer.every_larger_k_passes,
         "reason": None if answer.reason is None else answer.reason.value,
         "linear_probe": _probe(answer.probe),
@@ -83,19 +93,6 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "warnings": [asdict(warning) for warning in answer.warnings],
         "next_step": answer.next_step,
     }
-    if answer.full is not None:
-        found["full"] = {
-            "quality": _number(answer.full.quality),
-            "std": _number(answer.full.std),
-            "seeds": answer.full.seeds,
-            "failed_seeds": answer.full.failed_seeds,
-            "learning_rate": answer.full.learning_rate,
-        }
-    if answer.best is not None:
-        found["best"] = {
-            "frozen_layers": answer.best.depth.frozen_layers,
-            "quality": _number(answer.best.quality),
-        }
     if answer.decided_by is not None:
         found["decided_by"] = list(answer.decided_by)
     return found
@@ -106,19 +103,7 @@ def curve_object(point: CurvePoint) -> dict[str, Any]:
     return {
         "frozen_layers": point.depth.frozen_layers,
         "embeddings_frozen": point.depth.embeddings_frozen,
-        "fine_tuned_layers": point.fine_tuned_layers,
-        "quality": _number(point.quality),
-        "std": _number(point.std),
-        "ci_low": _number(point.ci_low),
-        "ci_high": _number(point.ci_high),
-        "seeds": point.seeds,
-        "failed_seeds": point.failed_seeds,
-        "learning_rate": point.learning_rate,
-        "rate_at_border": None if point.tried.at_border is None else point.tried.at_border.value,
-        "retention": _number(point.retention),
-        "corrected_retention": _number(point.corrected_retention),
-        "explored": point.explored,
-        "stopped_early": point.stopped_early,
+        **_fields(point, _POINT),
     }
 
 
@@ -126,7 +111,7 @@ def freeze_curve_object(curve: FreezeCurve) -> dict[str, Any]:
     """A whole curve as `elsa-tune curve --format json` prints it."""
     return {
         "schema_version": SCHEMA_VERSION,
-        **_heading(curve),
+        **_fields(curve, _HEADING),
         "linear_probe": _probe(curve.probe),
         "curve": [curve_object(point) for point in curve.points],
         "warnings": [asdict(warning) for warning in curve.warnings],
@@ -143,48 +128,46 @@ def answers_csv(answers: Iterable[Answer]) -> str:
     return _table(ANSWER_COLUMNS, (_flat(answer_object(answer)) for answer in answers))
 
 
-def curves_csv(curves: Iterable[FreezeCurve | Answer]) -> str:
+def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     """One line per depth with the columns CURVE_COLUMNS."""
     lines = (
-        {**_heading(curve), **curve_object(point)} for curve in curves for point in curve.points
+        {**_fields(curve, _HEADING), **curve_object(point)}
+        for curve in curves
+        for point in curve.points
     )
     return _table(CURVE_COLUMNS, lines)
 
 
-def _heading(curve: FreezeCurve | Answer) -> dict[str, Any]:
-    return {
-        "model": curve.model,
-        "task": curve.task,
-        "train_size": curve.train_size,
-        "search": curve.search,
-        "metric": curve.metric,
-        "selection": curve.selection,
-        "layers": curve.layers,
-        "chance": _number(curve.chance),
-    }
+def _object(value: Any, names: Sequence[str] = ()) -> dict[str, Any] | None:
+    return None if value is None else _fields(value, names)
 
 
-def _object(value: Any) -> dict[str, Any] | None:
-    """A value of `answer` field by field: its depth as frozen layers, rates exact, else rounded."""
-    if value is None:
-        return None
+def _fields(value: Any, names: Sequence[str] = ()) -> dict[str, Any]:
+    """A value field by field (names: these alone): rates exact, other numbers rounded."""
     found: dict[str, Any] = {}
-    for name in value.__dataclass_fields__:
+    for name in names or value.__dataclass_fields__:
         one = getattr(value, name)
         if name == "depth":
             found["frozen_layers"] = one.frozen_layers
-        elif name == "given_rates":
-            found["lowest_rate"], found["highest_rate"] = one
+        elif name == "tried":
+            found["rate_at_border"] = None if one.at_border is None else one.at_border.value
         elif name == "saves":
-            found[name] = _object(one)
+            found[name] = _fields(one)
         else:
             found[name] = one if isinstance(one, str) or name == "learning_rate" else _number(one)
     return found
 
 
+def _within_given(answer: Answer) -> dict[str, Any] | None:
+    point, rates = answer.within_given, answer.given_rates
+    if point is None or rates is None:
+        return None
+    found = _fields(point, ("depth", "fine_tuned_layers", "quality"))
+    return {**found, "lowest_rate": rates[0], "highest_rate": rates[1]}
+
+
 def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:
-    found = _object(probe)
-    return None if found is None else {**found, "features": PROBE_FEATURES}
+    return None if probe is None else {**_fields(probe), "features": PROBE_FEATURES}
 
 
 def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[str, Any] | None:

@@ -1,7 +1,4 @@
-"""From rows to answers: one per model, task and training size, then one per model over its tasks.
-
-It must not know where rows come from or how answers are shown.
-"""
+"""From rows to answers: one per model, task and training size, then one over a model's tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve, freeze_curve
 from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.joint import TaskAnswer, joint_answer
+from elsa_tune.analysis.joint import joint_answer
 from elsa_tune.analysis.operating_point import answer_curve
 from elsa_tune.analysis.target import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.wording.answer import in_short
@@ -62,15 +59,11 @@ def answer_curves(
         raise UsageError("every task is excluded; leave at least one in")
     answers: list[Answer] = []
     for model in dict.fromkeys(curve.model for curve in curves):
-        tasks = [
-            TaskAnswer(curve, answer_curve(curve, target))
-            for curve in curves
-            if curve.model == model
-        ]
-        answers.extend(task.answer for task in tasks)
+        tasks = [answer_curve(curve, target) for curve in curves if curve.model == model]
+        answers += tasks
         for together in _joined(tasks):
-            kept = [task for task in together if task.curve.task not in exclude_tasks]
-            left_out = [task.curve.task for task in together if task not in kept]
+            kept = [task for task in together if task.task not in exclude_tasks]
+            left_out = [task.task for task in together if task.task in exclude_tasks]
             if kept:
                 answers.append(joint_answer(kept, left_out))
     return answers
@@ -86,12 +79,11 @@ def answer_rows(
     return answer_curves(freeze_curves(rows, evidence), target, exclude_tasks)
 
 
-def _joined(tasks: Sequence[TaskAnswer]) -> list[list[TaskAnswer]]:
+def _joined(tasks: Sequence[Answer]) -> list[list[Answer]]:
     """What is joined: all tasks, or, where a task has several training sizes, those of a size."""
-    names = {task.curve.task for task in tasks}
-    if len(names) == len(tasks):
+    if len({task.task for task in tasks}) == len(tasks):
         together = [list(tasks)]
     else:
-        sizes = dict.fromkeys(task.curve.train_size for task in tasks)
-        together = [[task for task in tasks if task.curve.train_size == size] for size in sizes]
+        sizes = dict.fromkeys(task.train_size for task in tasks)
+        together = [[task for task in tasks if task.train_size == size] for size in sizes]
     return [several for several in together if len(several) > 1]

@@ -1,7 +1,4 @@
-"""The freeze curve: quality against frozen layers, from the measuring trials of one group.
-
-It must not know any target; which depth is good enough is `operating_point`'s question.
-"""
+"""The freeze curve: quality against frozen layers, from the measuring trials of one group."""
 
 from __future__ import annotations
 
@@ -33,6 +30,15 @@ SAME_QUALITY = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """Shares of the full model's that a depth saves, below 0 where it costs more, or None."""
+
+    trainable_parameters: float | None = None
+    train_seconds: float | None = None
+    peak_memory_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
     """One depth of the curve.
 
@@ -40,12 +46,12 @@ class CurvePoint:
     nothing was measured. std: over those runs (ddof 1), None where not known. failed_seeds: runs
     among them that diverged or ended no better than chance (those inside a row that is a mean
     cannot be seen). retention, corrected_retention: against the full model, None where the ratio
-    has no meaning. explored: exploring trials done; stopped_early: those of them that early
-    stopping ended. trainable_parameters, train_seconds (s), peak_memory_mb (MiB): medians over the
-    completed runs. ci_low, ci_high: 95 % interval of the quality that a fresh seed can expect, None
-    where nothing is known of the spread. runs: the measuring runs that count. rates: at how many
-    learning rates the depth was measured; more than one is a choice made on the same runs. tried:
-    where the learning rate lies among those tried, and what those given would have said.
+    has no meaning; saves: against it too. explored: exploring trials done; stopped_early: those of
+    them that early stopping ended. trainable_parameters, train_seconds (s), peak_memory_mb (MiB):
+    medians over the completed runs. ci_low, ci_high: 95 % interval of the quality that a fresh seed
+    can expect, None where nothing is known of the spread. runs: the measuring runs that count.
+    rates: at how many learning rates the depth was measured; more than one is a choice made on the
+    same runs.
     """
 
     depth: FreezeDepth
@@ -64,6 +70,7 @@ class CurvePoint:
     peak_memory_mb: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
+    saves: Saves = Saves()
     runs: tuple[MeasuredRun, ...] = field(default=(), repr=False)
     rates: int = 0
     tried: DepthRates = field(default=DepthRates(), repr=False)  # it is frozen
@@ -112,8 +119,8 @@ class FreezeCurve:
     examples: int | None
     points: tuple[CurvePoint, ...]
     warnings: tuple[AnswerWarning, ...]
-    uncertainty: Uncertainty | None = None
-    looks: PlannedLooks | None = None
+    uncertainty: Uncertainty | None = field(default=None, repr=False, compare=False)
+    looks: PlannedLooks | None = field(default=None, repr=False, compare=False)
     given_rates: tuple[float, float] | None = None
     probe: LinearProbe | None = None
 
@@ -125,11 +132,12 @@ class FreezeCurve:
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
         """The depths with a quality, embeddings-only left out, by frozen layers."""
-        return tuple(
-            point
-            for point in self.points
-            if point.quality is not None and not point.depth.is_embeddings_only
-        )
+        return tuple(p for p in self.with_quality if not p.depth.is_embeddings_only)
+
+    @property
+    def with_quality(self) -> tuple[CurvePoint, ...]:
+        """The measured depths, embeddings-only among them."""
+        return tuple(point for point in self.points if point.quality is not None)
 
     @property
     def best(self) -> CurvePoint | None:
@@ -142,74 +150,72 @@ class FreezeCurve:
 
 
 def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:
-    """Build the curve of one group of comparable rows.
-
-    evidence: where the runs' predictions are found.
+    """Build the curve of one group of comparable rows. evidence: where their predictions are found.
 
     Only measuring trials give a quality. A diverged one counts as chance (left out, with a
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
+    metric = group.first.metric
     by_depth: dict[FreezeDepth, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
     warnings: list[AnswerWarning] = []
     found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
-    full = next((p.quality for p in found if p.depth.is_full_model), None)
+    full = next((p for p in found if p.depth.is_full_model and p.quality is not None), None)
     measured = {point.depth: point.runs for point in found if point.qualities}
 
     def known(runs: Runs, told: list[AnswerWarning]) -> Uncertainty:
         return curve_uncertainty(
             runs,
             chance=group.chance,
-            metric=group.metric,
+            metric=metric,
             examples=group.examples,
             evidence=evidence,
             warnings=told,
         )
 
     uncertainty = known(measured, warnings)
+    given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
         warnings.append(AnswerWarning(WarningCode.POOLED, text))
     return FreezeCurve(
-        model=group.model,
-        task=group.task,
-        train_size=group.train_size,
+        model=group.first.model,
+        task=group.first.task,
+        train_size=group.first.train_size,
         search=", ".join(group.searches) or None,
-        metric=group.metric,
-        selection=group.selection,
-        layers=group.layers,
+        metric=metric,
+        selection=group.first.selection,
+        layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
         points=tuple(
-            _with_interval(_with_retention(point, full, group.chance), uncertainty, group.metric)
+            _with_interval(_beside(point, full, group.chance), uncertainty, metric)
             for point in found
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
         looks=planned_looks(measured, lambda runs: known(runs, [])),
-        given_rates=_given_rates(group),
+        given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group.probe, full, group.chance),
     )
 
 
-def _probe(row: ResultRow | None, full: float | None, chance: float | None) -> LinearProbe | None:
+def _probe(
+    row: ResultRow | None, full: CurvePoint | None, chance: float | None
+) -> LinearProbe | None:
     if row is None or row.quality is None:
         return None
-    retention, corrected = _retentions(row.quality, full, chance)
+    point = CurvePoint(depth=row.depth, fine_tuned_layers=0, quality=row.quality)
+    beside = _beside(point, full, chance)
     return LinearProbe(
         quality=row.quality,
-        retention=retention,
-        corrected_retention=corrected,
+        retention=beside.retention,
+        corrected_retention=beside.corrected_retention,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
     )
-
-
-def _given_rates(group: ResultGroup) -> tuple[float, float] | None:
-    found = {row.given_rates for row in group.rows}
-    return found.pop() if len(found) == 1 else None
 
 
 def _point(
@@ -221,7 +227,7 @@ def _point(
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     empty = CurvePoint(
         depth=depth,
-        fine_tuned_layers=depth.fine_tuned_layers(group.layers),
+        fine_tuned_layers=depth.fine_tuned_layers(group.first.layers),
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in exploring if row.status is TrialStatus.STOPPED_EARLY),
     )
@@ -292,23 +298,34 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _with_retention(point: CurvePoint, full: float | None, chance: float | None) -> CurvePoint:
-    if point.quality is None:
+def _beside(point: CurvePoint, full: CurvePoint | None, chance: float | None) -> CurvePoint:
+    """The point with what it keeps, raw and corrected for chance, and saves of the full model."""
+    if point.quality is None or full is None or full.quality is None:
         return point
-    retention, corrected = _retentions(point.quality, full, chance)
-    return replace(point, retention=retention, corrected_retention=corrected)
-
-
-def _retentions(
-    quality: float, full: float | None, chance: float | None
-) -> tuple[float | None, float | None]:
-    """Raw and corrected for chance, against the full model's quality."""
-    if full is None:
-        return None, None
     corrected = None
-    if chance is not None and full - chance > AT_CHANCE:
-        corrected = (quality - chance) / (full - chance)
-    return quality / full if full > SAME_QUALITY else None, corrected
+    if chance is not None and full.quality - chance > AT_CHANCE:
+        corrected = (point.quality - chance) / (full.quality - chance)
+    return replace(
+        point,
+        retention=point.quality / full.quality if full.quality > SAME_QUALITY else None,
+        corrected_retention=corrected,
+        saves=saves(full, point),
+    )
+
+
+def saves(full: CurvePoint, point: CurvePoint) -> Saves:
+    """What a depth saves against the full model."""
+    return Saves(
+        trainable_parameters=_saved(full.trainable_parameters, point.trainable_parameters),
+        train_seconds=_saved(full.train_seconds, point.train_seconds),
+        peak_memory_mb=_saved(full.peak_memory_mb, point.peak_memory_mb),
+    )
+
+
+def _saved(of_full: float | None, of_point: float | None) -> float | None:
+    if of_full is None or of_point is None or of_full <= 0:
+        return None
+    return 1 - of_point / of_full
 
 
 def _with_interval(point: CurvePoint, uncertainty: Uncertainty, metric: str | None) -> CurvePoint:

@@ -1,7 +1,4 @@
-"""From measuring runs to what is known of their spread: predictions fetched, checked, resampled.
-
-It must not know where predictions are kept, nor what is decided from them.
-"""
+"""From measuring runs to what is known of their spread: predictions fetched, checked, resampled."""
 
 from __future__ import annotations
 

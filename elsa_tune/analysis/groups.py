@@ -1,7 +1,4 @@
-"""Which results may be pooled: rows are divided into groups within which everything agrees.
-
-It must not know how a group is turned into a curve; it only keeps unlike results apart.
-"""
+"""Which results may be pooled: rows are divided into groups within which everything agrees."""
 
 from __future__ import annotations
 
@@ -36,13 +33,6 @@ class ResultGroup:
     probe on the frozen model, None where there is none.
     """
 
-    model: str
-    task: str
-    train_size: int | None
-    layers: int
-    metric: str | None
-    selection: str | None
-    comparison: str
     searches: tuple[str, ...]
     chance: float | None
     examples: int | None
@@ -50,9 +40,9 @@ class ResultGroup:
     probe: ResultRow | None = None
 
     @property
-    def where(self) -> str:
-        """`minilm on rte`, with the training size where it is not the whole set."""
-        return f"{self.model} on {self.task}{size_text(self.train_size, ' ({:,} examples)')}"
+    def first(self) -> ResultRow:
+        """A row, for what all of them have in common."""
+        return self.rows[0]
 
 
 def size_text(train_size: int | None, form: str, whole: str = "") -> str:
@@ -97,7 +87,8 @@ def require_one_each(
     """
     rivals: dict[tuple[object, ...], list[ResultGroup]] = {}
     for group in groups:
-        key = (group.model, group.task, group.train_size if train_sizes_apart else None)
+        row = group.first
+        key = (row.model, row.task, row.train_size if train_sizes_apart else None)
         rivals.setdefault(key, []).append(group)
     for several in rivals.values():
         if len(several) > 1:
@@ -115,7 +106,7 @@ def _is_trial(row: ResultRow) -> bool:
 
 def _group(members: Sequence[ResultRow]) -> ResultGroup:
     rows = [row for row in members if _is_trial(row)]
-    probes = [row for row in members if not _is_trial(row) and row.quality is not None]
+    probes = (row for row in members if not _is_trial(row) and row.quality is not None)
     first = rows[0]
     where = f"{first.model} on {first.task}"
     layers = sorted({row.layers for row in rows})
@@ -134,19 +125,12 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
     if chance is None and first.metric is not None and first.metric in ZERO_CHANCE_METRICS:
         chance = 0.0
     return ResultGroup(
-        model=first.model,
-        task=first.task,
-        train_size=first.train_size,
-        layers=layers[0],
-        metric=first.metric,
-        selection=first.selection,
-        comparison=first.comparison,
         searches=tuple(dict.fromkeys(row.search for row in rows if row.search is not None)),
         chance=chance,
         examples=min((row.examples for row in rows if row.examples is not None), default=None),
         rows=tuple(rows),
         # Like searches probe alike: one stands for all.
-        probe=probes[0] if probes else None,
+        probe=next(probes, None),
     )
 
 
@@ -154,8 +138,8 @@ def _choose_one(
     groups: Sequence[ResultGroup], in_short: Callable[[ResultGroup], str]
 ) -> ResultsError:
     """The error with one line per group: what tells it from the others, and what it says alone."""
-    first = groups[0]
-    parts = [_traits(group) for group in groups]
+    first = groups[0].first
+    parts = [_traits(group.first) for group in groups]
     common = set.intersection(*(set(part) for part in parts))
     lines = []
     for group, part in zip(groups, parts, strict=True):
@@ -166,14 +150,12 @@ def _choose_one(
             f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "
             f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
         )
-    if all(group.searches for group in groups):
-        remedy = "choose one with `search` NAME"
-        if len({group.train_size for group in groups}) == len(groups):
-            remedy += " or `train_size`"
-    elif len({group.train_size for group in groups}) == len(groups):
-        remedy = "choose one with `train_size`"
-    else:
-        remedy = "keep only one of them in the table"
+    ways = ["`search` NAME"] if all(group.searches for group in groups) else []
+    if len({group.first.train_size for group in groups}) == len(groups):
+        ways.append("`train_size`")
+    remedy = (
+        f"choose one with {' or '.join(ways)}" if ways else "keep only one of them in the table"
+    )
     return ResultsError(
         f"{len(groups)} sets of results that must not be averaged match {first.model} on "
         f"{first.task}; {remedy}:",
@@ -181,10 +163,10 @@ def _choose_one(
     )
 
 
-def _traits(group: ResultGroup) -> list[str]:
+def _traits(row: ResultRow) -> list[str]:
     traits = [
-        size_text(group.train_size, "{:,} training examples", "the whole training set"),
-        f"metric {group.metric or 'not named'}",
-        f"selection {group.selection or 'not named'}",
+        size_text(row.train_size, "{:,} training examples", "the whole training set"),
+        f"metric {row.metric or 'not named'}",
+        f"selection {row.selection or 'not named'}",
     ]
-    return traits + [text for text in re.split(r"[;,\n]\s*", group.comparison) if text]
+    return traits + [text for text in re.split(r"[;,\n]\s*", row.comparison) if text]

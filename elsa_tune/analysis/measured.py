@@ -1,7 +1,4 @@
-"""The measuring runs of one depth: which rows count, as what quality, and which do not.
-
-It must not know curves or targets.
-"""
+"""The measuring runs of one depth: which rows count, as what quality, and which do not."""
 
 from __future__ import annotations
 
@@ -29,11 +26,9 @@ class MeasuredRun:
         """The run that a measuring row stands for; None where it does not count."""
         if row.status is TrialStatus.DIVERGED:
             return None if chance is None else cls(row, chance)
-        is_number = row.quality is not None and math.isfinite(row.quality)
-        if row.status is not TrialStatus.COMPLETED or not is_number:
+        if row.status is not TrialStatus.COMPLETED or row.quality is None:
             return None
-        assert row.quality is not None
-        return cls(row, row.quality)
+        return cls(row, row.quality) if math.isfinite(row.quality) else None
 
     @property
     def is_diverged(self) -> bool:
@@ -53,7 +48,7 @@ def failure_text(
 ) -> str:
     """How many of a depth's runs failed, and how."""
     count, seeds = (sum(run.row.runs for run in several) for several in (failed, runs))
-    diverged = sum(run.row.runs for run in failed if run.row.status is TrialStatus.DIVERGED)
+    diverged = sum(run.row.runs for run in failed if run.is_diverged)
     ways = {
         f"{diverged} diverged, counted as chance": diverged,
         f"{count - diverged} no better than a constant answer": count - diverged,

@@ -1,8 +1,4 @@
-"""The learning rates of one depth: where the best lies among those tried, and what those that the
-search was given would have said.
-
-It must not know other depths or a target.
-"""
+"""The learning rates of one depth: those tried, and those that the search was given."""
 
 from __future__ import annotations
 
@@ -38,26 +34,17 @@ def depth_rates(
     chosen: float | None,
     chance: float | None,
 ) -> DepthRates:
-    """Judge one depth. rows: all of its rows. measured: mean quality by measured rate. chosen: the
-    rate that counts, None where nothing was measured or it is not named.
-    """
+    """rows: of one depth. measured: mean quality by rate. chosen: the one that counts."""
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     runs: dict[float, list[float]] = {}
     for row in exploring:
         if row.learning_rate is not None:
-            found = runs.setdefault(row.learning_rate, [])
-            if row.status is TrialStatus.COMPLETED and row.quality is not None:
-                found.append(row.quality)
+            runs.setdefault(row.learning_rate, []).extend(_completed([row]))
     tried = {rate: statistics.fmean(found) if found else None for rate, found in runs.items()}
     if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
         tried = dict(measured)
     within = [row for row in exploring if _is_given(row)]
-    completed = [
-        row.quality
-        for row in within
-        if row.status is TrialStatus.COMPLETED and row.quality is not None
-    ]
-    quality = max(completed, default=None)
+    quality = max(_completed(within), default=None)
     if chosen is not None and all(_is_given(row) for row in rows if row.learning_rate == chosen):
         quality = measured.get(chosen)
     return DepthRates(
@@ -65,6 +52,12 @@ def depth_rates(
         quality_within_given=quality,
         tries_within_given=sum(row.runs for row in within),
     )
+
+
+def _completed(rows: Sequence[ResultRow]) -> list[float]:
+    """The qualities of the rows that count."""
+    done = (row.quality for row in rows if row.status is TrialStatus.COMPLETED)
+    return [quality for quality in done if quality is not None]
 
 
 def _is_given(row: ResultRow) -> bool:

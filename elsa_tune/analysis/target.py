@@ -1,7 +1,4 @@
-"""When a depth is good enough: it keeps the target share of the full model's quality.
-
-It must not know how an answer is put together; it only says which depths pass.
-"""
+"""When a depth is good enough: it keeps the target share of the full model's quality."""
 
 from __future__ import annotations
 
@@ -50,20 +47,16 @@ def passing(
 
 
 def smallest(points: Sequence[CurvePoint], depths: Collection[FreezeDepth]) -> CurvePoint | None:
-    """Of the points at these depths the one with the fewest fine-tuned layers."""
-    return min(
-        (point for point in points if point.depth in depths),
-        key=lambda point: point.fine_tuned_layers,
-        default=None,
-    )
+    """Of the points, the full model first, the last at these depths: the fewest layers tuned."""
+    return next((point for point in reversed(points) if point.depth in depths), None)
 
 
 def failing_above(
     points: Sequence[CurvePoint], depths: Collection[FreezeDepth], fine_tuned_layers: int
-) -> list[CurvePoint]:
+) -> tuple[CurvePoint, ...]:
     """The points with more fine-tuned layers than given whose depth is not among `depths`."""
-    return [
+    return tuple(
         point
         for point in points
         if point.fine_tuned_layers > fine_tuned_layers and point.depth not in depths
-    ]
+    )

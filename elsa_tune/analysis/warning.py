@@ -1,6 +1,4 @@
-"""A warning as a value: a code for programs, a sentence for people. docs/reference/answer.md lists
-the codes.
-"""
+"""A warning as a value: a code (docs/reference/answer.md lists them) and a sentence."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ def print_answers(answers: Sequence[Answer], console: Console | None = None) -> 
 
 def print_answer(answer: Answer, console: Console) -> None:
     """One answer: heading, sentence, what it saves, how sure it is, curve, warnings."""
-    joint = answer.task == ALL_TASKS
-    task = "all tasks together" if joint else answer.task
-    _heading(console, answer.model, task, answer.metric, answer.train_size, answer.search)
+    _heading(console, answer)
     console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
     if answer.operating_point is not None and (saves := saves_sentence(answer.operating_point)):
         console.print(saves)
@@ -70,7 +68,7 @@ def print_answer(answer: Answer, console: Console) -> None:
     if answer.next_step is not None:
         console.print(f"Next: {answer.next_step}")
     if answer.points:
-        _curve(console, answer.points, _marks(answer), joint=joint)
+        _curve(console, answer.points, _marks(answer), joint=answer.task == ALL_TASKS)
     if answer.probe is not None:
         console.print(probe_sentence(answer.probe))
     _warnings(console, answer.warnings)
@@ -82,7 +80,7 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
     for number, curve in enumerate(curves):
         if number:
             console.print()
-        _heading(console, curve.model, curve.task, curve.metric, curve.train_size, curve.search)
+        _heading(console, curve)
         _curve(console, curve.points, {}, joint=False)
         if curve.chance is not None:
             console.print(f"A constant answer has {points(curve.chance)}.")
@@ -102,21 +100,15 @@ def stdout_console() -> Console:
     return console
 
 
-def _heading(
-    console: Console,
-    model: str,
-    task: str,
-    metric: str | None,
-    train_size: int | None,
-    search: str | None,
-) -> None:
+def _heading(console: Console, curve: FreezeCurve) -> None:
     details = [
-        "" if metric is None else metric_text(metric),
-        size_text(train_size, "{:,} training examples"),
-        "" if search is None else f"search {search}",
+        "" if curve.metric is None else metric_text(curve.metric),
+        size_text(curve.train_size, "{:,} training examples"),
+        "" if curve.search is None else f"search {curve.search}",
     ]
     told = "; ".join(detail for detail in details if detail)
-    console.print(f"{model} on {task}" + (f" ({told})" if told else ""), style="dim")
+    task = "all tasks together" if curve.task == ALL_TASKS else curve.task
+    console.print(f"{curve.model} on {task}" + (f" ({told})" if told else ""), style="dim")
 
 
 def _marks(answer: Answer) -> dict[FreezeDepth, str]:

@@ -1,7 +1,4 @@
-"""A figure as data: panels of series, ready to be drawn by `figures`.
-
-Qualities are x 100 here, as people read them.
-"""
+"""A figure as data: panels of series, ready to be drawn by `figures`; qualities are x 100."""
 
 from __future__ import annotations
 
@@ -68,9 +65,7 @@ class Heat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes. ticks: (position, text) on the x axis; () for whole numbers, or for round
-    ones from 0 on.
-    """
+    """One pair of axes. ticks: (position, text) on the x axis; () for whole or round numbers."""
 
     title: str
     x_title: str

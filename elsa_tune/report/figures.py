@@ -98,9 +98,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 
 def panel_svg(chart: Chart, number: int) -> str:
-    """One panel as an element of the page: coloured by the page's variables, text as text, and
-    each point and cell with a `<title>` that a browser shows.
-    """
+    """One panel for the page: its colours variables, each point and cell with a `<title>`."""
     panel = chart.panels[number]
     # Names inside an SVG are the page's: two panels must not have the same.
     with _drawing(f"{chart.key}-{number}"):

@@ -18,9 +18,8 @@ from elsa_tune.files import write_aside
 from elsa_tune.report import figures, freeze_charts, search_charts
 from elsa_tune.report.charts import Chart
 from elsa_tune.report.page import Context, page_html
-from elsa_tune.report.search_charts import Histories
 from elsa_tune.report.subjects import Subject, subjects_of
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import write_results
 

@@ -31,7 +31,7 @@ MOST_TICKS, MOST_LABELS = 13, 9
 
 def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
     """Each curve with its interval, the threshold, chance, and the points that were decided."""
-    drawn = [subject for subject in subjects if _measured(subject.answer)]
+    drawn = [subject for subject in subjects if subject.answer.with_quality]
     return Chart(
         key="freeze_curve",
         title="The freeze curve",
@@ -43,7 +43,7 @@ def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Char
                 x_title=FROZEN_TITLE,
                 y_title=f"{metric_text(subject.answer.metric)} × 100",
                 series=tuple(_curve_series(subject.answer, printed_for(subject.answer, printed))),
-                ticks=depth_ticks({point.depth for point in _measured(subject.answer)}),
+                ticks=depth_ticks({point.depth for point in subject.answer.with_quality}),
             )
             for subject in drawn
         ),
@@ -74,7 +74,7 @@ def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> C
                 x_title=FROZEN_TITLE,
                 y_title="relative change (%)",
                 series=(level, *series),
-                ticks=depth_ticks({p.depth for one in several for p in _measured(one.answer)}),
+                ticks=depth_ticks({p.depth for one in several for p in one.answer.with_quality}),
             )
         )
     return Chart(
@@ -148,10 +148,6 @@ def depth_ticks(depths: set[FreezeDepth]) -> tuple[tuple[float, str], ...]:
     return tuple(sorted(ticks))
 
 
-def _measured(answer: Answer) -> list[CurvePoint]:
-    return [point for point in answer.points if point.quality is not None]
-
-
 def _height(point: CurvePoint) -> float:
     return 100 * (point.quality or 0.0)
 
@@ -179,7 +175,7 @@ def _point_text(answer: Answer, point: CurvePoint) -> str:
 
 def _is_relative(answer: Answer) -> bool:
     """Whether there is a full model above 0, and another depth beside it."""
-    found = [point for point in _measured(answer) if point.retention is not None]
+    found = [point for point in answer.with_quality if point.retention is not None]
     full = answer.full
     return full is not None and bool(full.quality) and bool(found) and found != [full]
 
@@ -188,7 +184,7 @@ def _changes(answer: Answer, name: str, look: Look) -> Series:
     full = 0.0 if answer.full is None else _height(answer.full)
     found = [
         (point, 100 * (point.retention - 1), None if point.std is None else 1e4 * point.std / full)
-        for point in _measured(answer)
+        for point in answer.with_quality
         if point.retention is not None
     ]
     return Series(
@@ -204,7 +200,7 @@ def _changes(answer: Answer, name: str, look: Look) -> Series:
 
 def _timed(answer: Answer) -> list[tuple[CurvePoint, float]]:
     """The depths whose seconds are known."""
-    found = [(point, point.train_seconds) for point in _measured(answer)]
+    found = [(point, point.train_seconds) for point in answer.with_quality]
     return [(point, seconds) for point, seconds in found if seconds is not None]
 
 
@@ -223,15 +219,13 @@ def _times(answer: Answer, look: Look) -> Series:
 
 def _time_mark(answer: Answer) -> Iterator[Series]:
     chosen, name = answer.operating_point, "operating point"
-    for point, seconds in _timed(answer):
-        if chosen is not None and point.depth == chosen.depth:
-            yield Series(
-                name=name, look=OPERATING, x=(seconds,), y=(_height(point),), hover=(name,)
-            )
+    if chosen is not None and chosen.train_seconds is not None:
+        x, y = (chosen.train_seconds,), (_height(chosen),)
+        yield Series(name=name, look=OPERATING, x=x, y=y, hover=(name,))
 
 
 def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
-    found = _measured(answer)
+    found = answer.with_quality
     ends = (depth_position(found[0].depth), depth_position(found[-1].depth))
     if answer.full is not None and answer.full.quality is not None:
         full = answer.full.quality
@@ -260,7 +254,7 @@ def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
 
 
 def _means(answer: Answer, name: str, look: Look) -> Series:
-    found = _measured(answer)
+    found = answer.with_quality
     after = "\npublished" if name == "published" else ""
     return Series(
         name=name,

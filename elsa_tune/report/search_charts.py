@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.report.charts import Cell, Chart, Heat, Look, Panel, Series
 from elsa_tune.report.freeze_charts import FROZEN_TITLE
 from elsa_tune.report.subjects import Subject, left_out
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
 from elsa_tune.words import border_arrow, depths_text, metric_text, points, rate_text
 
 # More learning rates than this are put together into as many steps of equal ratio.
 MOST_RATES = 10
-
-# By (search, trial): the score at each evaluation that trials were compared by.
-Histories = Mapping[tuple[str, str], tuple[float, ...]]
 
 # More heat maps than this nobody looks at, and they make a heavy page.
 MOST_HEATS = 12
@@ -42,7 +39,7 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
         subject
         for subject in subjects
         if len({row.learning_rate for row in rated[subject.name]}) > 1
-        and any(_is_told(row) for row in rated[subject.name])
+        and _mean(rated[subject.name]) is not None
     ]
     reasons = left_out("No trials have completed at several learning rates", drawn, subjects)
     if len(drawn) > MOST_HEATS:
@@ -83,7 +80,7 @@ def early_stopping(subjects: Sequence[Subject], histories: Histories) -> Chart:
             "hold it, the record of a search does."
         )
     elif answer is not None:
-        chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+        chosen = {point.depth: point.learning_rate for point in answer.with_quality}
         panels = [
             Panel(
                 title=depths_text([depth]),
@@ -108,14 +105,10 @@ def early_stopping(subjects: Sequence[Subject], histories: Histories) -> Chart:
     )
 
 
-def _is_told(row: ResultRow) -> bool:
-    return row.status is TrialStatus.COMPLETED and row.quality is not None
-
-
 def _heat(answer: Answer, rows: Sequence[ResultRow]) -> Heat:
     depths = sorted({row.depth for row in rows})
     steps = _steps(sorted({row.learning_rate for row in rows if row.learning_rate is not None}))
-    chosen = {p.depth: p.learning_rate for p in answer.points if p.quality is not None}
+    chosen = {point.depth: point.learning_rate for point in answer.with_quality}
     arrows = {point.depth: border_arrow(point.tried.at_border) for point in answer.points}
     cells = []
     for number, step in enumerate(steps):
@@ -160,7 +153,8 @@ def _step_text(step: Sequence[float]) -> str:
 
 
 def _mean(rows: Sequence[ResultRow]) -> float | None:
-    told = [(row.quality, row.runs) for row in rows if _is_told(row) and row.quality is not None]
+    completed = [row for row in rows if row.status is TrialStatus.COMPLETED]
+    told = [(row.quality, row.runs) for row in completed if row.quality is not None]
     if not told:
         return None
     qualities, runs = zip(*told, strict=True)

@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import Answer, Certified, OperatingPoint, WithinGiven
-from elsa_tune.analysis.curve import SAME_QUALITY
+from elsa_tune.analysis.answer import Answer, Certified
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint
 from elsa_tune.analysis.wording.answer import probe_sentence, saved_shares, saves_sentence
 from elsa_tune.analysis.wording.certainty import plausible_text
-from elsa_tune.report.subjects import Subject
+from elsa_tune.report.subjects import Subject, models_of
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import (
     BORDER_WORDS,
     depths_text,
-    layers_text,
     listed,
     metric_text,
+    of_layers,
     percent,
     points,
     rate_text,
@@ -28,7 +28,7 @@ from elsa_tune.words import (
 
 def headline(subjects: Sequence[Subject]) -> str:
     """The page's heading: what was asked of what."""
-    models = list(dict.fromkeys(subject.answer.model for subject in subjects))
+    models = models_of(subjects)
     tasks = list(dict.fromkeys(subject.answer.task for subject in subjects))
     who = models[0] if len(models) == 1 else f"{len(models)} models"
     what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
@@ -42,9 +42,8 @@ def story(answers: Sequence[Answer], subjects: Sequence[Subject]) -> list[str]:
         answer = subjects[0].answer
         sentences = ["" if answer.is_answered else answer.sentence, _sure(answer), *_more(answer)]
         return [" ".join(filter(None, sentences))]
-    answered = sum(subject.answer.is_answered for subject in subjects)
-    first = f"{answered} of {len(subjects)} questions have an answer"
     missing = [subject.name for subject in subjects if not subject.answer.is_answered]
+    first = f"{len(subjects) - len(missing)} of {len(subjects)} questions have an answer"
     if missing:
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
         first += f"; there is none for {names}, and the reason stands with each"
@@ -70,9 +69,7 @@ def paragraph(answer: Answer) -> str:
 
 
 def facts(subjects: Sequence[Subject], origins: Mapping[str, str]) -> dict[str, list[str]]:
-    """Where the numbers come from: searches, with when and where each ran (`origins`, by its name),
-    and data; nothing of what is not known.
-    """
+    """Searches and data, as far as they are known. origins: when and where each search ran."""
     rows = [row for subject in subjects for row in subject.rows]
     names = dict.fromkeys(row.search for row in rows if row.search is not None)
     searches = [", ".join(filter(None, [name, origins.get(name)])) for name in names]
@@ -108,10 +105,9 @@ def cards(answer: Answer) -> list[Card]:
     kept = f"{percent(chosen.retention)} of the full model's {metric_text(answer.metric)} kept"
     found = [Card("operating point", _of(chosen, answer), kept)]
     if chosen.learning_rate is not None:
-        point = next(point for point in answer.points if point.depth == chosen.depth)
-        note = f"best of {point.explored} exploring trials" if point.explored else ""
-        if point.tried.at_border is not None:
-            note = BORDER_WORDS[point.tried.at_border]
+        note = f"best of {chosen.explored} exploring trials" if chosen.explored else ""
+        if chosen.tried.at_border is not None:
+            note = BORDER_WORDS[chosen.tried.at_border]
         found.append(Card("learning rate", rate_text(chosen.learning_rate), note))
     if saved := saved_shares(chosen):
         number, of, what = saved[0].partition(" of ")
@@ -121,7 +117,7 @@ def cards(answer: Answer) -> list[Card]:
         kept = f"{percent(corrected.corrected_retention)} kept"
         found.append(Card("corrected for chance", _of(corrected, answer), kept))
     if (within := answer.within_given) is not None and within.depth != chosen.depth:
-        rates = "..".join(map(rate_text, within.given_rates))
+        rates = "..".join(map(rate_text, answer.given_rates or ()))
         found.append(Card(f"within {rates}", _of(within, answer), "by single exploring runs"))
     if sure is not None:
         note = "no frozen depth is sure" if sure.depth.is_full_model else "and every larger number"
@@ -135,16 +131,15 @@ def cards(answer: Answer) -> list[Card]:
     return found
 
 
-def _of(point: OperatingPoint | Certified | WithinGiven, answer: Answer) -> str:
-    return f"{point.fine_tuned_layers} of {layers_text(answer.layers)}"
+def _of(point: CurvePoint | Certified, answer: Answer) -> str:
+    return of_layers(point.fine_tuned_layers, answer.layers)
 
 
 def _sure(answer: Answer) -> str:
     """What may be the true answer, where a card tells what is certified; else why nothing is."""
     if answer.certified is None or answer.plausible is None:
         return answer.certainty
-    depths = [p for p in answer.points if p.quality is not None and not p.depth.is_embeddings_only]
-    return plausible_text(answer.plausible, measured=len(depths))
+    return plausible_text(answer.plausible, measured=len(answer.measured))
 
 
 def _more(answer: Answer) -> list[str]:

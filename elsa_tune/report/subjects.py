@@ -1,7 +1,4 @@
-"""What a report is about: each answered curve with its name and its rows.
-
-Joint answers have no curve of their own and are no subject.
-"""
+"""What a report is about: each answered curve, which a joint answer is not, with its rows."""
 
 from __future__ import annotations
 

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer, Saves
-from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.answer import ALL_TASKS, Answer
+from elsa_tune.analysis.curve import CurvePoint, Saves
 from elsa_tune.report.subjects import Subject
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.words import percent, points, spread
 
 SETTINGS = (
-    "model",
-    "task",
-    "examples",
-    "layers",
-    "search",
-    "runs",
-    "phase",
-    "status",
+    *("model", "task", "examples", "layers", "search", "runs", "phase", "status"),
     "evaluations",
 )
 # A page with more would be slow; the file has them all.

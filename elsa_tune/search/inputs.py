@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import ModelFacts, ModelSpec, resolve_model
+from elsa_tune.specs.model import ModelFacts, ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, TrialSpec
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read_inputs(
     from elsa_tune.training.model.pooling import check_pooling
 
     known = facts(model_spec)
-    recipe = wanted.recipe(known.default_epochs)
+    recipe = wanted.recipe(default_epochs(known.model_type))
     check_pooling(recipe.pooling, known.model_type, model)
     positions = max_positions(model_spec)
     if positions is not None and recipe.max_length > positions:

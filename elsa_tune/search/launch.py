@@ -36,8 +36,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
-from elsa_tune.tracking.journal import Journal, read_journal, running
-from elsa_tune.tracking.lock import is_held
+from elsa_tune.tracking.journal import Journal, is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
     TRACKING_VARIABLE,
@@ -116,7 +115,7 @@ def start(request: Request, say: Say) -> Finished:
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
         raise taken(paths)
-    from elsa_tune.training.model.encoder import pinned
+    from elsa_tune.training.model.model_files import pinned
     from elsa_tune.training.schedule import few_steps
 
     draft = specify(request)
@@ -281,7 +280,7 @@ def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     """
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.forward.prefix_store import budget_bytes
-    from elsa_tune.training.model.encoder import weights_fingerprint
+    from elsa_tune.training.model.model_files import weights_fingerprint
 
     budget_bytes()  # a mistyped setting is said here, not by every trial
     data = prepare(spec.model, spec.task, spec.recipe)

@@ -1,7 +1,4 @@
-"""Input from outside, YAML or JSON: bounded where it is read, and its faults in one sentence.
-
-It must not know what any file is for.
-"""
+"""Input from outside, YAML or JSON: bounded where it is read, and its faults in one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from elsa_tune.errors import nearest, quoted
+from elsa_tune.errors import first_line, nearest, quoted
 
 # Characters that a file may come to once its aliases are written out; nobody writes so many.
 MOST_CHARACTERS = 1_000_000
@@ -63,7 +60,7 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any
         where = f"line {mark.line + 1}: " if mark else ""
         raise ValueError(f"{where}{error.problem or error.context}") from error
     except yaml.YAMLError as error:
-        raise ValueError(str(error).splitlines()[0]) from error
+        raise ValueError(first_line(error)) from error
     except (IndexError, KeyError, AttributeError) as error:  # PyYAML's, of `!!int ""` and the like
         raise ValueError("a value is not what its tag says") from error
     except RecursionError as error:

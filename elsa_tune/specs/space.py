@@ -1,7 +1,6 @@
 """A search space as a YAML file, checked once at the border.
 
-It must not know a model or a task: what depends on them (depths as shares of L, default epochs)
-stays open here and is settled when a search is planned.
+What depends on model or task (depths as shares of L, default epochs) stays open here.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName, Strategy
-from elsa_tune.specs.shipped import search_space_folder
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Count, Recipe, Seed, canonical_rate
 
+_PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"
 # Of a list, as the configuration of a bare dataclass cannot be given.
 _RANGES = TypeAdapter(list[RateRange], config=ConfigDict(extra="forbid"))
@@ -140,13 +139,11 @@ class Space(BaseModel):
 
     @property
     def rates(self) -> Rates:
-        """The learning rates that exploring trials choose from."""
         rates = self.full_model_learning_rate if self.follows_full_model else self.learning_rate
         assert isinstance(rates, RateRange | RateList)  # the validator saw to it
         return rates
 
     def recipe(self, default_epochs: int) -> Recipe:
-        """How every trial trains."""
         return dataclasses.replace(self.training, epochs=self.epochs or default_epochs)
 
 
@@ -196,6 +193,22 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
         ) from error
 
 
+def search_space_folder() -> Path:
+    """The folder of the shipped search spaces, absolute.
+
+    In a wheel it is `elsa_tune/search_spaces`; in a checkout (an editable install, or the working
+    directory on the path) it is `search_spaces` beside the package. Raises SpaceError where
+    neither is.
+    """
+    for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
+        if folder.is_dir():
+            return folder
+    raise SpaceError(
+        f"the shipped search spaces are neither in {_PACKAGE} nor beside it; "
+        "install elsa-tune again, or give `space` the path of your own file"
+    )
+
+
 def _find(path: str) -> Path:
     file = Path(path)
     if file.is_file():
@@ -215,11 +228,9 @@ def _apply(fields: dict[str, Any], override: str) -> None:
     *parents, last = key.strip().split(".")
     table = fields
     for parent in parents:
-        inner = table.get(parent)
-        if not isinstance(inner, dict):
-            inner = {}
-            table[parent] = inner
-        table = inner
+        if not isinstance(table.get(parent), dict):
+            table[parent] = {}
+        table = table[parent]
     try:
         table[last] = read_yaml(text, yaml.SafeLoader)
     except ValueError as error:

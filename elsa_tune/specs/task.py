@@ -1,8 +1,4 @@
-"""Which task: its texts, labels and metric, and where its data lies.
-
-It must not read any data; `training.data` does. Values here are plain, so that they travel to
-workers.
-"""
+"""Which task: its texts, labels and metric, and where its data lies."""
 
 from __future__ import annotations
 
@@ -132,23 +128,16 @@ class TaskSpec:
         return replace(self, metric=wanted, companions=companions)
 
 
-def allowed_metrics(kind: TaskKind, classes: int) -> tuple[Metric, ...]:
-    """The metrics that can score a task of this kind with so many classes (0 for regression)."""
-    if kind is TaskKind.REGRESSION:
-        return tuple(m for m in Metric if m.is_for_regression)
-    scoring_classes = tuple(m for m in Metric if not m.is_for_regression)
-    return tuple(m for m in scoring_classes if m is not Metric.F1 or classes == 2)
-
-
 def check_metric(metric: Metric, task: TaskSpec) -> None:
-    """Raise DataError unless the metric can score the task."""
-    allowed = allowed_metrics(task.kind, len(task.classes))
+    """Raise DataError unless the metric can score the task; F1 is that of one of two classes."""
+    is_regression, classes = task.kind is TaskKind.REGRESSION, len(task.classes)
+    allowed = [
+        one
+        for one in Metric
+        if one.is_for_regression is is_regression and (one is not Metric.F1 or classes == 2)
+    ]
     if metric not in allowed:
-        shape = (
-            "a regression"
-            if task.kind is TaskKind.REGRESSION
-            else f"a classification with {len(task.classes)} classes"
-        )
+        shape = "a regression" if is_regression else f"a classification with {classes} classes"
         raise DataError(
             f"metric '{metric}' cannot score task '{task.name}', which is {shape}; "
             f"allowed: {', '.join(allowed)}"

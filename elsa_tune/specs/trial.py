@@ -1,7 +1,4 @@
-"""One trial: what to train, how, and what comes out of it.
-
-These are the values that pass between the floors; they must import neither torch nor pydantic.
-"""
+"""One trial: what to train, how, and what comes out of it."""
 
 from __future__ import annotations
 
@@ -202,7 +199,6 @@ class Recipe:
 
     @property
     def evaluations(self) -> int:
-        """Planned evaluations of one trial."""
         return self.epochs * self.evaluations_per_epoch
 
     def comparable(self) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""The paper's Tables 2 to 5 and Figure 1, and the low-resource study's appendix, with our numbers
-beside the printed ones: curves and printed values in, tables out.
-"""
+"""The tables of both studies, and the paper's Figure 1, with our numbers beside the printed."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import GlueSource
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -205,9 +203,7 @@ def _printed(values: Iterable[PublishedValue]) -> dict[tuple[str, FreezeDepth, s
 
 
 def _tasks(layout: Sequence[PublishedValue], curves: Sequence[FreezeCurve]) -> tuple[str, ...]:
-    """The study's tasks in its order, all of them where it has one of the models; then ours that it
-    does not have.
-    """
+    """The study's tasks, where it has one of the models all of them; then ours that it lacks."""
     own = dict.fromkeys(curve.task for curve in curves)
     is_known = {value.model for value in layout} & {curve.model for curve in curves}
     theirs = (value.task for value in layout if is_known or value.task in own)

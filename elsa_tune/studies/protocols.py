@@ -1,6 +1,4 @@
-"""The two published studies: what each asks for, the scales that shrink it, and what was shrunk in
-words.
-"""
+"""The two published studies: what each asks for, and what a smaller one leaves out in words."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ class Scale(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Seeds of each depth, tasks, and training sizes: several for the blog's study, at most so
-    many examples for the paper's (None: all).
-    """
+    """train_sizes: for the blog's study; for the paper's one, the most examples (None: all)."""
 
     seeds: int
     tasks: tuple[str, ...]
@@ -43,11 +39,6 @@ class Protocol:
     models: tuple[str, ...]
     metric: str | None
     extents: Mapping[Scale, Extent]
-
-    @property
-    def whole(self) -> Extent:
-        """The study as it was published."""
-        return self.extents[Scale.FULL]
 
     @property
     def reference(self) -> str:
@@ -100,7 +91,7 @@ def departures(
 
     seeds: of each search at every depth. trained: of every task and training size.
     """
-    whole = PROTOCOLS[study].whole
+    whole = PROTOCOLS[study].extents[Scale.FULL]
     reported = {value.model for value in published_values() if value.study is study}
     said = []
     if set(seeds) != {whole.seeds}:

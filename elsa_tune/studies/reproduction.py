@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import SearchOptions, read_request
-from elsa_tune.search.launch import resume, sizes, start, trials_to_go
+from elsa_tune.search.launch import Say, resume, sizes, start, trials_to_go
 from elsa_tune.search.specification import Request, load_specification, specify, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -40,9 +40,6 @@ from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState, read_state
-
-Say = Callable[[str], None]
-
 
 # ---- the plan ----
 
@@ -125,10 +122,7 @@ def edition(
 
 
 def with_recorded_seeds(search: Request) -> Request:
-    """It with the seeds of its recorded search, if those are more.
-
-    Raises StorageError where that one was asked something else.
-    """
+    """It with its recorded search's seeds, if more; StorageError where that was asked otherwise."""
     try:
         recorded = load_specification(SearchPaths(search.storage, search.name))
     except StorageError:
@@ -236,11 +230,9 @@ def _is_complete(search: Request) -> bool:
 
 
 def _check_inputs(searches: Sequence[Request]) -> None:
-    """Each model's weights, each task's data tokenised for it, and every recipe against them: what
-    the last search lacks should not be said hours after the first one began.
-    """
+    """What the last search lacks should not be said hours after the first one began."""
     from elsa_tune.training.data.preparation import prepare
-    from elsa_tune.training.model.encoder import pinned, weights_fingerprint
+    from elsa_tune.training.model.model_files import pinned, weights_fingerprint
     from elsa_tune.training.schedule import evaluation_steps
 
     for model in {search.model.location: search.model for search in searches}.values():

@@ -16,7 +16,7 @@ from elsa_tune.analysis.groups import size_text
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.folder import write_report
 from elsa_tune.report.page import Context
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.studies.paper_tables import elsa_tables, low_resource_tables
 from elsa_tune.studies.reproduction import Edition, standing
 from elsa_tune.studies.table import PaperTable
@@ -45,7 +45,7 @@ class StudyResults:
     left: int
     unread: Mapping[str, str]
     rows: tuple[ResultRow, ...]
-    histories: Mapping[tuple[str, str], tuple[float, ...]]
+    histories: Histories
     answers: tuple[Answer, ...]
     tables: tuple[PaperTable, ...]
 

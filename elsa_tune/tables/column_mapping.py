@@ -1,7 +1,4 @@
-"""Where each of our columns comes from: its own name, what the user said, or a tool's habit.
-
-It must not read a cell: a header comes in, places in a line go out.
-"""
+"""Where each of our columns comes from: its own name, what the user said, or a tool's habit."""
 
 from __future__ import annotations
 
@@ -11,16 +8,15 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
 from elsa_tune.tables.result_fields import COLUMNS, REQUIRED
-from elsa_tune.tables.tool_exports import Tool, candidates, metric_of
+from elsa_tune.tables.tool_exports import SYNONYMS, Tool, candidates, metric_of
 
 # A header of an export can have hundreds.
 SHOWN_COLUMNS = 20
 
 # What other tables call the columns, for the hint when one is missing.
-_LOOKALIKES = {
+_LOOKALIKES = SYNONYMS | {
     "quality": ("mean_accuracy", "accuracy", "score", "value", "quality_percent", "eval_accuracy"),
     "frozen_layers": ("frozen", "n_frozen", "freeze", "frozen_layer"),
-    "layers": ("num_layers", "num_hidden_layers", "n_layers"),
     "seed": ("random_seed", "seeds"),
     "runs": ("n_runs", "seeds"),
 }
@@ -119,7 +115,6 @@ def lay_out(path: Path, header: Sequence[str], mapping: ColumnMapping, tool: Too
 def _source(
     path: Path, header: Sequence[str], column: str, mapping: ColumnMapping, tool: Tool | None
 ) -> str | None:
-    """The table's column for one of ours, None where there is none."""
     if column in mapping.sources:
         return _named(path, header, mapping.sources[column])
     found = [] if tool is None else candidates(tool, header, column)

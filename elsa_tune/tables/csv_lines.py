@@ -1,18 +1,14 @@
-"""The lines of a CSV file with their numbers: what a table is before anything in it is understood;
-and its cells as they are written.
-
-It must not know any column.
-"""
+"""The lines of a CSV file of results with their numbers, and its cells as they are written."""
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
+from elsa_tune.tables.table_file import csv_rows
 
 # An apostrophe of its own would be taken away with ours.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -20,7 +16,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """number: in the file, from 1, of the line's end. cells: stripped."""
+    """number: in the file, from 1, of the line's beginning. cells: stripped."""
 
     number: int
     cells: list[str]
@@ -29,33 +25,20 @@ class Line:
 def read_lines(path: Path) -> Iterator[Line]:
     """The lines that hold anything, the header first; all as long as the header.
 
-    Raises ResultsError for a file that cannot be read, is no CSV in UTF-8, or has a longer or
-    shorter line.
+    Raises DataError for a file that cannot be read or is no CSV in UTF-8, ResultsError for a longer
+    or shorter line.
     """
-    if not path.exists():
-        raise ResultsError(f"results table {path} does not exist")
     fields = 0
-    try:
-        # utf-8-sig: spreadsheets write a byte order mark.
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            for cells in reader:
-                stripped = [_as_meant(cell.strip()) for cell in cells]
-                if not any(stripped):
-                    continue
-                fields = fields or len(stripped)
-                if len(stripped) != fields:
-                    raise ResultsError(
-                        f"{path}, line {reader.line_num}: {len(stripped)} fields where the header "
-                        f"has {fields}"
-                    )
-                yield Line(reader.line_num, stripped)
-    except UnicodeDecodeError as error:
-        raise ResultsError(f"{path} is not UTF-8 text; save it as a CSV in UTF-8") from error
-    except csv.Error as error:
-        raise ResultsError(f"{path}, line {reader.line_num}: not a CSV line ({error})") from error
-    except OSError as error:
-        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
+    for number, cells in csv_rows(path):
+        stripped = [_as_meant(cell.strip()) for cell in cells]
+        if not any(stripped):
+            continue
+        fields = fields or len(stripped)
+        if len(stripped) != fields:
+            raise ResultsError(
+                f"{path}, line {number}: {len(stripped)} fields where the header has {fields}"
+            )
+        yield Line(number, stripped)
 
 
 def plain_cell(value: object) -> object:

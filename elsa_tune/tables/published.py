@@ -1,7 +1,5 @@
 """The numbers printed in the two studies that are reproduced, as values and as results rows.
 
-It must not interpret them: what they answer, `answers` decides as for any other rows.
-
 Sources: `elsa` is Lee, Tang, Lin 2019, "What Would Elsa Do? Freezing Layers During Transformer
 Fine-Tuning", arXiv 1911.03090, Tables 1-5. `low-resource` is the appendix of a blog study that
 froze RoBERTa-base on 50 to 1,000 examples (SST-2, and CoLA scored by accuracy, without its 500).
@@ -12,12 +10,13 @@ from __future__ import annotations
 import csv
 import enum
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
+from pydantic import TypeAdapter
+
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 
@@ -39,9 +38,6 @@ _SELECTIONS = {Study.ELSA: None, Study.LOW_RESOURCE: "best_epoch"}
 
 # Table 4 prints BERT-base again (STS-B as 88.9, not 88.8); a curve must have it once.
 _CURVE_TABLES = {"bert_base": 3, "roberta_base": 4, "bert_large": 5, "roberta_large": 5}
-
-# Both studies print three decimals of a fraction: the true mean lies within half a step.
-PRINTED_STEP = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +73,21 @@ class PublishedValue:
         return self.study is not Study.ELSA or self.table == _CURVE_TABLES[self.model]
 
 
+_VALUE = TypeAdapter(PublishedValue)
+
+
 @functools.cache
 def published_values() -> tuple[PublishedValue, ...]:
     """Every printed quality, in the order of the tables: the paper's first."""
-    return tuple(_value(cells) for cells in _cells("published_values.csv"))
+    file = resources.files("elsa_tune.tables") / "data" / "published_values.csv"
+    lines = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    return tuple(
+        _VALUE.validate_python(
+            {name: cell or None for name, cell in line.items()}
+            | {"depth": FreezeDepth.of(line["frozen_layers"])}
+        )
+        for line in lines
+    )
 
 
 def published_rows() -> list[ResultRow]:
@@ -89,57 +96,23 @@ def published_rows() -> list[ResultRow]:
     The paper's are its Tables 3-5 (BERT-base from Table 3); its Table 2, best runs, and
     mnli_mismatched are left out. Chance is that of GLUE's dev splits. The blog's have a train_size.
     """
-    return [_row(value) for value in published_values() if value.is_on_a_curve]
-
-
-def _row(value: PublishedValue) -> ResultRow:
-    assert value.runs is not None
-    return ResultRow(
-        model=value.model,
-        task=value.task,
-        layers=value.layers,
-        depth=value.depth,
-        quality=value.quality,
-        status=TrialStatus.COMPLETED,
-        phase=Phase.MEASURE,
-        metric=value.metric,
-        selection=_SELECTIONS[value.study],
-        chance=GLUE_TASKS[value.task].published_chance[value.metric],
-        runs=value.runs,
-        std=value.std,
-        train_size=value.train_size,
-        comparison=SOURCES[value.study],
-    )
-
-
-def _value(cells: dict[str, str]) -> PublishedValue:
-    return PublishedValue(
-        study=Study(cells["study"]),
-        table=_whole(cells["table"]),
-        model=cells["model"],
-        task=cells["task"],
-        layers=int(cells["layers"]),
-        depth=FreezeDepth.of(cells["frozen_layers"]),
-        metric=cells["metric"],
-        quality=float(cells["quality"]),
-        std=_number(cells["std"]),
-        median=_number(cells["median"]),
-        minimum=_number(cells["minimum"]),
-        maximum=_number(cells["maximum"]),
-        runs=_whole(cells["runs"]),
-        train_size=_whole(cells["train_size"]),
-        kind=cells["kind"],
-    )
-
-
-def _cells(name: str) -> Iterator[dict[str, str]]:
-    text = (resources.files("elsa_tune.tables") / "data" / name).read_text(encoding="utf-8")
-    yield from csv.DictReader(text.splitlines())
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if text else None
+    return [
+        ResultRow(
+            model=value.model,
+            task=value.task,
+            layers=value.layers,
+            depth=value.depth,
+            quality=value.quality,
+            status=TrialStatus.COMPLETED,
+            phase=Phase.MEASURE,
+            metric=value.metric,
+            selection=_SELECTIONS[value.study],
+            chance=GLUE_TASKS[value.task].published_chance[value.metric],
+            runs=value.runs or 1,
+            std=value.std,
+            train_size=value.train_size,
+            comparison=SOURCES[value.study],
+        )
+        for value in published_values()
+        if value.is_on_a_curve
+    ]

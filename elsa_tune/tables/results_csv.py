@@ -1,6 +1,6 @@
 """A results table of any tool as rows, and rows as such a table (docs/reference/answer.md).
 
-It must not know what is answered from the rows. Every complaint names the file and its line.
+Every complaint names the file and its line.
 """
 
 from __future__ import annotations
@@ -14,19 +14,11 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.column_mapping import ColumnMapping, lay_out
 from elsa_tune.tables.csv_lines import plain_cell, read_lines
-from elsa_tune.tables.result_fields import COLUMNS, EXTRAS, REQUIRED, Fields
+from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
 from elsa_tune.tables.tool_exports import recognise, unfold
-
-# Another tool keeps the runs that broke beside those that took their place.
-UNFINISHED = (
-    TrialStatus.FAILED,
-    TrialStatus.INTERRUPTED,
-    TrialStatus.PLANNED,
-    TrialStatus.RUNNING,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +46,6 @@ def import_results(
     tool = recognise(first.cells)
     header, lines_left, notes = unfold(path, tool, first.cells, lines)
     layout = lay_out(path, header, mapping or ColumnMapping(), tool)
-    extras = [name for name in (*layout.places, *layout.constants) if name in EXTRAS]
     seen = _Seen(path)
     rows = []
     left_out: Counter[str] = Counter()
@@ -66,8 +57,9 @@ def import_results(
         if cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
             continue
-        row = Fields(path, line.number, cells, percent).row(extras)
-        if tool is None or row.status not in UNFINISHED:
+        row = read_row(path, line.number, cells, percent)
+        # Another tool keeps the runs that broke beside those that took their place.
+        if tool is None or row.status.is_final:
             seen.check(row, line.number)
         rows.append(row)
     if not rows:
@@ -80,7 +72,7 @@ def import_results(
     if not layout.told:
         return Imported(rows, ())
     if tool is not None:
-        kept = [row for row in rows if row.status not in UNFINISHED or not seen.has(row)]
+        kept = [row for row in rows if row.status.is_final or not seen.has(row)]
         left_out["of attempts that were repeated"] = len(rows) - len(kept)
         rows = kept
     by = "" if tool is None else f", an export of {tool}"
@@ -143,6 +135,5 @@ class _Seen:
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:
-    """What makes two rows the same trial."""
     what = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
     return (*what, row.search, row.depth, row.learning_rate, row.seed)

@@ -1,8 +1,5 @@
 """The tables that MLflow, Ray Tune and W&B export: how they are known, and what their columns mean.
 
-It must not decide what a row is worth; it names, for each of our columns, the columns of a tool
-that can be meant.
-
 Sources: `mlflow.search_runs().to_csv()`; `ResultGrid.get_dataframe().to_csv()`; the CSV of W&B's
 runs table, and that of the example for its public API (name, config and summary, these as dicts).
 """
@@ -62,7 +59,7 @@ _STATUS_COLUMNS = {
 }
 
 # Other names of our columns. What is not here is found by its own name only.
-_SYNONYMS = {
+SYNONYMS = {
     "model": ("model_name", "model_name_or_path", "pretrained_model_name_or_path", "base_model"),
     "task": ("task_name", "glue_task"),
     "layers": ("num_layers", "num_hidden_layers", "n_layers"),
@@ -140,7 +137,7 @@ def candidates(tool: Tool, header: Sequence[str], column: str) -> list[str]:
             last = {name: _last(rest, naming.separators) for name, rest in rests.items()}
             # A nested name of our own before what others call it.
             found = [name for name in last if last[name] == column] or [
-                name for name in last if last[name] in _SYNONYMS.get(column, ())
+                name for name in last if last[name] in SYNONYMS.get(column, ())
             ]
         if found:
             return found

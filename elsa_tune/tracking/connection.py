@@ -1,6 +1,6 @@
 """A connection to an MLflow store: whether it answers, and MLflow's client for it.
 
-It must not know what is stored. Importing MLflow takes seconds; this module does it on first use.
+Importing MLflow takes seconds; this module does it on first use.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Connection:
         self.import_mlflow()
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
             made = Path(folder) / "mlflow.db"
             store_at: Any = SqlAlchemyStore  # untyped in MLflow
             # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
@@ -90,7 +91,6 @@ class Connection:
             write_aside(database, made.read_bytes())
 
     def client(self) -> MlflowClient:
-        """MLflow's client for this store, the same at every call."""
         if self._client is None:
             self.import_mlflow()
             from mlflow.tracking import MlflowClient
@@ -168,11 +168,6 @@ def _check_sqlite(database: Path) -> None:
             f"the MLflow store {database} cannot be written: {error.strerror}; "
             "name another with `tracking_uri`"
         ) from error
-
-
-def _memory_folder() -> str | None:
-    """A folder in memory where the system has one, else None for its usual temporary folder."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def _within(timeout_s: float, call: Callable[[], object]) -> str | None:

@@ -19,9 +19,9 @@ from elsa_tune.files import write_aside
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import Record, encode
-from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import without_credentials
-from elsa_tune.tracking.sender import RefusedError, Sender, StoreGoneError
+from elsa_tune.tracking.sender import RefusedError, Sender
 
 log = logging.getLogger(__name__)
 

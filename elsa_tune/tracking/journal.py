@@ -1,25 +1,32 @@
 """A search's journal: records on the driver's own disk, written before anything else hears of them.
 
-It must not know MLflow or what the records mean. One line a record, forced to disk; a line that a
-kill cut short is passed over by readers and removed by the next writer.
+One line a record, forced to disk; a line that a kill cut short is passed over by readers and
+removed by the next writer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import os
+import socket
 import threading
 import time
 from pathlib import Path
 from typing import Self, TypeVar
 
+import filelock
+
 from elsa_tune.errors import StorageError
 from elsa_tune.tracking.journal_records import Record, decode, encode
-from elsa_tune.tracking.lock import holder, take_lock
 from elsa_tune.tracking.paths import lock_of
 
 R = TypeVar("R", bound=Record)
 _TICK_S = 0.001
+# Someone who only looks whether a lock is held takes it for an instant: an owner-to-be tries for
+# this long.
+PATIENCE_S = 1.0
 
 
 class Journal:
@@ -79,15 +86,14 @@ class Journal:
     def close(self) -> None:
         """Free the lock; harmless when done twice. Records that were refused get a last chance."""
         with self._mutex:
-            if self._descriptor is not None:
-                try:
-                    if self._unwritten:
-                        self._write_out()
-                finally:
+            try:
+                if self._descriptor is not None and self._unwritten:
+                    self._write_out()
+            finally:
+                if self._descriptor is not None:
                     os.close(self._descriptor)
-                    self._descriptor = None
-                    self._lock.release()
-            self._lock.release()
+                self._descriptor = None
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -115,7 +121,6 @@ class Journal:
 
 
 def running(journal: Path) -> StorageError:
-    """The error for a search that another process is driving."""
     return StorageError(
         f"search '{journal.parent.name}' is running: {holder(lock_of(journal))} writes {journal}; "
         "wait for it or end it"
@@ -168,3 +173,51 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def take_lock(path: Path) -> filelock.BaseFileLock | None:
+    """Take the lock, to be freed by its `release`; None when somebody else keeps it.
+
+    Raises StorageError when the file cannot be made.
+    """
+    lock = filelock.FileLock(path, thread_local=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(PATIENCE_S, poll_interval=0.02)
+    except filelock.Timeout:
+        return None
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}; choose a place that can be written with "
+            "`storage_path`"
+        ) from error
+    # Only a courtesy to whoever finds the lock held: a full disk must not make the lock fail.
+    with contextlib.suppress(OSError):
+        _name_beside(path).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    return lock
+
+
+def is_held(path: Path) -> bool:
+    """Whether some living process holds the lock; False when the file does not exist.
+
+    Unlike filelock it asks for a shared lock: who looks disturbs nobody else who looks, and need
+    not be allowed to write.
+    """
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def holder(path: Path) -> str:
+    """Who took the lock last: `process 123 on HOST`, or `another process` if unrecorded."""
+    try:
+        return _name_beside(path).read_text() or "another process"
+    except (OSError, ValueError):
+        return "another process"
+
+
+def _name_beside(path: Path) -> Path:
+    return path.with_suffix(".holder")

@@ -1,7 +1,7 @@
 """The records of a search's journal: what happened, one frozen value and one JSON object each.
 
-They must not know who writes or reads them. A record that a later version writes may hold more
-fields; unknown fields are passed over, an unknown kind is an error.
+A record that a later version writes may hold more fields; unknown fields are passed over, an
+unknown kind is an error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import enum
 import functools
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.trial import TrialStatus
@@ -53,7 +53,6 @@ class Record:
 
     @property
     def milliseconds(self) -> int:
-        """`time` as MLflow counts it."""
         return round(self.time * 1000)
 
 
@@ -152,10 +151,8 @@ def _adapter(kind: str) -> TypeAdapter[Record]:
 
 def encode(record: Record) -> str:
     """One line of JSON, without its newline. Numbers that are not finite become null."""
-    values = {"kind": record.kind, "time": record.time}
-    for spec in dataclasses.fields(record):
-        values[spec.name] = _plain(getattr(record, spec.name))
-    return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    fields = {spec.name: getattr(record, spec.name) for spec in dataclasses.fields(record)}
+    return to_json({"kind": record.kind, **fields}, inf_nan_mode="null", fallback=_plain).decode()
 
 
 def decode(line: str) -> Record:
@@ -185,17 +182,5 @@ def param_text(value: Scalar) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON's own types; enumerations by value; what is not finite as null."""
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, bool | int | str) or value is None:
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):  # a NumPy or torch scalar
-        return _plain(value.item())
-    return str(value)
+    """What JSON has no word for: a NumPy or torch scalar as its number, anything else as text."""
+    return value.item() if hasattr(value, "item") else str(value)

@@ -1,54 +1,66 @@
-"""The MLflow store, read: the runs of trials and searches as plain values.
+"""The MLflow store, read: its runs as the states that a journal gives.
 
-It must not know what their params mean. Importing MLflow's client takes seconds, so that what a
-journal says is asked there (docs/decisions.md).
+Importing MLflow's client takes seconds, so that what a journal says is asked there
+(docs/decisions.md).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import contextlib
+import json
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import QUALITY, Phase, TrialStatus
 from elsa_tune.tracking.connection import Connection, all_pages, unusable
-from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.journal import is_held
+from elsa_tune.tracking.journal_records import (
+    Report,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+)
 from elsa_tune.tracking.names import (
     ATTEMPT_STARTED_TAG,
     ATTEMPT_TAG,
     CHANGED_PARAM_PREFIX,
+    DECISION_PREFIX,
+    EVALUATION,
     EXPERIMENT_PREFIX,
+    HOST_TAG,
+    JOURNAL_TAG,
+    PREDICTIONS_TAG,
     SEARCH_ID_TAG,
     SEARCH_TAG,
     STATUS_TAG,
+    TRIAL_QUALITY,
     TRIAL_TAG,
+    after_prefix,
 )
-from elsa_tune.tracking.paths import SEARCH_NAME, sqlite_file
+from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
+from elsa_tune.tracking.state import SearchState, TrialState, score_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """One run: params and metrics of the last attempt, metrics as they stood at the highest step.
+def read_searches(
+    tracking_uri: str,
+    tasks: Sequence[str] | None = None,
+    search: str | None = None,
+    *,
+    histories: bool = False,
+) -> list[SearchState]:
+    """The searches on these tasks and of this name, in the order of their start; None asks for
+    every one. Trials whose search was deleted are in a state without a session (attempt 0).
 
-    trial: its key, "" for a search's parent run. started: milliseconds since the epoch.
-    """
-
-    run_id: str
-    trial: str
-    started: int
-    params: dict[str, str]
-    tags: dict[str, str]
-    metrics: dict[str, float]
-
-
-def read_runs(
-    tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
-) -> list[StoredRun]:
-    """All active runs of these tasks and this search; None asks for every one.
-
-    Ordered by start. Raises TrackingError when the store is missing or does not answer.
+    Params are texts. A trial's reports are one, of its last values; a trial that has only just
+    begun, without params yet, is left out. histories: an exploring trial's reports are all of them
+    instead, with nothing but the score that it competes by, and another trial's none. Raises
+    TrackingError when the store is missing, damaged or does not answer.
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
@@ -62,12 +74,136 @@ def read_runs(
         connection.check()
     # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
     condition = f"tags.`{SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
+    states: dict[str, SearchState] = {}
     try:
         client = connection.client()
-        runs = [_stored_run(client, run) for run in _runs(client, condition, tasks)]
+        for run in sorted(_runs(client, condition, tasks), key=_searches_first):
+            search_id = run.data.tags.get(SEARCH_ID_TAG, "")
+            if search_id not in states:
+                states[search_id] = _search_state(run)
+            state = states[search_id]
+            if TRIAL_TAG in run.data.tags:
+                trial = _trial_state(client, run, state.is_alive, histories)
+                # A run gets its params a moment after it was made, or from the next driver.
+                if trial.params or trial.status.is_final:
+                    state.trials[trial.key] = trial
     except Exception as error:  # the client's, the server's and the network's: no common base
         raise unusable(tracking_uri, error) from error
-    return sorted(runs, key=lambda run: (run.started, run.run_id))
+    return sorted(states.values(), key=lambda state: state.started)
+
+
+def _searches_first(run: Any) -> tuple[bool, int, str]:
+    return TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
+
+
+def _search_state(run: Any) -> SearchState:
+    """A search without its trials, from its own run; or what a trial's says of it."""
+    tags, started = dict(run.data.tags), run.info.start_time / 1000
+    if not {SEARCH_TAG, SEARCH_ID_TAG} <= tags.keys():
+        raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
+    search = SearchStarted(
+        name=tags[SEARCH_TAG], search_id=tags[SEARCH_ID_TAG], attempt=0, model="", task=""
+    )
+    if TRIAL_TAG in tags:
+        return SearchState(search=search, started=started)
+    params = _params(run)
+    status = SearchStatus(tags.get(STATUS_TAG, SearchStatus.RUNNING))
+    return SearchState(
+        search=replace(
+            search,
+            attempt=int(tags.get(ATTEMPT_TAG, "1")),
+            model=params.get("model", ""),
+            task=params.get("task", ""),
+            params=params,
+            tags=tags,
+        ),
+        started=started,
+        end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
+        is_alive=_driver_may_live(tags),
+        decisions={
+            name: _decided(value) for name, value in after_prefix(DECISION_PREFIX, tags).items()
+        },
+    )
+
+
+def _trial_state(client: Any, run: Any, is_alive: bool, histories: bool) -> TrialState:
+    tags, params = dict(run.data.tags), _params(run)
+    key, started = tags[TRIAL_TAG], run.info.start_time / 1000
+    status = TrialStatus(tags.get(STATUS_TAG, TrialStatus.RUNNING))
+    metrics = {} if histories else _latest(client, run)
+    reports: tuple[Report, ...] = ()
+    if histories:
+        reports = _reports(client, run, key, params)
+    elif (last := metrics.get(EVALUATION)) is not None:
+        reports = (Report(trial=key, evaluation=int(last), step=0, metrics=metrics),)
+    end = None
+    if status is not TrialStatus.RUNNING:
+        quality = {QUALITY: metrics[TRIAL_QUALITY]} if TRIAL_QUALITY in metrics else {}
+        artifact = tags.get(PREDICTIONS_TAG)
+        end = TrialEnded(trial=key, status=status, metrics=metrics | quality, artifact=artifact)
+    return TrialState(
+        start=TrialStarted(trial=key, params=dict(params), tags=tags, time=started),
+        reports=reports,
+        end=end,
+        cut_off=None if is_alive else started,
+        run_id=run.info.run_id,
+    )
+
+
+def _latest(client: Any, run: Any) -> dict[str, float]:
+    """The metrics of the last attempt as they stood at the highest step."""
+    metrics = {name: float(value) for name, value in run.data.metrics.items()}
+    if run.data.tags.get(ATTEMPT_TAG, "1") == "1":
+        return metrics
+    # Those of an earlier attempt, which may have come further, stand beside the last one's.
+    points = {name: _of_last_attempt(client, run, name) for name in metrics}
+    return {name: values[-1][2] for name, values in points.items() if values}
+
+
+def _reports(client: Any, run: Any, key: str, params: Mapping[str, str]) -> tuple[Report, ...]:
+    """What an exploring trial competes by; of a step that was logged twice the later value."""
+    if params.get("phase") != Phase.EXPLORE:
+        return ()
+    score = score_of(params)
+    values = {step: value for step, _, value in _of_last_attempt(client, run, score)}
+    return tuple(
+        Report(trial=key, evaluation=number, step=step, metrics={score: value})
+        for number, (step, value) in enumerate(values.items(), start=1)
+    )
+
+
+def _of_last_attempt(client: Any, run: Any, metric: str) -> list[tuple[int, int, float]]:
+    """Step, milliseconds and value of a metric's points since the last attempt began, in order."""
+    since = int(run.data.tags.get(ATTEMPT_STARTED_TAG, "0"))
+    return sorted(
+        (point.step, point.timestamp, float(point.value))
+        for point in client.get_metric_history(run.info.run_id, metric)
+        if point.timestamp >= since
+    )
+
+
+def _params(run: Any) -> dict[str, str]:
+    return {**run.data.params, **after_prefix(CHANGED_PARAM_PREFIX, run.data.tags)}
+
+
+def _decided(text: str) -> Any:
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return text
+
+
+def local_folder(tags: Mapping[str, str]) -> Path | None:
+    """The folder of the search whose run has these tags, if it may be on this machine."""
+    journal = tags.get(JOURNAL_TAG)
+    if journal is None or tags.get(HOST_TAG) != socket.gethostname():
+        return None
+    return Path(journal).parent
+
+
+def _driver_may_live(tags: Mapping[str, str]) -> bool:
+    """False where the lock of the search's journal is free."""
+    # Of another machine's nobody here can tell.
+    return local_folder(tags) is None or is_held(lock_of(Path(tags[JOURNAL_TAG])))
 
 
 def is_lost(tracking_uri: str, search_id: str) -> bool:
@@ -87,26 +223,6 @@ def is_unmade(tracking_uri: str) -> bool:
     return database is not None and not (database.is_file() and database.stat().st_size)
 
 
-def read_metric(
-    tracking_uri: str, runs: Sequence[StoredRun], metric: str
-) -> dict[str, tuple[float, ...]]:
-    """By run id: one metric at every step of the run's last attempt, in the order of the steps.
-
-    Of a step that was logged twice the later value. Raises TrackingError when the store does not
-    answer.
-    """
-    found = {}
-    try:
-        client = Connection(tracking_uri).client()
-        for run in runs:
-            points = _of_last_attempt(client, run.run_id, metric, run.tags)
-            values = {step: value for step, _, value in points if math.isfinite(value)}
-            found[run.run_id] = tuple(values.values())
-    except Exception as error:  # as in read_runs
-        raise unusable(tracking_uri, error) from error
-    return found
-
-
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:
     """MLflow's own runs of one search, the parent's and the trials', that are not deleted."""
     return _runs(client, f"tags.`{SEARCH_ID_TAG}` = '{search_id}'")
@@ -123,44 +239,3 @@ def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> It
     if experiments:
         question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
         yield from all_pages(client.search_runs, **question)
-
-
-def _stored_run(client: Any, run: Any) -> StoredRun:
-    tags = dict(run.data.tags)
-    if not {SEARCH_TAG, SEARCH_ID_TAG} <= tags.keys():
-        raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
-    if STATUS_TAG in tags:
-        (TrialStatus if TRIAL_TAG in tags else SearchStatus)(tags[STATUS_TAG])
-    metrics = {name: float(value) for name, value in run.data.metrics.items()}
-    if TRIAL_TAG in tags and tags.get(ATTEMPT_TAG, "1") != "1":
-        # Those of an earlier attempt, which may have come further, stand beside the last one's.
-        metrics = {
-            name: points[-1][2]
-            for name in metrics
-            if (points := _of_last_attempt(client, run.info.run_id, name, tags))
-        }
-    changed = {
-        name.removeprefix(CHANGED_PARAM_PREFIX): value
-        for name, value in tags.items()
-        if name.startswith(CHANGED_PARAM_PREFIX)
-    }
-    return StoredRun(
-        run_id=run.info.run_id,
-        trial=tags.get(TRIAL_TAG, ""),
-        started=run.info.start_time,
-        params=dict(run.data.params) | changed,
-        tags=tags,
-        metrics=metrics,
-    )
-
-
-def _of_last_attempt(
-    client: Any, run_id: str, metric: str, tags: dict[str, str]
-) -> list[tuple[int, int, float]]:
-    """Step, milliseconds and value of a metric's points since the last attempt began, in order."""
-    since = int(tags.get(ATTEMPT_STARTED_TAG, "0"))
-    return sorted(
-        (point.step, point.timestamp, float(point.value))
-        for point in client.get_metric_history(run_id, metric)
-        if point.timestamp >= since
-    )

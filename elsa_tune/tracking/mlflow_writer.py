@@ -20,12 +20,11 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from elsa_tune.files import slug
-from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal_records import (
+    Report,
     SearchEnded,
     SearchStarted,
-    SearchStatus,
     TrialEnded,
     TrialStarted,
     param_text,
@@ -41,12 +40,11 @@ from elsa_tune.tracking.names import (
     REPORT,
     RUN_STATUS,
     SEARCH_ID_TAG,
-    SEARCH_RUN_STATUS,
     SEARCH_TAG,
     STATUS_TAG,
     TAG_LENGTH,
     TRIAL_TAG,
-    Point,
+    after_prefix,
 )
 
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
@@ -84,64 +82,59 @@ class MlflowStore(Connection):
 
     def begin_search(self, record: SearchStarted, tags: dict[str, str]) -> None:
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
-        self._load(record)
-        own = (
-            record.tags
-            | tags
-            | {
-                STATUS_TAG: SearchStatus.RUNNING.value,
-                ATTEMPT_TAG: str(record.attempt),
-            }
-        )
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
-        self._begin(record, "", record.milliseconds, params, own)
+        self._begin(record, "", record, params, tags)
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
-        self._load(search)
-        tags = record.tags | {
-            STATUS_TAG: TrialStatus.RUNNING.value,
-            ATTEMPT_TAG: str(record.attempt),
-            ATTEMPT_STARTED_TAG: str(record.milliseconds),
-        }
         params = {name: param_text(value) for name, value in record.params.items()}
-        self._begin(search, record.trial, record.milliseconds, params, tags)
+        tags = {ATTEMPT_STARTED_TAG: str(record.milliseconds)}
+        self._begin(search, record.trial, record, params, tags)
 
     def log(
-        self, search: SearchStarted, trial: str, points: Sequence[Point], tags: dict[str, str]
+        self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: dict[str, str]
     ) -> None:
-        """Add points and tags to a trial's run ("": the parent's). What is there stays once.
+        """Add metrics and tags to a trial's run ("": the parent's). What is there stays once.
 
-        Points that are not finite are left out.
+        Metrics that are not finite are left out.
         """
         from mlflow.entities import Metric, RunTag
 
         run_id = self._known(search, trial).run_id
         metrics = [
-            Metric(_key(point.metric), point.value, point.milliseconds, point.step)
-            for point in points
-            if math.isfinite(point.value)
+            Metric(_key(name), value, report.milliseconds, report.step)
+            for report in reports
+            for name, value in report.metrics.items()
+            if math.isfinite(value)
         ]
-        pairs = [RunTag(_key(name), _cut(value, TAG_LENGTH)) for name, value in tags.items()]
+        every = {name: value for report in reports for name, value in report.tags.items()} | tags
+        pairs = [RunTag(_key(name), _cut(value, TAG_LENGTH)) for name, value in every.items()]
         # The tags go with the first metrics: 900 and 100 make the 1000 that one request may hold.
         room = _METRICS_A_BATCH - _PAIRS_A_BATCH
         while metrics or pairs:
             self.client().log_batch(run_id, metrics=metrics[:room], tags=pairs[:_PAIRS_A_BATCH])
             metrics, pairs = metrics[room:], pairs[_PAIRS_A_BATCH:]
 
-    def end_trial(
+    def end(
         self,
         search: SearchStarted,
-        record: TrialEnded,
-        points: Sequence[Point] = (),
+        record: TrialEnded | SearchEnded,
+        reports: Sequence[Report] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Let the trial's run read as ended, with its status, message and last points and tags."""
-        every = {**(tags or {}), **record.tags, STATUS_TAG: record.status.value}
+        """Let a run read as ended, with its status, message and last reports and tags. At a
+        search's end, runs that a lost answer made twice are removed.
+        """
+        trial = record.trial if isinstance(record, TrialEnded) else ""
+        every = {**(tags or {}), STATUS_TAG: record.status.value}
         if record.message:
             every["message"] = record.message
-        self.log(search, record.trial, points, every)
-        self._terminate(search, record.trial, RUN_STATUS[record.status], record.milliseconds)
+        self.log(search, trial, reports, every)
+        run_id, status = self._known(search, trial).run_id, RUN_STATUS[record.status]
+        self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
+        if not trial:
+            self._loaded.discard(search.search_id)
+            self._load(search)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
@@ -161,21 +154,9 @@ class MlflowStore(Connection):
         else:
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
-    def end_search(self, search: SearchStarted, record: SearchEnded) -> None:
-        """Let the parent run read as ended, and remove runs that a lost answer made twice."""
-        status = SearchStatus(record.status)
-        tags = {STATUS_TAG: status.value}
-        if record.message:
-            tags["message"] = record.message
-        self.log(search, "", [], tags)
-        self._terminate(search, "", SEARCH_RUN_STATUS[status], record.milliseconds)
-        self._loaded.discard(search.search_id)
-        self._load(search)
-
-    def has_search(self, search: SearchStarted) -> bool:
-        """Whether the parent run is there, by the search's id."""
-        self._load(search)
-        return (search.search_id, "") in self._runs
+    def require(self, search: SearchStarted) -> None:
+        """Raise StoreGoneError unless the parent run is there, by the search's id."""
+        self._known(search, "")
 
     def delete_search(self, search_id: str) -> int:
         """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
@@ -199,14 +180,21 @@ class MlflowStore(Connection):
         self,
         search: SearchStarted,
         trial: str,
-        milliseconds: int,
+        record: SearchStarted | TrialStarted,
         params: dict[str, str],
         tags: dict[str, str],
     ) -> None:
         from mlflow.entities import Param
 
-        run, is_new = self._find_or_create(search, trial, milliseconds, tags)
+        self._load(search)
+        tags = record.tags | tags | {STATUS_TAG: "running", ATTEMPT_TAG: str(record.attempt)}
+        if trial:  # the parent may be another one since somebody deleted the first
+            tags[PARENT_TAG] = self._known(search, "").run_id
         params = {_key(name): _cut(value, _PARAM_LENGTH) for name, value in params.items()}
+        is_new = (search.search_id, trial) not in self._runs
+        if is_new:
+            self._create(search, trial, record.milliseconds, tags)
+        run = self._known(search, trial)
         missing = [Param(name, value) for name, value in params.items() if name not in run.params]
         for start in range(0, len(missing), _PAIRS_A_BATCH):
             self.client().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
@@ -214,55 +202,42 @@ class MlflowStore(Connection):
             run.params[param.key] = param.value
         if is_new:
             return
-        if trial:  # the parent may be another one since somebody deleted the first
-            tags = tags | {PARENT_TAG: self._known(search, "").run_id}
         run.changed |= {name for name, value in params.items() if run.params[name] != value}
-        tags = tags | {
-            f"{CHANGED_PARAM_PREFIX}{name}": value
-            for name, value in params.items()
-            if name in run.changed
+        changed = {
+            f"{CHANGED_PARAM_PREFIX}{name}": params[name] for name in run.changed & set(params)
         }
-        self.log(search, trial, [], tags)
+        self.log(search, trial, [], tags | changed)
         self.client().update_run(run.run_id, status="RUNNING")
 
-    def _find_or_create(
+    def _create(
         self, search: SearchStarted, trial: str, milliseconds: int, tags: dict[str, str]
-    ) -> tuple[_Run, bool]:
-        key = (search.search_id, trial)
-        if key in self._runs:
-            return self._runs[key], False
-        identity = {
+    ) -> None:
+        tags |= {
             SEARCH_ID_TAG: search.search_id,
             SEARCH_TAG: search.name,
             "mlflow.source.name": "elsa-tune",
             "mlflow.user": _user(),
         }
         if trial:
-            identity |= {TRIAL_TAG: trial, PARENT_TAG: self._known(search, "").run_id}
-        every = {_key(name): _cut(value, TAG_LENGTH) for name, value in (tags | identity).items()}
+            tags[TRIAL_TAG] = trial
         self._loaded.discard(search.search_id)  # without an answer it may exist all the same
         run = self.client().create_run(
             self._experiment(search.task),
             start_time=milliseconds,
-            tags=every,
+            tags={_key(name): _cut(value, TAG_LENGTH) for name, value in tags.items()},
             run_name=trial or search.name,
         )
         self._loaded.add(search.search_id)
-        self._runs[key] = _Run(run.info.run_id, run.info.artifact_uri, {})
-        return self._runs[key], True
+        self._runs[search.search_id, trial] = _Run(run.info.run_id, run.info.artifact_uri, {})
 
     def _known(self, search: SearchStarted, trial: str) -> _Run:
         self._load(search)
         try:
             return self._runs[search.search_id, trial]
         except KeyError:
-            raise MissingRunError(
+            raise StoreGoneError(
                 f"search '{search.name}' has no run for {trial or 'itself'} in this store"
             ) from None
-
-    def _terminate(self, search: SearchStarted, trial: str, status: str, milliseconds: int) -> None:
-        run_id = self._known(search, trial).run_id
-        self.client().set_terminated(run_id, status=status, end_time=milliseconds)
 
     def _load(self, search: SearchStarted) -> None:
         """Once per search: learn its runs. Of two runs for one trial the fuller one stays."""
@@ -278,11 +253,7 @@ class MlflowStore(Connection):
             for run in runs:
                 if run is not keep:
                     self.client().delete_run(run.info.run_id)
-            changed = {
-                name.removeprefix(CHANGED_PARAM_PREFIX)
-                for name in keep.data.tags
-                if name.startswith(CHANGED_PARAM_PREFIX)
-            }
+            changed = set(after_prefix(CHANGED_PARAM_PREFIX, keep.data.tags))
             params = dict(keep.data.params)
             self._runs[key] = _Run(keep.info.run_id, keep.info.artifact_uri, params, changed)
         self._loaded.add(search.search_id)
@@ -315,8 +286,8 @@ class MlflowStore(Connection):
         return self._experiments[task]
 
 
-class MissingRunError(Exception):
-    """A run that should be in the store is not: somebody removed it, or the store was replaced."""
+class StoreGoneError(Exception):
+    """A run that should be there is not: somebody removed it, or the store was replaced."""
 
 
 def _link(source: str | Path, target: str | Path) -> None:
@@ -333,7 +304,6 @@ def _fullness(run: Any) -> tuple[int, str]:
 
 
 def _key(name: str) -> str:
-    """A name as MLflow takes it."""
     return _BAD_IN_KEYS.sub("_", name)[:250]
 
 

@@ -1,11 +1,8 @@
-"""The names under which the record stands in MLflow: tags, metrics, experiments, run statuses.
-
-It must not import MLflow; writers and readers share it.
-"""
+"""The names under which the record stands in MLflow: tags, metrics, experiments, run statuses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 from elsa_tune.specs.trial import TrialStatus
@@ -41,27 +38,20 @@ MACHINE_TAG: Final = "machine"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 
-RUN_STATUS: Final = {
+# What MLflow calls the ends of trials and searches.
+RUN_STATUS: Final[dict[str, str]] = {
     TrialStatus.COMPLETED: "FINISHED",
     TrialStatus.STOPPED_EARLY: "FINISHED",
+    SearchStatus.TIME_UP: "FINISHED",
     TrialStatus.FAILED: "FAILED",
     TrialStatus.DIVERGED: "FAILED",
     TrialStatus.INTERRUPTED: "KILLED",
-}
-SEARCH_RUN_STATUS: Final = {
-    SearchStatus.COMPLETED: "FINISHED",
-    SearchStatus.TIME_UP: "FINISHED",
-    SearchStatus.FAILED: "FAILED",
-    SearchStatus.INTERRUPTED: "KILLED",
     SearchStatus.KILLED: "KILLED",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of one metric; `step` in optimiser steps, `milliseconds` since the epoch."""
-
-    metric: str
-    value: float
-    milliseconds: int
-    step: int
+def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): value for name, value in tags.items() if name.startswith(prefix)
+    }

@@ -1,15 +1,10 @@
-"""Where records lie: the MLflow store of a working directory, and the folder of one search.
-
-It must not import MLflow: it only names places and judges whether they can be used.
-"""
+"""Where records lie: the MLflow store of a working directory, and the folder of one search."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
@@ -33,44 +28,22 @@ _SECRET_PARAMETER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class StorePaths:
-    """The default places under a working directory: `mlruns/` and what lies in it."""
+    """The default places under a working directory, absolute."""
 
-    working_directory: Path
-
-    @property
-    def root(self) -> Path:
-        """`mlruns/`, absolute."""
-        return self.working_directory.absolute() / "mlruns"
-
-    @property
-    def database(self) -> Path:
-        """The SQLite file of the default store."""
-        return self.root / "mlflow.db"
-
-    @property
-    def default_tracking_uri(self) -> str:
-        """`sqlite:////abs/mlruns/mlflow.db`."""
-        return f"{_SQLITE}{self.database}"
-
-    @property
-    def artifact_root(self) -> Path:
-        """Where the default store keeps files."""
-        return self.root / "artifacts"
-
-    @property
-    def storage(self) -> Path:
-        """Where searches keep their journals unless another place is named."""
-        return self.root / "searches"
+    def __init__(self, working_directory: Path) -> None:
+        self.working_directory = working_directory.absolute()
+        self.root = self.working_directory / "mlruns"
+        self.database = self.root / "mlflow.db"
+        self.artifact_root = self.root / "artifacts"  # for the files of that store
+        self.storage = self.root / "searches"  # for journals, unless another place is named
 
     def storage_at(self, named: str | None) -> Path:
-        """That place, absolute."""
-        return self.working_directory.absolute() / named if named else self.storage
+        return self.working_directory / named if named else self.storage
 
     def tracking_uri(self, explicit: str | None = None) -> str:
         """The store to use: the one that is named, else the default; errors as in `named_uri`."""
-        return self.named_uri(explicit) or self._absolute(self.default_tracking_uri)
+        return self.named_uri(explicit) or self._absolute(f"{_SQLITE}{self.database}")
 
     def named_uri(self, explicit: str | None = None) -> str | None:
         """The store given, else that of MLFLOW_TRACKING_URI, absolute; None where there is neither.
@@ -98,7 +71,7 @@ class StorePaths:
                     f"tracking URI '{shown_uri(uri)}' names no SQLite file; "
                     "write sqlite:///FILE.db, or sqlite:////ABSOLUTE/FILE.db"
                 )
-            file = self.working_directory.absolute() / place
+            file = self.working_directory / place
             if "?" in str(file) or "%" in str(file):
                 raise TrackingError(
                     f"{file} cannot hold an SQLite store: '?' and '%' mean something else in its "
@@ -116,81 +89,45 @@ class StorePaths:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SearchPaths:
-    """Every file of one search: the folder `storage/NAME` and what lies in it.
+    """Every file of one search: the folder `storage/NAME` and what lies in it, absolute.
 
     Raises StorageError for a name that is not made of letters, digits and `._-` or is longer than
     100.
     """
 
-    storage: Path
-    name: str
-
-    def __post_init__(self) -> None:
-        if not SEARCH_NAME.fullmatch(self.name):
+    def __init__(self, storage: Path, name: str) -> None:
+        if not SEARCH_NAME.fullmatch(name):
             raise StorageError(
-                f"search name '{self.name}' cannot be used; write letters, digits, '.', '_' and "
+                f"search name '{name}' cannot be used; write letters, digits, '.', '_' and "
                 "'-', beginning with a letter or digit, at most 100 of them"
             )
-
-    @property
-    def folder(self) -> Path:
-        """All of the search's own files, absolute."""
-        return self.storage.absolute() / self.name
-
-    @property
-    def journal(self) -> Path:
-        """What happened, one record a line, written ahead of everything else."""
-        return self.folder / "journal.jsonl"
-
-    @property
-    def specification(self) -> Path:
-        """What was asked for: enough to rebuild the search."""
-        return self.folder / "search.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the one driver that may write the journal."""
-        return lock_of(self.journal)
-
-    @property
-    def forwarded(self) -> Path:
-        """Up to where the journal has reached MLflow."""
-        return self.folder / "forwarded.json"
-
-    @property
-    def ray(self) -> Path:
-        """For Ray's own state."""
-        return self.folder / "ray"
-
-    @property
-    def predictions(self) -> Path:
-        """Predictions of last epochs, one .npz a trial."""
-        return self.folder / "predictions"
-
-    @property
-    def report(self) -> Path:
-        """The page and figures of the answer, as they stood when the search last ended."""
-        return self.folder / "report"
+        self.storage, self.name = storage.absolute(), name
+        self.folder = self.storage / name
+        self.journal = self.folder / "journal.jsonl"  # what happened, ahead of everything else
+        self.lock = lock_of(self.journal)  # held by the one driver that may write the journal
+        self.specification = self.folder / "search.json"  # enough to rebuild the search
+        self.forwarded = self.folder / "forwarded.json"  # up to where MLflow has the journal
+        self.ray = self.folder / "ray"  # Ray's own state
+        self.predictions = self.folder / "predictions"  # of last epochs, one .npz a trial
+        self.report = self.folder / "report"  # as the answer stood when the search last ended
 
     @property
     def exists(self) -> bool:
-        """Whether a search of this name has been recorded here."""
         return self.journal.exists() or self.specification.exists()
 
     @property
     def resume(self) -> str:
         """The command that goes on with the search, typed in this working directory."""
-        storage, command = self.storage.absolute(), f"elsa-tune resume {self.name}"
-        is_default = storage == StorePaths(Path.cwd()).storage
-        return command if is_default else f"{command} --storage-path {storage}"
+        command = f"elsa-tune resume {self.name}"
+        is_default = self.storage == StorePaths(Path.cwd()).storage
+        return command if is_default else f"{command} --storage-path {self.storage}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
         """A store as the specification names it: where it lies in the folder around the storage,
         relative to that, so that they may be moved or copied together.
         """
-        database, around = sqlite_file(tracking_uri), self._around
+        database, around = sqlite_file(tracking_uri), self.storage.parent
         if database is None or around == around.parent or not database.is_relative_to(around):
             return tracking_uri
         return f"{_SQLITE}{database.relative_to(around)}"
@@ -198,11 +135,7 @@ class SearchPaths:
     def uri_kept(self, tracking_uri: str) -> str:
         """The absolute URI of a store that the specification names."""
         database = sqlite_file(tracking_uri)
-        return tracking_uri if database is None else f"{_SQLITE}{self._around / database}"
-
-    @property
-    def _around(self) -> Path:
-        return self.storage.absolute().parent
+        return tracking_uri if database is None else f"{_SQLITE}{self.storage.parent / database}"
 
     def check_writable(self) -> None:
         """Make the folder and try to write in it; StorageError when that fails."""
@@ -219,7 +152,6 @@ class SearchPaths:
 
 
 def lock_of(journal: Path) -> Path:
-    """The lock file that belongs to a journal."""
     return journal.with_suffix(".lock")
 
 
@@ -234,17 +166,17 @@ def search_names(storage: Path) -> list[str]:
     return [name for name in names if SearchPaths(storage, name).exists]
 
 
-def find_search(storage: Path, name: str, also: Iterable[str] = ()) -> SearchPaths:
+def find_search(storage: Path, name: str) -> SearchPaths:
     """The paths of a search that exists; else UnknownNameError with the nearest name."""
     known = search_names(storage)
     if name in known:
         return SearchPaths(storage, name)
-    if not known and not also:
+    if not known:
         raise UnknownNameError(
             f"unknown search '{name}': no search is recorded in {storage}; "
             "`elsa-tune search` starts one, `storage_path` names another place"
         )
-    raise UnknownNameError.among("search", name, {*known, *also}, hint=f"Looked in {storage}.")
+    raise UnknownNameError.among("search", name, known, hint=f"Looked in {storage}.")
 
 
 def sqlite_file(tracking_uri: str) -> Path | None:

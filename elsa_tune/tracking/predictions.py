@@ -1,7 +1,4 @@
-"""What trials answered, example by example: from a search's folder or from MLflow's artifacts.
-
-It must not judge predictions. It is the `Evidence` that analysis asks for.
-"""
+"""What trials answered, example by example: from a search's folder or from MLflow's artifacts."""
 
 from __future__ import annotations
 

@@ -1,84 +1,82 @@
-"""Which searches are recorded, in the storage folder and the MLflow store; and their deletion.
-
-It must not know how an answer is computed: it shows what the search itself decided under the name
-`answer`.
-"""
+"""Which searches are recorded, in the storage folder and the MLflow store; and their deletion."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.connection import reason
-from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.lock import holder, take_lock
-from elsa_tune.tracking.mlflow_reader import StoredRun, is_unmade, read_runs
+from elsa_tune.tracking.journal import holder, take_lock
+from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import DECISION_PREFIX, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
-from elsa_tune.tracking.rows import driver_may_live
-from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.state import SearchState, read_state
 
-# The decision that this page knows; every other one is only kept.
-ANSWER = "answer"
 # The parent run's params that together are the plan.
 PLANNED = ("exploring_trials", "measuring_trials")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSummary:
-    """One line about a search.
-
-    done: trials that `resume` would keep. recorded_plan: trials of the given rates and of
-    measuring; None where the plan was not recorded. started:
-    seconds since the epoch. answer: what was recorded as such, any JSON, or None. folder: None for
-    a search of which only the MLflow store knows (another machine's, or another storage path's).
+class RecordedSearch:
+    """A search and where it is recorded. folder: None where only the MLflow store knows it (another
+    machine's, or another storage path's).
     """
 
     name: str
-    model: str
-    task: str
-    status: SearchStatus
-    done: int
-    recorded_plan: int | None
-    started: float
-    answer: Any
-    folder: Path | None
+    state: SearchState
+    folder: Path | None = None
+
+    @property
+    def done(self) -> int:
+        """Trials that `resume` would keep."""
+        return len(self.state.final_trials)
 
     @property
     def planned(self) -> int | None:
-        """Trials in all, those beyond the given rates once they are done."""
-        return None if self.recorded_plan is None else max(self.recorded_plan, self.done)
+        """Trials in all, those beyond the given rates once they are done; None where the plan was
+        not recorded.
+        """
+        params = self.state.search.params
+        counts = [int(params[name]) for name in PLANNED if params.get(name, "").isdigit()]
+        return max(sum(counts), self.done) if counts else None
+
+    @property
+    def answer(self) -> Any:
+        """What the search recorded as such, any JSON, or None."""
+        return self.state.decisions.get("answer")
 
 
-def list_searches(storage: Path, tracking_uri: str | None) -> tuple[list[SearchSummary], list[str]]:
+def list_searches(
+    storage: Path, tracking_uri: str | None
+) -> tuple[list[RecordedSearch], list[str]]:
     """Every search in the folder or the store, latest first, and warnings about the unreadable.
 
     tracking_uri: None looks at the folder alone. A store that does not exist yet holds no searches.
     """
     warnings: list[str] = []
-    found: dict[str, SearchSummary] = {}
+    found: dict[str, RecordedSearch] = {}
     for name in search_names(storage):
+        paths = SearchPaths(storage, name)
         try:
-            search_id, summary = _from_folder(SearchPaths(storage, name))
-            found[search_id] = summary
+            state = read_state(paths.journal)
+            # A folder whose driver died before its first record has no id yet.
+            key = state.search.search_id or f"folder:{name}"
+            found[key] = RecordedSearch(name=name, state=state, folder=paths.folder)
         except StorageError as error:
             warnings.append(str(error))
     try:
-        for search_id, summary in _from_store(tracking_uri):
-            found.setdefault(search_id, summary)
+        if tracking_uri is not None and not is_unmade(tracking_uri):
+            for state in read_searches(tracking_uri):
+                if state.search.attempt:
+                    elsewhere = RecordedSearch(name=state.search.name, state=state)
+                    found.setdefault(state.search.search_id, elsewhere)
     except TrackingError as error:
         warnings.append(str(error))
     # Two may have begun in the same millisecond.
-    latest = sorted(found.values(), key=lambda summary: (-summary.started, summary.name))
+    latest = sorted(found.values(), key=lambda one: (-one.state.started, one.name))
     return latest, warnings
 
 
@@ -103,7 +101,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
     try:
         runs = _delete_runs(paths, tracking_uri)
         # Out of sight at once: a deletion that is cut short leaves no half of a search.
-        grave = paths.storage.absolute() / f".deleted-{name}"
+        grave = paths.storage / f".deleted-{name}"
         shutil.rmtree(grave, ignore_errors=True)
         paths.folder.rename(grave)
         shutil.rmtree(grave)
@@ -130,67 +128,3 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
             f"the runs of search '{paths.name}' could not be deleted "
             f"({reason(error)}); its folder was kept"
         ) from error
-
-
-def _from_folder(paths: SearchPaths) -> tuple[str, SearchSummary]:
-    state = read_state(paths.journal)
-    search = state.search
-    summary = SearchSummary(
-        name=paths.name,
-        model=search.model,
-        task=search.task,
-        status=state.status,
-        done=len(state.final_trials),
-        recorded_plan=_planned(search.params),
-        started=state.started,
-        answer=state.decisions.get(ANSWER),
-        folder=paths.folder,
-    )
-    # A folder whose driver died before its first record has no id yet.
-    return search.search_id or f"folder:{paths.name}", summary
-
-
-def _from_store(tracking_uri: str | None) -> Iterator[tuple[str, SearchSummary]]:
-    if tracking_uri is None or is_unmade(tracking_uri):
-        return
-    runs = read_runs(tracking_uri)
-    done = Counter(
-        run.tags[SEARCH_ID_TAG]
-        for run in runs
-        if run.trial
-        and run.params.get("phase") != Phase.PROBE
-        and TrialStatus(run.tags.get(STATUS_TAG, TrialStatus.RUNNING)).is_final
-    )
-    for run in runs:
-        if run.trial:
-            continue
-        status = SearchStatus(run.tags.get(STATUS_TAG, SearchStatus.RUNNING))
-        if status is SearchStatus.RUNNING and not driver_may_live(run):
-            status = SearchStatus.KILLED
-        search_id = run.tags[SEARCH_ID_TAG]
-        yield (
-            search_id,
-            SearchSummary(
-                name=run.tags[SEARCH_TAG],
-                model=run.params.get("model", ""),
-                task=run.params.get("task", ""),
-                status=status,
-                done=done[search_id],
-                recorded_plan=_planned(run.params),
-                started=run.started / 1000,
-                answer=_answer(run),
-                folder=None,
-            ),
-        )
-
-
-def _planned(params: Mapping[str, str]) -> int | None:
-    counts = [params[name] for name in PLANNED if params.get(name, "").isdigit()]
-    return sum(map(int, counts)) if counts else None
-
-
-def _answer(run: StoredRun) -> Any:
-    text = run.tags.get(f"{DECISION_PREFIX}{ANSWER}")
-    with contextlib.suppress(ValueError):
-        return None if text is None else json.loads(text)
-    return text

@@ -10,6 +10,7 @@ import json
 import logging
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.mlflow_writer import MissingRunError, MlflowStore
+from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.names import (
     DECISION_PREFIX,
     EVALUATION,
@@ -34,7 +35,6 @@ from elsa_tune.tracking.names import (
     REPORT,
     TAG_LENGTH,
     TRIAL_QUALITY,
-    Point,
 )
 from elsa_tune.tracking.state import SearchState
 
@@ -51,10 +51,6 @@ class RefusedError(Exception):
     """The store will never take what was sent: trying again cannot help."""
 
 
-class StoreGoneError(Exception):
-    """The store no longer knows our runs: it was emptied or replaced."""
-
-
 class Sender:
     """Brings one search's records into its store, and keeps in mind what later records need.
 
@@ -67,13 +63,11 @@ class Sender:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Forget every record and every run."""
         self._state = SearchState()
         self._ready = False
         self._store.forget()
 
     def learn(self, record: Record) -> None:
-        """Take note of a record that the store has already."""
         self._state.add(record)
 
     def send(self, batch: Sequence[Record]) -> None:
@@ -87,15 +81,13 @@ class Sender:
             if not self._ready:
                 self._store.initialise()
                 # Records that it is said to have: said by a file of ours, not by the store.
-                if self._state.search.attempt and not self._store.has_search(self._state.search):
-                    raise StoreGoneError(
-                        f"search '{self._state.search.name}' is not there any more"
-                    )
+                if self._state.search.attempt:
+                    self._store.require(self._state.search)
                 self._ready = True
             self._send_all(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
             self._state = before
-            if isinstance(error, MissingRunError | StoreGoneError) or _code(error) == _GONE:
+            if _code(error) == _GONE:
                 raise StoreGoneError(reason(error)) from error
             if _is_refusal(error):
                 raise RefusedError(reason(error)) from error
@@ -121,7 +113,7 @@ class Sender:
                 waiting.clear()
                 self._interrupt_running(record.time)
                 if isinstance(record, SearchEnded):
-                    self._store.end_search(self._search, record)
+                    self._store.end(self._search, record)
                 else:
                     place = {
                         JOURNAL_TAG: str(self._journal.absolute()),
@@ -147,39 +139,37 @@ class Sender:
 
     def _send_reports(self, reports: Sequence[Report]) -> None:
         if reports:
-            self._store.log(self._search, reports[0].trial, *self._gathered(reports))
+            numbered = [*map(_numbered, reports)]
+            self._store.log(self._search, reports[0].trial, numbered, self._notes(reports))
 
     def _end_trial(self, reports: Sequence[Report], record: TrialEnded) -> None:
         if not self._state.expects(record):
             return  # the end of an attempt that was given up meanwhile
-        points, tags = self._gathered(reports)
         values = dict(record.metrics)
         if "quality" in values:
             values[TRIAL_QUALITY] = values.pop("quality")
         reported = self._state.trials[record.trial].reports
-        step = reported[-1].step if reported else 0
-        points += [Point(name, value, record.milliseconds, step) for name, value in values.items()]
+        last = Report(
+            trial=record.trial,
+            evaluation=len(reported),
+            step=reported[-1].step if reported else 0,
+            metrics=values,
+            tags=record.tags,
+            time=record.time,
+        )
+        tags = self._notes(reports)
         if record.artifact:
             tags[PREDICTIONS_TAG] = record.artifact
-        self._store.end_trial(self._search, record, points, tags)
+        self._store.end(self._search, record, [*map(_numbered, reports), last], tags)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
 
-    def _gathered(self, reports: Sequence[Report]) -> tuple[list[Point], dict[str, str]]:
-        """The points and tags of one trial's reports, the notes of earlier ones among them."""
-        points: list[Point] = []
-        tags: dict[str, str] = {}
-        for report in reports:
-            values = report.metrics | {EVALUATION: float(report.evaluation)}
-            points += [
-                Point(name, value, report.milliseconds, report.step)
-                for name, value in values.items()
-            ]
-            tags |= report.tags
-        if any(report.notes for report in reports):
-            every = self._state.trials[reports[0].trial].reports
-            tags["notes"] = "; ".join(dict.fromkeys(note for one in every for note in one.notes))
-        return points, tags
+    def _notes(self, reports: Sequence[Report]) -> dict[str, str]:
+        """The tag of a trial's notes, those of earlier reports among them, if these have any."""
+        if not any(report.notes for report in reports):
+            return {}
+        every = self._state.trials[reports[0].trial].reports
+        return {"notes": "; ".join(dict.fromkeys(note for one in every for note in one.notes))}
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file = self._journal.parent / artifact
@@ -209,7 +199,12 @@ class Sender:
                     message="the search ended before the trial did",
                     time=at,
                 )
-                self._store.end_trial(self._search, end)
+                self._store.end(self._search, end)
+
+
+def _numbered(report: Report) -> Report:
+    """With its number among its metrics."""
+    return replace(report, metrics=report.metrics | {EVALUATION: float(report.evaluation)})
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -220,7 +215,6 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _code(error: BaseException) -> str:
-    """MLflow's error code, or ""."""
     return str(getattr(error, "error_code", ""))
 
 

@@ -1,6 +1,6 @@
 """What a journal says: the state of a search and of each of its trials, replayed from the records.
 
-It must not know MLflow. Of a trial that was started again only the last attempt counts.
+Of a trial that was started again only the last attempt counts.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.journal import read_journal
+from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.tracking.journal import is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -24,7 +24,6 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.paths import lock_of
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
@@ -33,22 +32,21 @@ _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialState:
     """A trial's last attempt: its records. cut_off: when its search ended, or was taken up again,
-    without the trial having ended.
+    without the trial having ended. run_id: its run in MLflow, where it was read from there.
     """
 
     start: TrialStarted
     reports: tuple[Report, ...] = ()
     end: TrialEnded | None = None
     cut_off: float | None = None
+    run_id: str | None = None
 
     @property
     def key(self) -> str:
-        """Its name within the search."""
         return self.start.trial
 
     @property
     def params(self) -> Mapping[str, Scalar]:
-        """What it was started with."""
         return self.start.params
 
     @property
@@ -58,7 +56,6 @@ class TrialState:
 
     @property
     def status(self) -> TrialStatus:
-        """How it stands."""
         if self.end is not None:
             return self.end.status
         return TrialStatus.RUNNING if self.runs else TrialStatus.INTERRUPTED
@@ -120,7 +117,6 @@ class SearchState:
         return state
 
     def add(self, record: Record) -> None:
-        """The next record."""
         if isinstance(record, SearchStarted):
             self.started = self.started or record.time
             self.search, self.end = record, None
@@ -149,7 +145,6 @@ class SearchState:
 
     @property
     def status(self) -> SearchStatus:
-        """How it stands."""
         if self.end is not None:
             return self.end.status
         return SearchStatus.RUNNING if self.is_alive else SearchStatus.KILLED
@@ -170,13 +165,18 @@ class SearchState:
         return self.status is SearchStatus.COMPLETED
 
     def copy(self) -> SearchState:
-        """As it stands now."""
         return replace(self, trials=dict(self.trials), decisions=dict(self.decisions))
 
     def _cut_off(self, time: float) -> None:
         for key, trial in self.trials.items():
             if trial.runs:
                 self.trials[key] = replace(trial, cut_off=time)
+
+
+def score_of(params: Mapping[str, object]) -> str:
+    """The metric that a trial competes by; another tool's run may name no selection we know."""
+    is_held_out = params.get("selection") == Selection.HOLDOUT
+    return (Selection.HOLDOUT if is_held_out else Selection.LAST).score
 
 
 def read_state(journal: Path) -> SearchState:

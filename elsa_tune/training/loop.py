@@ -2,12 +2,12 @@
 
     for result in train(trial): ...
 
-It must not know Ray, Optuna or MLflow: a search is this same loop inside a worker.
 Letters in shape comments: B batch, T tokens, C classes, E evaluation examples.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError
 from elsa_tune.specs.trial import EpochResult, TrialSpec, chosen_evaluation
@@ -29,8 +30,7 @@ from elsa_tune.training.model.parts import freeze
 from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.numerics import forked, made_strict, reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
-from elsa_tune.training.optimizer import adamw, clip_in_step
-from elsa_tune.training.schedule import evaluation_steps, schedule_for, shuffled_batches
+from elsa_tune.training.schedule import evaluation_steps, shuffled_batches
 
 # Where not every operation has a deterministic form, and rows of the pass that shows whether a step
 # needs one of those.
@@ -47,42 +47,40 @@ def train(
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
-    data: the tokenised task; read (and cached) here when it is not given. device: `cpu` or `cuda`,
-    by default a GPU where there is one. depths: N of other trials of the same search, whose frozen
-    prefixes are kept in the same pass over the model as this trial's. The numbers depend on the
-    trial alone, not on what ran before in the process: weights, head, order of examples and dropout
-    all follow `trial.seed`.
+    data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
+    there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
+    the same pass over the model as this trial's. The numbers depend on the trial alone, not on what
+    ran before in the process: weights, head, order of examples and dropout follow `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
-    with reproducible(trial.seed, where, trial.recipe.precision):
-        run = _Run(trial, data, where, depths)
-        try:
-            yield from run.evaluations()
-        finally:
-            # Also reached when a scheduler drops the generator: the next trial starts with free
-            # memory.
-            run.close()
+    with _running(trial, data, device, depths) as run:
+        yield from run.evaluations()
 
 
-def steps(
-    trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int] = ()
-) -> Generator[IndexArray]:
-    """Train as `train` does, without evaluations and without end, to be timed: yields the training
-    rows of each optimiser step behind it.
-    """
+def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
+    """As `train`, without evaluations and without end: yields the rows of each step behind it."""
+    with _running(trial, data, device, ()) as run:
+        run.runner.train(True)
+        for batch in run.batches():
+            run.step(batch)
+            yield batch
+
+
+@contextlib.contextmanager
+def _running(
+    trial: TrialSpec, data: TaskData, device: str, depths: Sequence[int]
+) -> Iterator[_Run]:
     where = torch.device(device)
     with reproducible(trial.seed, where, trial.recipe.precision):
         run = _Run(trial, data, where, depths)
-        run.runner.train(True)
         try:
-            for batch in run.batches():
-                run.step(batch)
-                yield batch
+            yield run
         finally:
+            # Also where a scheduler drops the generator: the next trial starts with free memory.
             run.close()
 
 
@@ -102,7 +100,8 @@ class _Run:
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))
-        self.schedule = schedule_for(self.optimizer, recipe, self.points[-1])
+        warmup = math.ceil(recipe.warmup_ratio * self.points[-1])
+        self.schedule = get_linear_schedule_with_warmup(self.optimizer, warmup, self.points[-1])
         self.micro_batch = recipe.batch_size
         self.eval_batch = recipe.eval_batch_size
         self.notes: list[str] = [*data.notes, *self.runner.notes]
@@ -182,9 +181,7 @@ class _Run:
         return shuffled_batches(self.trial, len(self.data.train))
 
     def step(self, batch: IndexArray) -> Tensor:
-        """One optimiser step on a whole batch; returns the sum of its losses (a scalar on the
-        device).
-        """
+        """One optimiser step on a whole batch; its losses' sum, a scalar on the device."""
         loss_sum = self._gradients(batch)
         # No activation is left here: smaller micro-batches would make no room for AdamW's state.
         if within_memory(self._descend) is None:
@@ -197,9 +194,7 @@ class _Run:
         return loss_sum
 
     def _gradients(self, batch: IndexArray) -> Tensor:
-        """Accumulate the gradient of the batch's mean loss, in as many micro-batches as memory asks
-        for.
-        """
+        """Accumulate the gradient of the batch's mean loss, in passes that memory has room for."""
         while (total := within_memory(partial(self._accumulate, batch))) is None:
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)
@@ -286,3 +281,26 @@ class _Run:
             logits[out[1]] = out[0]
             start += len(part)
         return logits
+
+
+def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices, not on biases and norms; with bias correction, for
+    without it few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al. 2020).
+    """
+    matrices, others = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
+    decay = trial.recipe.weight_decay
+    groups = [
+        {"params": parameters, "weight_decay": decay if parameters is matrices else 0.0}
+        for parameters in (matrices, others)
+        if parameters
+    ]
+    return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
+
+
+def clip_in_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
+    """Let the next fused step clip gradients of this global norm, as `clip_grad_norm_` does.
+
+    The step divides by `grad_scale` as it reads the gradients (torch's interface for GradScaler):
+    no pass of its own over them, and on a GPU no waiting for the norm.
+    """
+    optimizer.grad_scale = ((norm + 1e-6) / max_norm).clamp(min=1.0)  # type: ignore[attr-defined]  # GradScaler's

@@ -1,7 +1,4 @@
-"""What a process has of its machine: cores, memory, and what to do when memory runs out.
-
-It must not know what is being trained.
-"""
+"""What a process has of its machine: cores, memory, and what to do when memory runs out."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import ctypes
 import gc
 import os
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -40,18 +36,15 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 def usable_cores() -> int:
     """CPU cores that this process may use: the machine's, or fewer under Slurm or taskset."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 class PeakMemory:
     """Measures from its creation: allocated memory on a GPU, resident memory of the process
     elsewhere. What a process takes of a GPU is more (`taken_mib`).
 
-    On Linux the kernel's high-water mark is reset first (`echo 5 > /proc/self/clear_refs`, see
-    proc(5)), so that a trial on a reused worker does not report an earlier trial's peak. Elsewhere
-    the process's peak since its start is all there is.
+    The kernel's high-water mark is reset first (`echo 5 > /proc/self/clear_refs`, see proc(5)), so
+    that a trial on a reused worker does not report an earlier trial's peak.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -70,13 +63,10 @@ class PeakMemory:
             for line in _STATUS.read_text().splitlines():
                 if line.startswith("VmHWM:"):
                     return int(line.split()[1]) / 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (MIB if sys.platform == "darwin" else 1024)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     def taken_mib(self) -> float:
-        """The same as others on this machine see it: on a GPU with what torch's allocator held for
-        later use, and CUDA's own part.
-        """
+        """What others cannot have: on a GPU also torch's reserve and CUDA's own part."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_reserved(self._device) / MIB + CONTEXT_MIB
         return self.mib()

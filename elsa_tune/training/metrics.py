@@ -1,6 +1,5 @@
 """Metrics: predictions and labels in, one number in [-1, 1] out.
 
-It must not know models or tasks beyond their number of classes; needs numpy alone.
 Shapes: E evaluation examples, C classes.
 """
 
@@ -45,8 +44,7 @@ def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> fl
 def chance(metric: Metric, labels: Array, classes: int) -> float:
     """Quality of the best constant prediction on labels [E]; 0 for Matthews and correlations.
 
-    The largest over all constant classes: F1's best constant is the positive class, not the
-    majority.
+    F1's best constant is the positive class, not the majority.
     """
     if metric.is_for_regression or metric is Metric.MATTHEWS:
         return 0.0
@@ -55,22 +53,14 @@ def chance(metric: Metric, labels: Array, classes: int) -> float:
 
 
 def check_quality(value: float, metric: Metric) -> float:
-    """The one judge of whether a value may leave the trainer: finite and within the metric's range.
-
-    Returns it as a float, rounding beyond the range's ends cut off. Raises DivergedError.
-    """
-    value = float(value)
-    if not math.isfinite(value):
-        raise DivergedError(f"{metric} is {value}; the trial diverged: try a lower learning rate")
+    """The value, if within the metric's range, give or take rounding. Raises DivergedError."""
     if not metric.lowest - TOLERANCE <= value <= 1 + TOLERANCE:
         raise DivergedError(f"{metric} is {value:g}, outside its range {metric.lowest:g}..1")
     return min(1.0, max(metric.lowest, value))
 
 
 def confusion(predictions: Array, labels: Array, classes: int) -> NDArray[np.int64]:
-    """Counts [C, C]: row the label, column the prediction. Raises ValueError for ids outside
-    0..C-1.
-    """
+    """Counts [C, C] by label and prediction. Raises ValueError for ids outside 0..C-1."""
     pairs = np.stack([labels, predictions]).astype(np.int64)
     if pairs.min() < 0 or pairs.max() >= classes:
         raise ValueError(

@@ -76,9 +76,7 @@ def reproducible(
 
 
 def forked(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Within it random numbers may be drawn; afterwards the device's and the host's are where they
-    were.
-    """
+    """Afterwards the device's and the host's random numbers are where they were."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 

@@ -1,6 +1,6 @@
 """What logits are worth: a task's loss, predictions and scores.
 
-It must not know models. Letters in shape comments: B batch, C outputs, E evaluation examples.
+Letters in shape comments: B batch, C outputs, E evaluation examples.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class Objective:
         return tuple(name for name in self._data.splits() if name != "train")
 
     def assess(self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]) -> Assessment:
-        """Judge logits [E, C] of every evaluation split; raises DivergedError where they are not
-        finite.
-        """
+        """Judge logits [E, C] of every evaluation split. Raises DivergedError."""
         task, data = self._task, self._data
         main = logits[EVALUATION]
         loss = float(self.loss(main, self._labels[EVALUATION])) / len(main)

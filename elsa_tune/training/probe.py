@@ -1,7 +1,6 @@
 """A linear probe: how good a linear model is on what the encoder gives with nothing trained.
 
-A floor for every depth, in seconds. It must not know searches or answers. Letters in shape
-comments: E rows of a split, H hidden size.
+A floor for every depth, in seconds. Letters in shape comments: E rows of a split, H hidden size.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,13 @@ from elsa_tune.errors import RunError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
-from elsa_tune.specs.trial import PROBE_FEATURES, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
-from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.packed_model import PackedModel
-from elsa_tune.training.forward.prefix import chunks
+from elsa_tune.training.forward.padded_model import rows_in_order
+from elsa_tune.training.forward.prefix import FrozenLayers, rows_behind
 from elsa_tune.training.machine import release
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
@@ -40,7 +40,6 @@ from elsa_tune.training.objective import Objective
 MOST_TRAIN_ROWS = 5_000
 MOST_EVALUATION_ROWS = 10_000
 
-_CHUNK_TOKENS = 4096
 _FOLDS = 3
 # Inverse strengths of the L2 penalty on standardised features, the strongest first; and the one
 # taken where there are too few rows of some class to choose by.
@@ -59,9 +58,8 @@ class ProbeResult:
     """What the probe found.
 
     quality: the task's headline metric, in [-1, 1], on `evaluation_examples` rows. predictions:
-    class ids (int64) or values (float32), one for each of these rows, in the split's order.
-    metrics: every metric of the task by its own name. train_examples: the rows it learnt from.
-    seconds: all of it. features: what it reads, in words. notes: what the reader should be told.
+    class ids (int64) or values (float32) of these rows, in the split's order. metrics: every metric
+    of the task by its own name. train_examples: the rows it learnt from. seconds: all of it.
     """
 
     quality: float
@@ -70,7 +68,6 @@ class ProbeResult:
     train_examples: int
     evaluation_examples: int
     seconds: float
-    features: str = PROBE_FEATURES
     notes: tuple[str, ...] = ()
 
 
@@ -146,24 +143,22 @@ def _features(
     layers: FrozenLayers
     if packed_doubt(loaded, data, setting) is None:
         layout, _ = packed_layout(loaded, data, setting)
-        layers = PackedLayers(PackedModel(loaded, depth, layout=layout))
+        layers = PackedModel(loaded, depth, layout=layout).behind
     else:
-        layers = PaddedLayers(loaded, data)
+        layers = partial(rows_in_order, loaded, data)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        with torch.inference_mode(), setting.arithmetic():
-            return [_of_rows(layers, rows, depth.frozen_layers, reads_last) for rows in splits]
+        return [_of_rows(layers, rows, setting, reads_last) for rows in splits]
     finally:
         del layers, loaded
         release()
 
 
-def _of_rows(layers: FrozenLayers, rows: TokenRows, n: int, reads_last: bool) -> Floats:
+def _of_rows(layers: FrozenLayers, rows: TokenRows, setting: Setting, reads_last: bool) -> Floats:
     parts = []
-    for chunk in chunks(rows, _CHUNK_TOKENS):
-        [(_n, hidden)] = layers.hidden_behind(rows, chunk, [n])  # [P, H]
-        hidden = hidden.float()
+    for chunk, _, hidden in rows_behind(layers, rows, [setting.depth.frozen_layers], setting):
+        hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)
         read = ends - 1 if reads_last else ends - lengths

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator
 
 import torch
-from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.trial import Recipe, TrialSpec
@@ -48,8 +47,7 @@ def few_steps(recipe: Recipe, steps: int) -> str | None:
 
 
 def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
-    """Indices of the training examples, one batch after another, a fresh order each epoch, without
-    end.
+    """Indices of the training examples, batch after batch, a fresh order each epoch, without end.
 
     By a generator of their own: the order is the same at every depth and whatever dropout draws.
     """
@@ -59,12 +57,3 @@ def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
         order = torch.randperm(examples, generator=generator).numpy()
         for start in range(0, len(order), size):
             yield order[start : start + size]
-
-
-def schedule_for(
-    optimizer: torch.optim.Optimizer, recipe: Recipe, steps: int
-) -> torch.optim.lr_scheduler.LRScheduler:
-    """Linear warm-up and decay to 0 over so many steps."""
-    return get_linear_schedule_with_warmup(  # type: ignore[no-any-return]  # untyped
-        optimizer, math.ceil(recipe.warmup_ratio * steps), steps
-    )

@@ -1,7 +1,7 @@
 """How trials share this machine best, one with many threads or many with few: found by training.
 
-It must not know of searches; what it finds is kept for them in the cache folder. A result is that
-of one model on one machine: another host, number of cores, GPU or torch makes it unknown again.
+What it finds is kept for searches in the cache folder. A result is that of one model on one
+machine: another host, number of cores, GPU or torch makes it unknown again.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """A way to divide the machine: so many trials at once (on one GPU, where trials use one), each
-    with so many CPU threads.
-    """
+    """So many trials at once (on one GPU, where trials use one), each with so many CPU threads."""
 
     trials: int
     threads: int
@@ -111,9 +109,8 @@ def measure(
     device: str,
     seconds: float,
 ) -> list[Throughput]:
-    """Train each of these for so many seconds, as many copies at once as the division has trials,
-    after a start that does not count; one after another in the same processes, whose start takes
-    longer than that.
+    """Train each of these for so many seconds after a start that does not count, as many copies at
+    once as the division has trials, one after another in the same processes.
 
     Raises RunError where one of them is killed, as the kernel does when memory runs out.
     """
@@ -197,9 +194,7 @@ def product_rate(dtype: torch.dtype, device: str) -> float:
 
 
 def _train_each(end: Connection, division: Division, device: str) -> None:
-    """Begin the training that comes, then answer with its tokens per second and the peak memory in
-    MiB over as many seconds as are asked for; then the next one.
-    """
+    """Answer each training, then a number of seconds, with tokens per second and peak MiB."""
     torch.set_num_threads(division.threads)
     try:
         take_share(1 / division.trials if device == "cuda" else 0)

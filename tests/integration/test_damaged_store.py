@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from elsa_tune.cli.app import main
-from elsa_tune.tracking.mlflow_reader import _stored_run
+from elsa_tune.tracking.mlflow_reader import _search_state
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
@@ -60,7 +60,7 @@ def test_a_run_whose_tags_are_damaged(tags: dict[str, str]) -> None:
         data=SimpleNamespace(tags=tags, params={}, metrics={}),
     )
     with pytest.raises(ValueError):
-        _stored_run(None, run)
+        _search_state(run)
 
 
 class Climbing(BaseHTTPRequestHandler):

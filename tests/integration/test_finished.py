@@ -18,12 +18,12 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted
-from elsa_tune.tracking.mlflow_reader import is_lost, read_runs
+from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import read_rows
-from tests.recorded_search import journal_rows, record, whole_search
+from tests.recorded_search import journal_rows, record, store_runs, whole_search
 from tests.unit.search_examples import make_spec
 
 REPORTED = Decision(what=REPORT, value="report")
@@ -75,8 +75,8 @@ def test_a_store_that_was_lost_is_filled_again(
     assert is_lost(store.uri, "another search of that name")
     assert is_lost(f"{store.uri}.gone", spec.search_id)
     client = MlflowClient(store.uri)
-    for run in read_runs(store.uri):
-        client.delete_run(run.run_id)
+    for run in store_runs(store.uri).values():
+        client.delete_run(run.info.run_id)
     assert is_lost(store.uri, spec.search_id)
     assert resume(finished, print).unsent == 0
     assert read_rows(store.uri, search="first") == journal_rows(finished.journal) != []
@@ -118,7 +118,7 @@ def test_a_report_that_is_missing_is_drawn_and_logged(
     assert resume(finished, print).unsent == 0
     assert drawn == [finished.report]
     assert reported(finished) == (1 if how == "killed while drawing" else 2)
-    (parent,) = (run for run in read_runs(store.uri, search="first") if not run.trial)
+    parent = store_runs(store.uri)[""].info
     files = MlflowClient(store.uri).list_artifacts(parent.run_id, REPORT)
     assert [file.path for file in files] == [f"{REPORT}/index.html"]
     resume(finished, print)

@@ -31,7 +31,6 @@ from elsa_tune.tracking.journal_records import (
     SearchEnded,
     SearchStatus,
 )
-from elsa_tune.tracking.mlflow_reader import read_runs
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import read_rows
@@ -41,6 +40,7 @@ from tests.recorded_search import (
     record,
     report,
     search_started,
+    store_runs,
     trial_ended,
     trial_started,
     whole_search,
@@ -59,15 +59,13 @@ def until(condition: Callable[[], bool], seconds: float = 45) -> None:
 
 def run_statuses(uri: str) -> set[str]:
     """In MLflow's words, of all runs of ours."""
-    client = MlflowClient(uri)
-    return {client.get_run(run.run_id).info.status for run in read_runs(uri)}
+    return {run.info.status for run in store_runs(uri).values()}
 
 
 def check_equal(paths: SearchPaths, uri: str) -> None:
     """Journal and store agree, trial by trial and point by point, and nothing is there twice."""
     assert read_rows(uri, search=paths.name) == journal_rows(paths.journal)
-    runs = {run.trial: run for run in read_runs(uri, search=paths.name) if run.trial}
-    assert len(runs) == sum(1 for run in read_runs(uri, search=paths.name) if run.trial)
+    runs = store_runs(uri, paths.name)
     written: dict[str, list[tuple[int, int, float]]] = {}
     for entry in read_journal(paths.journal):
         if isinstance(entry, Report):
@@ -75,7 +73,7 @@ def check_equal(paths: SearchPaths, uri: str) -> None:
             written.setdefault(entry.trial, []).append(point)
     client = MlflowClient(uri)
     for trial, points in written.items():
-        history = client.get_metric_history(runs[trial].run_id, "quality")
+        history = client.get_metric_history(runs[trial].info.run_id, "quality")
         assert sorted((p.step, p.timestamp, p.value) for p in history) == sorted(points)
 
 
@@ -253,8 +251,8 @@ def test_a_watermark_is_believed_only_while_the_store_has_the_search(
     paths = SearchPaths(places.storage, "first")
     assert record(paths, [search_started(), *whole_trial(A, 0.8)], store) == 0
     client = MlflowClient(store.uri)
-    for run in read_runs(store.uri):
-        client.delete_run(run.run_id)
+    for run in store_runs(store.uri).values():
+        client.delete_run(run.info.run_id)
     resumed = [search_started(attempt=2), *whole_trial(B, 0.7)]
     assert record(paths, resumed, MlflowStore(store.uri, places.artifact_root)) == 0
     check_equal(paths, store.uri)
@@ -265,8 +263,8 @@ def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: M
     records = list(whole_search("first", 2))
     record(paths, records[:5], store)
     # Somebody removes the runs for good, as `mlflow gc` does, while the search goes on.
-    for run in read_runs(store.uri):
-        MlflowClient(store.uri)._tracking_client.store._hard_delete_run(run.run_id)
+    for run in store_runs(store.uri).values():
+        MlflowClient(store.uri)._tracking_client.store._hard_delete_run(run.info.run_id)
     assert read_rows(store.uri) == []
     assert record(paths, records[5:], MlflowStore(store.uri, places.artifact_root)) == 0
     check_equal(paths, store.uri)
@@ -285,7 +283,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))
 name, trials = sys.argv[2], int(sys.argv[3])
-store = MlflowStore(places.default_tracking_uri, places.artifact_root)
+store = MlflowStore(places.tracking_uri(), places.artifact_root)
 store.initialise()
 paths = SearchPaths(places.storage, name)
 print("ready", flush=True)
@@ -346,9 +344,8 @@ def test_after_a_killed_driver_the_next_one_completes_the_record(
     records += [report(key, 1, 0.25, attempt=2), SearchEnded(status=SearchStatus.INTERRUPTED)]
     assert record(paths, records, store) == 0
     check_equal(paths, store.uri)
-    runs = read_runs(store.uri)
     assert run_statuses(store.uri) <= {"FINISHED", "KILLED"}
-    restarted = next(run for run in runs if run.trial == key)
+    restarted = store_runs(store.uri)[key].data
     assert restarted.tags["attempt"] == "2" and restarted.metrics["quality"] == 0.25
 
 
@@ -363,7 +360,7 @@ def test_two_searches_at_once_on_one_store_both_get_everything(
     for driver in drivers:
         driver.communicate()
     assert [driver.returncode for driver in drivers] == [0, 0]
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     for name in names:
         check_equal(SearchPaths(places.storage, name), uri)
     assert len(read_rows(uri)) == 16
@@ -423,6 +420,6 @@ def test_a_server_that_is_down_killed_and_back(
     assert run_statuses(server.uri) == {"FINISHED"}
     # Through the server and straight from its database the record is the same.
     assert read_rows(server.uri) == read_rows(f"sqlite:///{server.database}")
-    run = next(run for run in read_runs(server.uri) if run.trial == trials[2])
+    run = store_runs(server.uri)[trials[2]].info
     artifacts = MlflowClient(server.uri).list_artifacts(run.run_id, "predictions")
     assert [artifact.path for artifact in artifacts] == ["predictions/a.npz"]

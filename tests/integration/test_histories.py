@@ -8,9 +8,10 @@ import pytest
 
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal_records import Record
+from elsa_tune.tracking.mlflow_reader import read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import histories_of, read_histories, read_rows
+from elsa_tune.tracking.rows import histories_of, read_rows
 from elsa_tune.tracking.state import read_state
 from tests.recorded_search import (
     record,
@@ -61,8 +62,10 @@ def test_store_and_journal_tell_the_same(places: StorePaths, store: MlflowStore)
     assert {key: journal[key] for key in wanted} == wanted
     assert journal["first", "measure-N3-s1"] == (0.675, 0.7375, 0.8)
 
-    uri = places.default_tracking_uri
-    assert read_histories(uri) == read_histories(uri, ["rte"], "first") == wanted
-    assert read_histories(uri, ["cola"]) == {}
+    uri = places.tracking_uri()
+    for tasks, search in ((None, None), (["rte"], "first")):
+        (state,) = read_searches(uri, tasks, search, histories=True)
+        assert histories_of(state) == wanted
+    assert read_searches(uri, ["cola"], histories=True) == []
     # The rows name the trials by the same keys.
     assert {(row.search, row.trial) for row in read_rows(uri)} == set(journal)

@@ -29,7 +29,7 @@ SCRIPT = """
 import json, os, sys, time
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.training.model import encoder
+from elsa_tune.training.model import encoder, model_files
 import torch
 torch.set_num_threads(1)
 
@@ -41,9 +41,9 @@ actions = {
     "load": load,
     "facts": lambda spec: encoder.facts(spec).total,
     "tokenizer": lambda spec: encoder.load_tokenizer(spec)("it is good")["input_ids"],
-    "fingerprint": encoder.weights_fingerprint,
+    "fingerprint": model_files.weights_fingerprint,
     "offline": lambda spec: os.environ.update(HF_HUB_OFFLINE="1"),
-    "pinned": lambda spec: encoder.pinned(spec).revision,
+    "pinned": lambda spec: model_files.pinned(spec).revision,
 }
 for action, name, revision in json.loads(sys.argv[1]):
     started = time.perf_counter()

@@ -183,13 +183,13 @@ def stand_in(tmp_path: Path) -> Iterator[StandIn]:
 READ = """
 import json, sys
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
 try:
     texts = read_texts(resolve_task(sys.argv[1]))
 except ElsaTuneError as error:
     sys.exit(f"{type(error).__name__}: {error}")
-splits = {"train": texts.train, "evaluation": texts.evaluation, **texts.companions}
+splits = texts
 print(json.dumps({
     name: [list(map(list, zip(*split.texts))), split.labels.tolist(), list(split.notes)]
     for name, split in splits.items()

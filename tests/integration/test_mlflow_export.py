@@ -51,7 +51,7 @@ def log_runs(client: MlflowClient, experiment: str) -> None:
 
 
 def export(places: StorePaths, file: Path) -> None:
-    mlflow.set_tracking_uri(places.default_tracking_uri)
+    mlflow.set_tracking_uri(places.tracking_uri())
     try:
         client = MlflowClient()
         experiment = client.create_experiment(

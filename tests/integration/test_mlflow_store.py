@@ -30,7 +30,7 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
-from elsa_tune.tracking.mlflow_writer import MlflowStore, Point
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import read_rows
 from elsa_tune.tracking.searches import delete_search, list_searches
@@ -51,7 +51,7 @@ A, B, C, D, E = (f"measure-N{depth}-s{depth}" for depth in range(5))
 
 
 def client_of(places: StorePaths) -> MlflowClient:
-    return MlflowClient(places.default_tracking_uri)
+    return MlflowClient(places.tracking_uri())
 
 
 def runs_in(places: StorePaths, task: str = "rte") -> dict[str, object]:
@@ -142,7 +142,7 @@ def test_journal_and_store_give_the_same_rows(
 ) -> None:
     records = every_status()[: None if end == "ended" else -3]
     paths = SearchPaths(places.storage, "first")
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     record(paths, records, store)
     if end == "driver lives":
         with Journal(paths.journal):
@@ -168,7 +168,7 @@ def test_journal_and_store_give_the_same_rows(
 def test_rows_by_task_and_search(places: StorePaths, store: MlflowStore) -> None:
     record(SearchPaths(places.storage, "first"), list(whole_search("first", 2)), store)
     record(SearchPaths(places.storage, "second"), list(whole_search("second", 3)), store)
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     assert len(read_rows(uri)) == 5
     assert {row.search for row in read_rows(uri, search="second")} == {"second"}
     assert len(read_rows(uri, tasks=["rte", "cola"], search="first")) == 2
@@ -201,12 +201,17 @@ def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> 
     trial = trial_started(A, **{f"p{number}": number for number in range(230)})
     store.begin_search(search, {})
     store.begin_trial(search, dataclasses.replace(trial, time=2.0))
-    points = [
-        Point(f"m{index}", float(step), 3000 + step, step)
+    reports = [
+        Report(
+            trial=A,
+            evaluation=step + 1,
+            step=step,
+            metrics={f"m{index}": float(step) for index in range(50)},
+            time=3 + step / 1000,
+        )
         for step in range(50)
-        for index in range(50)
     ]
-    store.log(search, A, points, {f"t{number}": "x" * 9000 for number in range(130)})
+    store.log(search, A, reports, {f"t{number}": "x" * 9000 for number in range(130)})
     run = runs_in(places)[A]
     assert run.data.params["p229"] == "229"
     assert run.data.metrics["m49"] == 49.0
@@ -258,7 +263,7 @@ def test_a_second_run_that_a_slow_server_made_is_removed_at_the_end(
     kept = runs_in(places)[A]
     tags = {name: kept.data.tags[name] for name in kept.data.tags if name.startswith("elsa_tune")}
     client_of(places).create_run(kept.info.experiment_id, tags=tags, run_name=A)
-    store.end_search(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
+    store.end(search, SearchEnded(status=SearchStatus.COMPLETED, time=3.0))
     assert runs_in(places)[A].info.run_id == kept.info.run_id
 
 
@@ -278,7 +283,7 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
     places = StorePaths(tmp_path / "a b'c#ü")
     places.root.mkdir(parents=True)
     shutil.copyfile(database_template, places.database)
-    store = MlflowStore(places.default_tracking_uri, places.artifact_root)
+    store = MlflowStore(places.tracking_uri(), places.artifact_root)
     store.check()
     store.initialise()
     paths = SearchPaths(places.storage, "first")
@@ -314,7 +319,7 @@ def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: M
 
 def test_a_store_that_was_never_made_is_not_made_by_a_question(tmp_path: Path) -> None:
     with pytest.raises(TrackingError, match=r"nothing is recorded in .*elsa-tune search"):
-        read_rows(StorePaths(tmp_path).default_tracking_uri)
+        read_rows(StorePaths(tmp_path).tracking_uri())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,10 +352,10 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     places.root.mkdir()
     places.database.write_text("this is a text of more than sixteen letters")
     with pytest.raises(TrackingError, match="not an SQLite file"):
-        MlflowStore(places.default_tracking_uri).check()
+        MlflowStore(places.tracking_uri()).check()
     blocked = StorePaths(tmp_path / "mlruns" / "mlflow.db")
     with pytest.raises(TrackingError, match="cannot be written"):
-        MlflowStore(blocked.default_tracking_uri).check()
+        MlflowStore(blocked.tracking_uri()).check()
 
 
 def test_an_unfinished_search_over_another_schema_is_not_resumed(
@@ -358,7 +363,7 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
 ) -> None:
     paths = SearchPaths(places.storage, "first")
     record(paths, every_status()[:-3])
-    save_specification(make_spec(tracking_uri=places.default_tracking_uri), paths)
+    save_specification(make_spec(tracking_uri=places.tracking_uri()), paths)
     with closing(sqlite3.connect(places.database)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
     before = paths.journal.read_bytes()
@@ -367,7 +372,7 @@ def test_an_unfinished_search_over_another_schema_is_not_resumed(
     said = refused.err.splitlines()[-1]
     assert refused.status == 2 and "Traceback" not in refused.err
     assert said.startswith("elsa-tune: ") and "made by another version of MLflow; copy it" in said
-    assert f"`mlflow db upgrade {places.default_tracking_uri}`" in said
+    assert f"`mlflow db upgrade {places.tracking_uri()}`" in said
     assert paths.journal.read_bytes() == before
 
 
@@ -407,7 +412,7 @@ def test_processes_make_one_schema_and_a_killed_one_leaves_no_half(
 
 
 def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
-    uri = places.default_tracking_uri
+    uri = places.tracking_uri()
     record(SearchPaths(places.storage, "first"), list(whole_search("first", 4)), store)
     paths = SearchPaths(places.storage, "second")
     record(
@@ -415,17 +420,17 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     )
     found, warnings = list_searches(places.storage, uri)
     assert warnings == []
-    assert [(one.name, one.status.value, one.done, one.planned) for one in found] == [
+    assert [(one.name, one.state.status.value, one.done, one.planned) for one in found] == [
         ("second", "killed", 1, 4),
         ("first", "completed", 4, 4),
     ]
     assert found[1].answer[0]["operating_point"] == {"fine_tuned_layers": 3}
     # From elsewhere the store tells the same.
     elsewhere, _ = list_searches(places.storage / "nothing", uri)
-    assert [dataclasses.replace(one, folder=None) for one in found] == [
-        dataclasses.replace(one, started=same.started)
-        for one, same in zip(elsewhere, found, strict=True)
-    ]
+    for one, same in zip(elsewhere, found, strict=True):
+        assert (one.name, one.done, one.planned) == (same.name, same.done, same.planned)
+        assert (one.answer, one.state.status) == (same.answer, same.state.status)
+        assert (one.state.search.model, one.state.search.task) == ("minilm", "rte")
     assert all(one.folder is None for one in elsewhere)
     with (
         Journal(paths.journal),

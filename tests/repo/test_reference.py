@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from elsa_tune.cli.app import app
 from elsa_tune.specs.space import Space
-from elsa_tune.specs.task_file import TaskFile
+from elsa_tune.tables.task_file import TaskFile
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- computed: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

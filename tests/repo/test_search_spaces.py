@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs import shipped
-from elsa_tune.specs.shipped import search_space_folder
-from elsa_tune.specs.space import load_space
+from elsa_tune.specs import space
+from elsa_tune.specs.space import load_space, search_space_folder
 
 SPACES = sorted(search_space_folder().glob("*.yaml"))
 
@@ -46,7 +45,7 @@ def test_a_wheel_finds_them_beside_its_code(
     """An installed package looks inside itself first; where they are missing it says what to do."""
     package = tmp_path / "site-packages" / "elsa_tune"
     package.mkdir(parents=True)
-    monkeypatch.setattr(shipped, "_PACKAGE", package)
+    monkeypatch.setattr(space, "_PACKAGE", package)
     with pytest.raises(SpaceError, match=r"install elsa-tune again, or give `space`"):
         search_space_folder()
     (package.parent / "search_spaces").mkdir()

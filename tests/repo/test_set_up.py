@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from elsa_tune.specs.shipped import search_space_folder
+from elsa_tune.specs.space import search_space_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,9 +6,8 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.report.folder import all_charts
 from elsa_tune.report.page import Context, page_html
-from elsa_tune.report.search_charts import Histories
 from elsa_tune.report.subjects import Subject, subjects_of
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
 

@@ -131,7 +131,10 @@ def test_percentages_are_asked_about_not_guessed(run: Run, path: Path) -> None:
     lines = [line(0, 92.7, 1, chance=50.9), line(3, 90.8, 1, chance=50.9)]
     found = run("operating-point", "--from", write(path, lines))
     assert (found.status, found.out) == (2, "")
-    assert "line 2: quality is 92.7" in found.err and "add --scale percent" in found.err
+    assert (
+        "line 2: field 'quality' must be a fraction, at most 1, not 92.7" in found.err
+        and "add --scale percent" in found.err
+    )
     status, (answer,) = answers(run, path, "--scale", "percent")
     assert status == 0 and answer["chance"] == 0.509
 

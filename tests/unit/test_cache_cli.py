@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from elsa_tune.cli.app import app
 from elsa_tune.training.forward.prefix_store import PrefixStore, Shape
 
-SHAPE = Shape(tokens={"train": 100}, hidden_size=8, dtype="fp32")
+SHAPE = Shape(tokens={"train": 100}, hidden_size=8, dtype=torch.float32)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrefixStore:
     store = PrefixStore()
     for key in ("a", "b"):
         writer = store.writer(key, f"minilm on {key}, 3 frozen layers, fp32", SHAPE)
-        writer.append("train", torch.zeros(100, 8))
+        writer.append(torch.zeros(100, 8))
         writer.finish()
     return store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 from scipy import stats
@@ -11,7 +12,7 @@ from scipy import stats
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.statistics.learnt import Evidence, Learnt, learnt
+from elsa_tune.analysis.statistics.learnt import Learnt, learnt
 from elsa_tune.analysis.statistics.uncertainty import Spread
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
@@ -275,7 +276,7 @@ def test_training_sizes_are_apart_only_where_asked() -> None:
     groups = comparison_groups(
         falling_curve(train_size=100) + falling_curve(train_size=200) + falling_curve()
     )
-    assert [group.train_size for group in groups] == [100, 200, None]
+    assert [group.first.train_size for group in groups] == [100, 200, None]
     require_one_each(groups, lambda group: "", train_sizes_apart=True)
     with pytest.raises(ResultsError, match="`train_size`"):
         require_one_each(groups, lambda group: "", train_sizes_apart=False)
@@ -304,15 +305,14 @@ def test_a_group_has_the_fewest_examples_and_the_searches_that_its_rows_name() -
     rows = [row(0, 0.9, examples=500), row(4, 0.8)]
     rows.append(row(3, 0.8, seed=2, examples=400, search="a"))
     group, other = comparison_groups([*rows, row(0, 0.7, task="cola")])
-    assert (group.examples, group.searches, group.task) == (400, ("a",), "rte")
+    assert (group.examples, group.searches, group.first.task) == (400, ("a",), "rte")
     assert (other.examples, other.searches, other.chance) == (None, (), 0.5)
     (unnamed,) = comparison_groups([row(0, 0.9, metric=None, chance=None)])
     assert unnamed.chance is None
 
 
-def evidence(quality: float, std: float | None, count: int, **more: float | bool) -> Evidence:
-    values = {"chance": 0.5, **more}
-    return Evidence(quality=quality, spread=spread(std, count), **values)  # type: ignore[arg-type]
+def verdict(quality: float, std: float | None, count: int, **more: Any) -> Learnt:
+    return learnt(quality, spread=spread(std, count), **{"chance": 0.5, **more})
 
 
 def spread(std: float | None, count: int) -> Spread | None:
@@ -323,29 +323,29 @@ def test_learnt_agrees_with_the_one_sided_t_test() -> None:
     verdicts = set()
     for sample in ([0.52, 0.53, 0.54], [0.50, 0.53, 0.56], [0.51, 0.511], [0.51, 0.53]):
         p_value = stats.ttest_1samp(sample, 0.5, alternative="greater").pvalue
-        found = learnt(evidence(statistics.mean(sample), statistics.stdev(sample), len(sample)))
+        found = verdict(statistics.mean(sample), statistics.stdev(sample), len(sample))
         assert (found is Learnt.YES) == (p_value < 0.05), sample
         verdicts.add(found)
     assert verdicts == {Learnt.YES, Learnt.NO}
 
 
 @pytest.mark.parametrize(
-    ("case", "expected"),
+    ("found", "expected"),
     [
-        (evidence(0.5, 0.0, 5), Learnt.NO),  # every seed gave the constant answer
-        (evidence(0.50004, 0.0, 5), Learnt.NO),  # and chance was printed with four decimals
-        (evidence(0.50006, 0.0, 5), Learnt.YES),
-        (evidence(0.8, 0.0, 2), Learnt.YES),
-        (evidence(0.8, None, 1), Learnt.UNTESTED),
-        (evidence(0.8, None, 5), Learnt.UNTESTED),
-        (evidence(0.49, None, 1), Learnt.NO),
-        (Evidence(quality=0.8, spread=spread(0.01, 5), chance=None), Learnt.UNTESTED),
-        (Evidence(quality=0.0, spread=spread(0.01, 5), chance=None), Learnt.NO),
-        (Evidence(quality=-0.2, spread=None, chance=None), Learnt.NO),
+        (verdict(0.5, 0.0, 5), Learnt.NO),  # every seed gave the constant answer
+        (verdict(0.50004, 0.0, 5), Learnt.NO),  # and chance was printed with four decimals
+        (verdict(0.50006, 0.0, 5), Learnt.YES),
+        (verdict(0.8, 0.0, 2), Learnt.YES),
+        (verdict(0.8, None, 1), Learnt.UNTESTED),
+        (verdict(0.8, None, 5), Learnt.UNTESTED),
+        (verdict(0.49, None, 1), Learnt.NO),
+        (verdict(0.8, 0.01, 5, chance=None), Learnt.UNTESTED),
+        (verdict(0.0, 0.01, 5, chance=None), Learnt.NO),
+        (verdict(-0.2, None, 1, chance=None), Learnt.NO),
     ],
 )
-def test_learnt_where_little_is_known(case: Evidence, expected: Learnt) -> None:
-    assert learnt(case) is expected
+def test_learnt_where_little_is_known(found: Learnt, expected: Learnt) -> None:
+    assert found is expected
 
 
 @pytest.mark.parametrize(("std", "count"), [(0.02, 2), (0.02, 5), (0.0, 3)])
@@ -357,22 +357,21 @@ def test_learnt_begins_where_welch_and_satterthwaite_say(
     variance = of_seeds + of_examples
     freedom = variance**2 / (of_seeds**2 / (count - 1)) if std else math.inf
     needed = max(float(stats.t.ppf(0.95, freedom)) * math.sqrt(variance), 5e-5)
-    for margin, verdict in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.YES)):
-        case = evidence(0.5 + margin, std, count, example_variance=of_examples)
-        assert learnt(case) is verdict
+    for margin, expected in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.YES)):
+        assert verdict(0.5 + margin, std, count, example_variance=of_examples) is expected
 
 
 def test_one_run_is_asked_only_whether_its_examples_could_have_given_it_by_chance() -> None:
     needed = float(stats.norm.ppf(0.95)) * 0.02
-    for margin, verdict in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.UNTESTED)):
-        assert learnt(evidence(0.5 + margin, None, 1, example_variance=0.02**2)) is verdict
+    for margin, expected in ((0.999 * needed, Learnt.NO), (1.001 * needed, Learnt.UNTESTED)):
+        assert verdict(0.5 + margin, None, 1, example_variance=0.02**2) is expected
 
 
 def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     """.6 against .5: 1.645 x sqrt(.6 x .4 / E) is .1 at E = 64.9."""
-    assert learnt(evidence(0.6, 0.0, 3, examples=64, is_accuracy=True)) is Learnt.NO
-    assert learnt(evidence(0.6, 0.0, 3, examples=65, is_accuracy=True)) is Learnt.YES
-    assert learnt(evidence(0.6, 0.0, 3, examples=64)) is Learnt.YES  # of another metric
+    assert verdict(0.6, 0.0, 3, examples=64, is_accuracy=True) is Learnt.NO
+    assert verdict(0.6, 0.0, 3, examples=65, is_accuracy=True) is Learnt.YES
+    assert verdict(0.6, 0.0, 3, examples=64) is Learnt.YES  # of another metric
     # What was resampled goes before it.
     known = {"examples": 64, "is_accuracy": True, "example_variance": 0.0}
-    assert learnt(evidence(0.6, 0.0, 3, **known)) is Learnt.YES
+    assert verdict(0.6, 0.0, 3, **known) is Learnt.YES

@@ -18,11 +18,11 @@ import pytest
 from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Recipe, Selection
+from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.data import preparation as data_module
 from elsa_tune.training.data.preparation import (
-    cache_dir,
     prepare,
     read_splits,
     stratified_order,

@@ -22,16 +22,15 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import ModelSpec, resolve_model
+from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.training.model import encoder, model_files
 from elsa_tune.training.model.encoder import (
     facts,
     load_classifier,
     load_tokenizer,
     max_positions,
-    pinned,
-    weights_fingerprint,
 )
+from elsa_tune.training.model.model_files import pinned, weights_fingerprint
 from elsa_tune.training.model.parts import divide
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 
@@ -103,7 +102,11 @@ def test_the_papers_models_are_known_without_a_network(
     monkeypatch.setattr(model_files, "_hub_folder", lambda *_: pytest.fail("asked the hub"))
     spec = resolve_model(name)
     known = facts(spec)
-    assert (known.layers, max_positions(spec), known.default_epochs) == (layers, positions, epochs)
+    assert (known.layers, max_positions(spec), default_epochs(known.model_type)) == (
+        layers,
+        positions,
+        epochs,
+    )
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +16,9 @@ from torch import Tensor
 
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import Pooling, Precision
-from elsa_tune.training.forward import blocks
-from elsa_tune.training.forward.packed import Attention, PackedBatch
+from elsa_tune.training.forward import packed_model
+from elsa_tune.training.forward.blocks import BLOCKS
+from elsa_tune.training.forward.packed import Attention
 from tests.unit.gpu_on_paper import META, Launches, step_on_paper
 from tests.unit.test_runner import PACKED, PADDED_BEHIND_A_CACHE
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
@@ -163,34 +166,34 @@ def test_a_layer_launches_no_more_than_is_written_down(
 def test_what_must_not_be_in_a_step_is_seen_where_it_is(
     models: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def step(block: object) -> Launches:
-        monkeypatch.setattr(blocks, "_bert", block)
+    def step(run: Any) -> Launches:
+        monkeypatch.setattr(packed_model, "block_for", lambda layer: SimpleNamespace(run=run))
         trial = make_trial(models["bert"], 2, precision=BF16)
         return step_on_paper(trial, data_for("bert"), Attention.SQUARE, monkeypatch)
 
-    bert = blocks._bert
+    bert: Any = BLOCKS[0].run
     calm = step(bert)
 
-    def accumulating(layer: Tensor, hidden: Tensor, *rest: PackedBatch) -> Tensor:
-        return bert(layer, hidden[torch.arange(len(hidden), device=META)], *rest)  # type: ignore[arg-type]
+    def accumulating(layer: Any, hidden: Tensor, *rest: Any) -> Any:
+        return bert(layer, hidden[torch.arange(len(hidden), device=META)], *rest)
 
     assert step(accumulating).accumulating == 1
 
-    def copying(layer: Tensor, hidden: Tensor, *rest: PackedBatch) -> Tensor:
-        return bert(layer, hidden * torch.ones(len(hidden), 1).to(META), *rest)  # type: ignore[arg-type]
+    def copying(layer: Any, hidden: Tensor, *rest: Any) -> Any:
+        return bert(layer, hidden * torch.ones(len(hidden), 1).to(META), *rest)
 
     copied = step(copying)
     assert len(copied.copies) == 1 + 2
     assert copied.kernels["mul"] > calm.kernels.get("mul", 0)
 
-    def looking(layer: Tensor, hidden: Tensor, *rest: PackedBatch) -> Tensor:
-        return bert(layer, hidden / float(hidden.max()), *rest)  # type: ignore[arg-type]
+    def looking(layer: Any, hidden: Tensor, *rest: Any) -> Any:
+        return bert(layer, hidden / float(hidden.max()), *rest)
 
     with pytest.raises(RuntimeError, match="item"):
         step(looking)
 
-    def mixing(layer: Tensor, hidden: Tensor, *rest: PackedBatch) -> Tensor:
-        return bert(layer, hidden + torch.ones(len(hidden), 1), *rest)  # type: ignore[arg-type]
+    def mixing(layer: Any, hidden: Tensor, *rest: Any) -> Any:
+        return bert(layer, hidden + torch.ones(len(hidden), 1), *rest)
 
     with pytest.raises(RuntimeError, match="device cpu is not on the expected device meta"):
         step(mixing)

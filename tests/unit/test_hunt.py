@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.errors import SpaceError
 from elsa_tune.search.planning.hunt import walk
@@ -23,8 +23,8 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import SearchSpec, hunted
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
 
 EXAMPLES = 1000
 # Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
@@ -179,8 +179,9 @@ def test_where_all_layers_are_needed_the_walk_ends_at_its_first_step(tmp_path: P
     poor = {depth: 0.90 if depth == 0 else 0.62 for depth in CLEAR}
     one = Drawn(spec(tmp_path), poor, 0.004)
     one.run()
-    assert {depth for depth, count in one.measured().items() if count > 2} <= {11, 12}
-    assert certified(one.answer()) == 12
+    # N = 6 would be the first step; it is measured, far below, and nothing else but what is free.
+    assert one.measured() == {0: 2, 6: 2, 11: 4, 12: 4}
+    assert one.answer().reason is Reason.NOTHING_REACHES_TARGET
 
 
 def test_a_doubtful_depth_has_a_second_look_that_counts(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_a_doubtful_depth_has_a_second_look_that_counts(tmp_path: Path) -> None:
     assert look is not None and (look.number, look.seeds, look.full_seeds) == (2, 8, 3)
 
 
-@pytest.mark.parametrize("after", (3, 17, 24, 30))
+@pytest.mark.parametrize("after", [3, 17, 24, 30])
 def test_killed_after_any_trial_it_goes_on_with_the_same(tmp_path: Path, after: int) -> None:
     whole = Drawn(spec(tmp_path), CLEAR, 0.004)
     keys = whole.run()
@@ -204,7 +205,7 @@ def test_killed_after_any_trial_it_goes_on_with_the_same(tmp_path: Path, after: 
 
 def test_the_certificate_is_that_of_any_order_in_which_trials_end(tmp_path: Path) -> None:
     answers = []
-    for order in range(4):
+    for order in (0, 3):
         one = Drawn(spec(tmp_path), CLEAR, 0.004)
         one.run(workers=4, order=order)
         answers.append(certified(one.answer()))

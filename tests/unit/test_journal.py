@@ -17,7 +17,7 @@ import pytest
 
 from elsa_tune.errors import StorageError
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import Journal, is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
     Record,
@@ -28,7 +28,6 @@ from elsa_tune.tracking.journal_records import (
     decode,
     encode,
 )
-from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.paths import lock_of
 from tests.recorded_search import report, search_started, trial_started, whole_search
 

@@ -12,7 +12,7 @@ import pytest
 from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError
 from elsa_tune.search.specification import load_specification, save_specification
 from elsa_tune.specs.space import FIELDS, load_space
-from elsa_tune.specs.task_file import read_task_file
+from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
 from tests.unit.search_examples import make_spec
 

@@ -171,7 +171,8 @@ def test_one_step_changes_exactly_the_trained_names(folder: Path, label: str, be
     freeze(model, FreezeDepth.of(before))
     model(**batch, labels=labels).loss.backward()
 
-    trained = freeze(model, depth)
+    freeze(model, depth)
+    trained = tuple(name for name, p in model.named_parameters() if p.requires_grad)
     model.zero_grad()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     model.train()
@@ -281,7 +282,8 @@ def test_constant_positions_never_train() -> None:
     model = build("roformer", embedding_size=16)
     constant = "roformer.encoder.embed_positions.weight"
     assert divide(model).fixed == {constant}
-    assert constant not in freeze(model, FULL_MODEL)
+    freeze(model, FULL_MODEL)
+    assert not model.get_parameter(constant).requires_grad
     assert not model.get_parameter(constant).requires_grad
 
 

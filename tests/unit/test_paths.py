@@ -48,7 +48,7 @@ def test_the_variable_counts_when_nothing_is_given(monkeypatch: pytest.MonkeyPat
     assert HERE.tracking_uri() == "http://server:5000"
     assert HERE.tracking_uri("sqlite:///a.db") == "sqlite:////home/me/work/a.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    assert HERE.tracking_uri() == HERE.default_tracking_uri
+    assert HERE.tracking_uri() == "sqlite:////home/me/work/mlruns/mlflow.db"
 
 
 @pytest.mark.parametrize(

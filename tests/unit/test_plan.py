@@ -30,8 +30,8 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
 from tests.unit.search_examples import DEPTHS, make_spec
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY

@@ -102,7 +102,7 @@ def test_published_numbers_are_drawn_where_model_and_task_match() -> None:
     mine = subjects(falling_curve())
     printed = [
         replace(mine[0].answer, train_size=None),
-        replace(mine[0].answer, train_size=50, task="rte", full=None),
+        replace(mine[0].answer, train_size=50, task="rte", points=()),
         replace(mine[0].answer, task="cola"),
     ]
     for make in (freeze_charts.relative_change, freeze_charts.freeze_curve):

@@ -146,8 +146,7 @@ def test_a_password_does_not_get_into_the_page(
     drawn: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "read_rows", lambda *_: falling_curve(search="first"))
-    monkeypatch.setattr(sources, "read_histories", lambda *_: {})
-    monkeypatch.setattr(sources, "read_origins", lambda *_: {})
+    monkeypatch.setattr(sources, "read_searches", lambda *_, **__: [])
     out = tmp_path / "report"
     # The shell's quotes come between the quote in the password and what stands after it.
     uri = "https://someone:it's secret@tracking.example"

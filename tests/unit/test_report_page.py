@@ -10,7 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from elsa_tune.analysis.answer import Saves
+from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.figures import SERIES
 from elsa_tune.report.folder import all_charts
 from elsa_tune.report.page import POLICY, Context

@@ -360,10 +360,10 @@ def test_what_the_last_search_lacks_is_said_before_the_first_begins(
 
 
 def test_the_whole_study_departs_from_nothing() -> None:
-    whole = PROTOCOLS[Study.ELSA].whole
+    whole = PROTOCOLS[Study.ELSA].extents[Scale.FULL]
     trained = [Trained(task=task, examples=9000, of=9000) for task in whole.tasks]
     assert departures(Study.ELSA, ["bert_base"], [5], trained) == ()
-    blog = PROTOCOLS[Study.LOW_RESOURCE].whole
+    blog = PROTOCOLS[Study.LOW_RESOURCE].extents[Scale.FULL]
     trained = [
         Trained(task=task, examples=size or 0, of=8551)
         for task in blog.tasks

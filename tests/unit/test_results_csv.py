@@ -11,7 +11,7 @@ import pytest
 
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import ResultsError
+from elsa_tune.errors import DataError, ResultsError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.csv_lines import plain_cell
@@ -100,26 +100,25 @@ def test_spreadsheet_habits_are_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("m,t,6,0,good,1", "quality is 'good'; it must be a number"),
-        ("m,t,6,0,nan,1", "quality is 'nan'; it must be a finite number"),
-        ("m,t,6,0,inf,1", "must be a finite number"),
+        ("m,t,6,0,good,1", "field 'quality' must be a number, not 'good'"),
+        ("m,t,6,0,nan,1", "field 'quality' must be a finite number, not nan; a run that diverged"),
+        ("m,t,6,0,inf,1", "must be a finite number, not inf"),
         ("m,t,6,0,,1", "quality is empty"),
         ("m,t,6,0,-1.5,1", "at most 1"),
         ("m,t,6,0,1e300,1", "at most 1"),
-        (",t,6,0,0.8,1", "model is empty"),
-        ("m,,6,0,0.8,1", "task is empty"),
-        ("m,t,,0,0.8,1", "layers is empty"),
-        ("m,t,0,0,0.8,1", "layers is 0; it must be a whole number, 1 or more"),
-        ("m,t,six,0,0.8,1", "layers is 'six'"),
-        ("m,t,6,,0.8,1", "frozen_layers is empty"),
+        (",t,6,0,0.8,1", "field 'model' is missing"),
+        ("m,,6,0,0.8,1", "field 'task' is missing"),
+        ("m,t,,0,0.8,1", "field 'layers' is missing"),
+        ("m,t,0,0,0.8,1", "field 'layers' must be 1 or more, not '0'"),
+        ("m,t,six,0,0.8,1", "field 'layers' must be a whole number, not 'six'"),
+        ("m,t,6,,0.8,1", "field 'frozen_layers' is missing"),
         ("m,t,6,7,0.8,1", "frozen_layers is 7, but the model has 6 layers"),
-        ("m,t,6,2.5,0.8,1", "whole number"),
-        ("m,t,6,-2,0.8,1", "frozen_layers is -2"),
+        ("m,t,6,2.5,0.8,1", "field 'frozen_layers' must be a whole number, not 2.5"),
+        ("m,t,6,-2,0.8,1", "field 'frozen_layers' must be -1 or more, not '-2'"),
         ("m,t,6,0,0.8,", "needs a seed, or runs"),
-        ("m,t,6,0,0.8,1.5", "seed is 1.5"),
+        ("m,t,6,0,0.8,1.5", "field 'seed' must be a whole number, not 1.5"),
         ("m,t,6,0,0.8", "5 fields where the header has 6"),
         ("m,t,6,0,0,8,1", "7 fields where the header has 6"),
-        ('m,t,6,0,"0.8,1', "not a CSV line"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
@@ -132,19 +131,23 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "complaint"),
     [
-        ("status", "done", "status is 'done'; it must be one of planned, running, completed"),
-        ("phase", "test", "phase is 'test'; it must be one of explore, measure"),
-        ("learning_rate", "0", "above 0"),
-        ("learning_rate", "3", "above 0 and up to 1"),
-        ("learning_rate", "fast", "learning_rate is 'fast'"),
-        ("embeddings_frozen", "maybe", "embeddings_frozen is 'maybe'"),
+        ("status", "done", "field 'status' must be one of planned, running, completed"),
+        ("phase", "test", "field 'phase' must be one of explore, measure"),
+        ("learning_rate", "0", "field 'learning_rate' must be above 0, not '0'"),
+        ("learning_rate", "3", "must be 1 or less"),
+        ("learning_rate", "fast", "field 'learning_rate' must be a number"),
+        (
+            "embeddings_frozen",
+            "maybe",
+            "must be true or false, not 'maybe'",
+        ),
         ("embeddings_frozen", "false", "which freezes the embeddings"),
-        ("std", "-0.1", "std is -0.1; it must be 0 or more"),
+        ("std", "-0.1", "field 'std' must be 0 or more"),
         ("std", "0.1", "std is given for a single run"),
-        ("runs", "0", "runs is 0"),
-        ("train_size", "0", "train_size is 0"),
-        ("epochs", "three", "epochs is 'three'"),
-        ("chance", "52.7", "chance is 52.7"),
+        ("runs", "0", "field 'runs' must be 1 or more"),
+        ("train_size", "0", "field 'train_size' must be 1 or more"),
+        ("epochs", "three", "field 'epochs' must be a whole number"),
+        ("chance", "52.7", "field 'chance' must be a fraction, at most 1, not 52.7"),
     ],
 )
 def test_a_bad_optional_field_is_named(
@@ -193,13 +196,15 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     ):
         path = tmp_path / "results.csv"
         path.write_bytes(content)
-        with pytest.raises(ResultsError, match=complaint):
+        with pytest.raises(UsageError, match=complaint):
             import_results(path)
+    with pytest.raises(DataError, match="not valid CSV in the row that begins at line 2"):
+        import_results(table(tmp_path, 'm,t,6,0,"0.8,1'))
     with pytest.raises(ResultsError, match="header and no rows"):
         import_results(table(tmp_path))
-    with pytest.raises(ResultsError, match="does not exist"):
+    with pytest.raises(DataError, match="does not exist"):
         import_results(tmp_path / "nothing.csv")
-    with pytest.raises(ResultsError, match="cannot read"):
+    with pytest.raises(DataError, match="is a folder"):
         import_results(tmp_path)
 
 

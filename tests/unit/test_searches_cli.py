@@ -17,6 +17,7 @@ from elsa_tune.tracking import searches
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import (
     journal_of,
     probed,
@@ -115,9 +116,9 @@ def test_searches_that_began_together_are_listed_by_name(
 ) -> None:
     for name in ("c", "b"):
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
-    (b, _), _ = searches.list_searches(storage, None)
-    elsewhere = [("its id", dataclasses.replace(b, name="a", folder=None))]
-    monkeypatch.setattr(searches, "_from_store", lambda uri: elsewhere)
+    elsewhere = SearchState(search=search_started("a"), started=5.0)
+    monkeypatch.setattr(searches, "is_unmade", lambda uri: False)
+    monkeypatch.setattr(searches, "read_searches", lambda uri: [elsewhere])
     found, _ = searches.list_searches(storage, "a store")
     assert [one.name for one in found] == ["a", "b", "c"]
 

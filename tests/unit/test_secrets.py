@@ -18,7 +18,7 @@ from elsa_tune.search import launch
 from elsa_tune.search.specification import Request, save_specification, specify
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
-from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.paths import SearchPaths
 from tests.unit.search_examples import make_spec

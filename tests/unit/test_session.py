@@ -181,18 +181,18 @@ def test_a_folder_that_was_moved_has_its_store_with_it(tmp_path: Path) -> None:
     here, there = StorePaths(tmp_path / "here"), StorePaths(tmp_path / "there")
     paths = SearchPaths(here.storage, "mine")
     paths.folder.mkdir(parents=True)
-    spec = make_spec(tracking_uri=here.default_tracking_uri)
+    spec = make_spec(tracking_uri=here.tracking_uri())
     save_specification(spec, paths)
     assert load_specification(paths) == spec
     here.working_directory.rename(there.working_directory)
     moved = load_specification(SearchPaths(there.storage, "mine"))
-    assert moved.tracking_uri == there.default_tracking_uri
+    assert moved.tracking_uri == there.tracking_uri()
 
 
 def test_a_store_that_was_written_whole_is_read_as_before(tmp_path: Path) -> None:
     paths = SearchPaths(StorePaths(tmp_path).storage, "mine")
     paths.folder.mkdir(parents=True)
-    uri = StorePaths(tmp_path).default_tracking_uri
+    uri = StorePaths(tmp_path).tracking_uri()
     save_specification(make_spec(tracking_uri=uri), paths)
     text = paths.specification.read_text()
     assert uri not in text

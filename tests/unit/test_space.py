@@ -10,8 +10,7 @@ import pytest
 
 from elsa_tune.errors import SpaceError, UnknownNameError
 from elsa_tune.specs.search import RateList, RateRange
-from elsa_tune.specs.shipped import search_space_folder
-from elsa_tune.specs.space import load_space
+from elsa_tune.specs.space import load_space, search_space_folder
 from elsa_tune.specs.trial import Selection
 
 

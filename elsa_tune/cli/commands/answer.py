@@ -158,7 +158,7 @@ def curve(
         from elsa_tune.cli.answer_tables import print_curves
 
         print_curves(curves)
-    if not any(point.quality is not None for found in curves for point in found.points):
+    if not any(found.with_quality for found in curves):
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
@@ -220,7 +220,7 @@ def read_question(
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
     """None for every task. A YAML file stands for the task it describes."""
-    from elsa_tune.specs.tasks import YAML_SUFFIXES, resolve_task
+    from elsa_tune.tables.task_file import YAML_SUFFIXES, resolve_task
 
     if not texts or ALL in texts:
         return None

@@ -82,7 +82,7 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
         "layers": known.layers,
         "hidden_size": known.hidden_size,
         "max_positions": max_positions(spec),
-        "default_epochs": known.default_epochs,
+        "default_epochs": default_epochs(known.model_type),
         "pooling": folder_pooling(spec),
         "parameters": {
             "embedding": known.embedding,

@@ -17,7 +17,7 @@ from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.cli.printing import Format, FormatOption
 
 if TYPE_CHECKING:
-    from elsa_tune.tracking.searches import SearchSummary
+    from elsa_tune.tracking.searches import RecordedSearch
 
 
 def searches(
@@ -47,28 +47,28 @@ def searches(
     for warning in warnings:
         print(f"elsa-tune: {warning}", file=sys.stderr)
     if format is Format.JSON:
-        print(json.dumps([_as_json(summary) for summary in found], indent=2, ensure_ascii=False))
+        print(json.dumps([_as_json(search) for search in found], indent=2, ensure_ascii=False))
     elif found:
         _print_table(found)
     else:
         print(f"no search is recorded in {storage}; `elsa-tune search` starts one", file=sys.stderr)
 
 
-def _as_json(summary: SearchSummary) -> dict[str, Any]:
+def _as_json(search: RecordedSearch) -> dict[str, Any]:
     return {
-        "name": summary.name,
-        "model": summary.model,
-        "task": summary.task,
-        "status": summary.status.value,
-        "trials_done": summary.done,
-        "trials_planned": summary.planned,
-        "started": _when(summary.started),
-        "answer": summary.answer,
-        "folder": None if summary.folder is None else str(summary.folder),
+        "name": search.name,
+        "model": search.state.search.model,
+        "task": search.state.search.task,
+        "status": search.state.status.value,
+        "trials_done": search.done,
+        "trials_planned": search.planned,
+        "started": _when(search.state.started),
+        "answer": search.answer,
+        "folder": None if search.folder is None else str(search.folder),
     }
 
 
-def _print_table(found: list[SearchSummary]) -> None:
+def _print_table(found: list[RecordedSearch]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -78,19 +78,19 @@ def _print_table(found: list[SearchSummary]) -> None:
     table.add_column("trials", justify="right")
     table.add_column("started", no_wrap=True)
     table.add_column("answer", overflow="fold")
-    for summary in found:
-        planned = "?" if summary.planned is None else str(summary.planned)
-        state = summary.status.value.replace("_", " ")
-        if summary.folder is None:
+    for search in found:
+        planned = "?" if search.planned is None else str(search.planned)
+        state = search.state.status.value.replace("_", " ")
+        if search.folder is None:
             state += " (elsewhere)"
         table.add_row(
-            summary.name,
-            summary.model,
-            summary.task,
+            search.name,
+            search.state.search.model,
+            search.state.search.task,
             state,
-            f"{summary.done} / {planned}",
-            (_when(summary.started) or "")[:16].replace("T", " "),
-            _answer_text(summary.answer),
+            f"{search.done} / {planned}",
+            (_when(search.state.started) or "")[:16].replace("T", " "),
+            _answer_text(search.answer),
         )
     # A pipe has no width: lines must not be folded at 80 columns there.
     Console(width=None if sys.stdout.isatty() else 400, highlight=False).print(table)

@@ -14,7 +14,7 @@ def spaces(
 ) -> None:
     """List the shipped search spaces, or print one."""
     from elsa_tune.errors import UnknownNameError
-    from elsa_tune.specs.shipped import search_space_folder
+    from elsa_tune.specs.space import search_space_folder
 
     files = {file.stem: file for file in sorted(search_space_folder().glob("*.yaml"))}
     if name is not None:

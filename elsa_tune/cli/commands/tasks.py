@@ -11,9 +11,9 @@ from elsa_tune.cli.printing import Format, FormatOption, show
 from elsa_tune.errors import UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
-from elsa_tune.specs.table_file import format_of
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskKind, TaskSpec
-from elsa_tune.specs.tasks import resolve_task
+from elsa_tune.tables.table_file import format_of
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.words import aligned, points
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def tasks(
     if task is None:
         show([described(spec) for spec in KNOWN_TASKS.values()], format, _list_text)
     elif is_table:
-        from elsa_tune.specs.task_draft import draft_task
+        from elsa_tune.tables.task_draft import draft_task
 
         typer.echo(draft_task(Path(task)), nl=False)
         say("next: save it here as a .yaml file, check it, and `elsa-tune tasks FILE.yaml`")

@@ -16,7 +16,7 @@ from elsa_tune.search.tune.stopping import Interruption
 from elsa_tune.search.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import PROBE_EXAMPLES, QUALITY, Phase, TrialStatus
+from elsa_tune.specs.trial import PROBE_EXAMPLES, PROBE_FEATURES, QUALITY, Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeResult, linear_probe
@@ -100,7 +100,7 @@ class Probing:
                     PROBE_EXAMPLES: float(result.train_examples),
                 },
                 notes=list(result.notes),
-                tags={NODE: node, "features": result.features},
+                tags={NODE: node, "features": PROBE_FEATURES},
             )
         )
         record.write(

@@ -1,7 +1,4 @@
-"""GLUE from the Hugging Face hub, through `datasets`: from its local cache, or over the network.
-
-It must not know what the rows mean; `training.data.texts` judges them.
-"""
+"""GLUE from the Hugging Face hub, through `datasets`: from its local cache, or over the network."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.specs.glue import HUB_REPOSITORY
-from elsa_tune.specs.table_file import Table, cell_text
+from elsa_tune.specs.known_tasks import HUB_REPOSITORY
 from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.tables.table_file import Table, cell_text
 
 PROBE_SECONDS = 5.0
 WAYS_OUT = (
@@ -27,8 +24,7 @@ WAYS_OUT = (
 
 
 def read_hub_splits(task: TaskSpec, config: str, splits: Sequence[str]) -> dict[str, Table]:
-    """The splits of `nyu-mll/glue:CONFIG`; what is in the local cache is taken without asking the
-    hub.
+    """The splits of `nyu-mll/glue:CONFIG`, from the local cache if they are there.
 
     Raises DataError, within seconds, where the hub does not answer and nothing is cached.
     """
@@ -66,10 +62,7 @@ def _load(task: TaskSpec, config: str) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """`datasets` reads HF_HUB_OFFLINE once, at import; this is the switch that it then looks at.
-
-    It warns that it takes what is cached; that is what we want of it.
-    """
+    """`datasets` reads HF_HUB_OFFLINE once, at import; this is the switch that it then looks at."""
     from datasets import config
     from datasets.utils import logging
 
@@ -88,12 +81,8 @@ def _check_reachable(task: TaskSpec) -> None:
     from datasets import config
 
     endpoint = str(config.HF_ENDPOINT)
-    if config.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").upper() in (
-        "1",
-        "TRUE",
-        "YES",
-        "ON",
-    ):
+    said = os.environ.get("HF_HUB_OFFLINE", "").lower()
+    if config.HF_HUB_OFFLINE or said in ("1", "true", "yes", "on"):
         reason = "HF_HUB_OFFLINE is set"
     else:
         reason = _silence(endpoint)
@@ -131,12 +120,8 @@ def _table(task: TaskSpec, where: Path, rows: Any) -> Table:
     for name in wanted:
         values = rows[name][:]
         if name == task.label_column and task.kind is TaskKind.CLASSIFICATION:
-            values = [
-                task.classes[value]
-                if value is not None and 0 <= value < len(task.classes)
-                else value
-                for value in values
-            ]
+            names = dict(enumerate(task.classes))
+            values = [names.get(value, value) for value in values]
         columns[name] = [
             cell_text(value, f"{where} row {row}", name)
             for row, value in enumerate(values, start=1)

@@ -1,6 +1,6 @@
 """A task made ready for a model: texts read, the subset taken, tokenised once and cached.
 
-It must not know how a model trains. E is the number of rows of a split.
+E is the number of rows of a split.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +21,10 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import check_variety, read_texts
 from elsa_tune.training.data.tokens import HOLDOUT, TaskData, TokenRows
 from elsa_tune.training.metrics import chance
-
-__all__ = ["cache_dir", "prepare", "read_splits", "stratified_order"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +38,11 @@ _SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
-    """Read the task, take the recipe's subset, tokenise for the model; from the cache where it is
-    there.
+    """Read the task, take the recipe's subset, tokenise for the model or take it from the cache.
 
-    The cache's key covers every text and label, so a changed file is a new entry; a second call
-    reads and hashes the texts, and tokenises nothing. Any number of processes may call it at once.
-    Raises DataError as `read_texts` does, and for a train_size above the number of training rows or
-    too small for its holdout.
+    The cache's key covers every text and label. Any number of processes may call it at once. Raises
+    DataError as `read_texts` does, and for a train_size above the number of training rows or too
+    small for its holdout.
     """
     # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
     # process forked after them would be told so at length.
@@ -65,12 +60,13 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
-    """train (the recipe's subset of it), evaluation, what the recipe holds out, and the companions,
-    by name, as texts and labels.
+    """By name: train (the recipe's subset), evaluation, holdout if any, and the companions.
 
     Raises DataError as `prepare` does.
     """
-    splits = _splits(task, read_texts(task), recipe.subset_seed)
+    splits = read_texts(task)
+    if "evaluation" not in splits:
+        splits |= _with_evaluation(task, splits["train"], recipe.subset_seed)
     splits |= _in_use(task, splits["train"], recipe)
     for split in splits.values():
         check_variety(task, split)
@@ -78,9 +74,7 @@ def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
 
 
 def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
-    """How many of so many training rows the recipe takes, those included that it holds out; raises
-    DataError where it wants more.
-    """
+    """How many of these training rows the recipe takes, its holdout included. Raises DataError."""
     size = rows if recipe.train_size is None else recipe.train_size
     if size > rows:
         raise DataError(
@@ -101,20 +95,27 @@ def stratified_order(labels: NDArray[Any], seed: int, stream: int = _SUBSET) -> 
     prefix of K rows holds K n / E of them, give or take one. The same for one seed on every machine
     and version of numpy.
     """
+    shuffled = _permutation(len(labels), seed, stream)
+    strata = _strata(labels)[shuffled]
+    rank, sizes = _ranks(strata)
+    # Equal places (strata of one size) keep the shuffled order, which is random.
+    order = np.argsort((rank + 0.5) / sizes[strata], kind="stable")
+    return shuffled[order].astype(np.int64)
+
+
+def _permutation(count: int, seed: int, stream: int) -> NDArray[Any]:
     # RandomState and SeedSequence: the streams that numpy promises never to change (NEP 19).
     bits = np.random.MT19937(np.random.SeedSequence([seed, stream]))
-    generator = np.random.RandomState(bits)
-    shuffled = generator.permutation(len(labels))
-    strata = _strata(labels)[shuffled]
+    return np.random.RandomState(bits).permutation(count)
+
+
+def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row its place within its stratum [E], from 0; and rows of each stratum."""
     by_stratum = np.argsort(strata, kind="stable")
     sizes = np.bincount(strata)
-    starts = np.cumsum(sizes) - sizes
-    sorted_strata = strata[by_stratum]
-    rank = np.arange(len(labels)) - starts[sorted_strata]
-    place = np.empty(len(labels))
-    place[by_stratum] = (rank + 0.5) / sizes[sorted_strata]
-    # Equal places (strata of one size) keep the shuffled order, which is random.
-    return shuffled[np.argsort(place, kind="stable")].astype(np.int64)
+    rank = np.empty(len(strata), dtype=np.int64)
+    rank[by_stratum] = np.arange(len(strata)) - (np.cumsum(sizes) - sizes)[strata[by_stratum]]
+    return rank, sizes
 
 
 def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -125,28 +126,22 @@ def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
     return ranks * REGRESSION_BINS // max(1, len(labels))
 
 
-def _splits(task: TaskSpec, texts: TaskTexts, seed: int) -> dict[str, Split]:
-    """train, evaluation and the companions by name; a share of the training rows is held out for
-    the evaluation where the task has no split for it.
-    """
-    if texts.evaluation is not None:
-        return {"train": texts.train, "evaluation": texts.evaluation, **texts.companions}
+def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
+    """`train` and `evaluation`, a share of the training rows."""
     source = task.source
     assert isinstance(source, FilesSource) and source.evaluation_share is not None
-    share, rows = source.evaluation_share, len(texts.train)
+    share, rows = source.evaluation_share, len(every)
     held_out = round(rows * share)
-    order = stratified_order(texts.train.labels, seed, _EVALUATION)
-    evaluation = texts.train.part(
-        order[:held_out], f"the held-out share of {share:g} ({held_out} rows)"
-    )
-    train = texts.train.part(
+    order = stratified_order(every.labels, seed, _EVALUATION)
+    evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
+    train = every.part(
         order[held_out:], f"what is left beside the held-out share ({rows - held_out} rows)"
     )
     note = (
         f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
         f"{seed}) are held out"
     )
-    return {"train": replace(train, notes=(*texts.train.notes, note)), "evaluation": evaluation}
+    return {"train": replace(train, notes=(*every.notes, note)), "evaluation": evaluation}
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
@@ -182,18 +177,13 @@ def _held_out(
     place.
     """
     strata = _strata(labels)[chosen]
-    by_stratum = np.argsort(strata, kind="stable")
-    sizes = np.bincount(strata)
-    rank = np.empty(len(chosen), dtype=np.int64)
-    rank[by_stratum] = np.arange(len(chosen)) - (np.cumsum(sizes) - sizes)[strata[by_stratum]]
+    rank, sizes = _ranks(strata)
     start = np.full(len(sizes), 0.5)
     if labels.dtype.kind != "i":
-        bits = np.random.MT19937(np.random.SeedSequence([seed, _SELECTION]))
-        places = np.random.RandomState(bits).permutation(REGRESSION_BINS)
+        places = _permutation(REGRESSION_BINS, seed, _SELECTION)
         start = ((places + 0.5) / REGRESSION_BINS)[: len(sizes)]
     before = np.floor(rank * share + start[strata])
-    behind = np.floor((rank + 1) * share + start[strata])
-    held_out: NDArray[np.bool_] = behind > before
+    held_out: NDArray[np.bool_] = np.floor((rank + 1) * share + start[strata]) > before
     return held_out
 
 
@@ -235,11 +225,8 @@ def _tokenised(
     except (ValueError, OSError) as error:
         logger.warning("rebuilding the tokenised data: %s", error)
     rows = {name: _tokenise(split, max_length, tokenizer) for name, split in splits.items()}
-    data = TaskData(
-        train=rows.pop("train"),
-        evaluation=rows.pop("evaluation"),
-        holdout=rows.pop(HOLDOUT, None),
-        companions=rows,
+    data = TaskData.of(
+        rows,
         pad_token_id=int(tokenizer.pad_token_id or 0),
         padding_side=tokenizer.padding_side,
         pad_token_type_id=int(tokenizer.pad_token_type_id),
@@ -259,32 +246,25 @@ def _tokenise(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
     lengths: list[int] = []
-    for chunk in _chunks(split.texts):
+    for start in range(0, len(split), CHUNK):
         encoded = tokenizer(
-            *chunk,
+            *(column[start : start + CHUNK] for column in split.texts),
             truncation="longest_first",
             max_length=max_length,
             padding=False,
             return_attention_mask=False,
             return_token_type_ids=with_types,
         )
-        lengths += [len(row) for row in encoded["input_ids"]]
+        lengths += map(len, encoded["input_ids"])
         ids.append(_flat(encoded["input_ids"], np.int32))
         if with_types:
             types.append(_flat(encoded["token_type_ids"], np.int8))
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
     return TokenRows(
         input_ids=np.concatenate(ids),
-        offsets=offsets,
+        offsets=np.cumsum([0, *lengths], dtype=np.int64),
         token_type_ids=np.concatenate(types) if with_types else None,
         labels=split.labels,
     )
-
-
-def _chunks(texts: tuple[list[str], ...]) -> Iterator[tuple[list[str], ...]]:
-    for start in range(0, len(texts[0]), CHUNK):
-        yield tuple(column[start : start + CHUNK] for column in texts)
 
 
 def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
@@ -296,12 +276,8 @@ def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
 
 def _fingerprint(splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:
     digest = hashlib.sha256()
-    settings = [
-        recipe.train_size,
-        recipe.subset_seed,
-        recipe.max_length,
-        tokenizer_identity(tokenizer),
-    ]
+    identity = tokenizer_identity(tokenizer)
+    settings = [recipe.train_size, recipe.subset_seed, recipe.max_length, identity]
     digest.update(json.dumps(settings).encode())
     for name, split in splits.items():
         digest.update(json.dumps([name, len(split), len(split.texts)]).encode())

@@ -1,12 +1,11 @@
-"""Rows as texts and labels: one split, and all splits of a task.
+"""Rows of a split as texts and labels.
 
-It must not know where rows come from. E is the number of rows of a split.
+E is the number of rows of a split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,14 +33,3 @@ class Split:
         chosen = np.sort(rows)
         texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
         return Split(f"{what} of {self.where}", texts, self.labels[chosen])
-
-
-@dataclass(frozen=True)
-class TaskTexts:
-    """All splits of a task; evaluation is None where a share of the training rows is to be held
-    out.
-    """
-
-    train: Split
-    evaluation: Split | None
-    companions: Mapping[str, Split] = field(default_factory=dict)

@@ -1,10 +1,9 @@
 """The embedded default task: does this sentence document this name? From Python's own standard
 library.
 
-It must not import what it reads: sources are parsed, never run. Real English, on every machine with
-Python, without a download or a data file: the words of a function's or class's name, paired with
-the first sentence of its own docstring (label 1, "own") or of another one's in another file (label
-0, "other").
+Real English, on every machine with Python, without a download or a data file: the words of a
+function's or class's name, paired with the first sentence of its own docstring (label 1, "own") or
+of another one's in another file (label 0, "other").
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ import sysconfig
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from elsa_tune.errors import DataError
 from elsa_tune.files import write_aside
 from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 
 logger = logging.getLogger(__name__)
 
@@ -50,16 +49,15 @@ LEFT_OUT = frozenset(_LEFT_OUT.split())
 SHORTEST, LONGEST = 4, 24  # words of a sentence
 
 
-@dataclass(frozen=True)
-class Documented:
-    """A function or class with its docstring: the words of its name, and the first sentence."""
+class Documented(NamedTuple):
+    """A function or class: the words of its name, and its docstring's first sentence."""
 
     file: str
     name: str
     sentence: str
 
 
-def read_standard_library(shuffled_labels: bool = False) -> TaskTexts:
+def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
     """3,000 training and 600 evaluation pairs, half of each "own"; no file gives rows to both.
 
     The same rows in every call on one Python; a library that differs a little gives slightly other
@@ -84,9 +82,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _cached(sources: dict[str, bytes]) -> list[Documented]:
-    """Parsing takes seconds, and every worker asks: kept under a key over every byte of the
-    sources.
-    """
+    """Parsing takes seconds, and every worker asks: kept under the sources' digest."""
     digest = hashlib.sha256(f"{FORMAT}".encode())
     for name, source in sources.items():
         digest.update(f"\0{name}\0{len(source)}\0".encode())
@@ -96,10 +92,8 @@ def _cached(sources: dict[str, bytes]) -> list[Documented]:
         return [Documented(*row) for row in json.loads(path.read_bytes())]
     except (OSError, ValueError, TypeError):
         documented = collect(sources)
-    rows = [[item.file, item.name, item.sentence] for item in documented]
-
     try:
-        write_aside(path, json.dumps(rows).encode())
+        write_aside(path, json.dumps(documented).encode())
     except OSError as error:
         # Slower, not wrong: every process parses for itself.
         logger.warning("the standard library's sentences cannot be kept: %s", error)
@@ -108,20 +102,15 @@ def _cached(sources: dict[str, bytes]) -> list[Documented]:
 
 def collect(sources: dict[str, bytes]) -> list[Documented]:
     """Functions and classes with an ordinary first sentence, no sentence twice, in the order of the
-    sources.
-
-    A file that this Python cannot parse is left out.
+    sources; without the files that this Python cannot parse.
     """
-    seen: set[str] = set()
-    found: list[Documented] = []
+    found: dict[str, Documented] = {}
     for file, source in sources.items():
         for name, docstring in _docstrings(source):
             sentence = first_sentence(docstring)
-            same = sentence.lower().rstrip(".!?")
-            if name and _is_ordinary(sentence) and same not in seen:
-                seen.add(same)
-                found.append(Documented(file, name, sentence))
-    return found
+            if name and _is_ordinary(sentence):
+                found.setdefault(sentence.lower().rstrip(".!?"), Documented(file, name, sentence))
+    return list(found.values())
 
 
 def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
@@ -161,22 +150,19 @@ def first_sentence(docstring: str) -> str:
 
 
 def _is_ordinary(sentence: str) -> bool:
-    """A sentence of words: not a signature (`copy(x) -> y`), not code, neither a stub nor a
-    paragraph.
-    """
-    words = sentence.split()
-    if not SHORTEST <= len(words) <= LONGEST or "->" in sentence or "=" in sentence:
-        return False
-    if re.match(r"[\w.]*\(", sentence):
-        return False
+    """Words: neither a signature (`copy(x) -> y`) nor code, neither a stub nor a paragraph."""
     letters = sum(character.isalpha() or character == " " for character in sentence)
-    return letters >= 0.85 * len(sentence)
+    return (
+        SHORTEST <= len(sentence.split()) <= LONGEST
+        and not re.search(r"->|=|^[\w.]*\(", sentence)
+        and letters >= 0.85 * len(sentence)
+    )
 
 
 # --- From documented names to pairs ---------------------------------------------------------------
 
 
-def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> TaskTexts:
+def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dict[str, Split]:
     """The task's rows from a library's documented names, as `read_standard_library` gives them."""
     train: list[Documented] = []
     dev: list[Documented] = []
@@ -190,10 +176,10 @@ def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> Tas
             f"standard library; {sysconfig.get_path('stdlib')} has {len(documented):,}. Install "
             "Python with its sources (.py), or give --task"
         )
-    return TaskTexts(
-        _pairs("train", train, TRAIN_ROWS, shuffled_labels),
-        _pairs("dev", dev, DEV_ROWS, shuffled_labels),
-    )
+    return {
+        "train": _pairs("train", train, TRAIN_ROWS, shuffled_labels),
+        "evaluation": _pairs("dev", dev, DEV_ROWS, shuffled_labels),
+    }
 
 
 def _pairs(where: str, items: Sequence[Documented], size: int, shuffled: bool) -> Split:

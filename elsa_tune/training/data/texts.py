@@ -1,6 +1,6 @@
 """A task's rows as texts and labels, from wherever its source says, with every oddity reported.
 
-It must not know models or tokenizers. E is the number of rows of a split.
+E is the number of rows of a split.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from pathlib import Path
 import numpy as np
 
 from elsa_tune.errors import DataError
-from elsa_tune.specs.glue import LAYOUTS, GlueLayout, GlueSplit
-from elsa_tune.specs.table_file import Table, listing, read_table
+from elsa_tune.specs.known_tasks import LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
+from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.hub import read_hub_splits
-from elsa_tune.training.data.split import Split, TaskTexts
+from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import read_standard_library
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
 
 
-def read_texts(task: TaskSpec) -> TaskTexts:
-    """Read every split of the task.
+def read_texts(task: TaskSpec) -> dict[str, Split]:
+    """`train`, the companions by name, and `evaluation` where the task has one.
 
     Rows with a missing (absent, null or blank) text or label are left out and counted in the
     split's notes. Raises DataError for missing files, splits or columns, labels the task does not
     declare, unlabelled test data, and splits without rows or with one class only.
     """
-    source = task.source
-    if isinstance(source, GlueSource):
-        texts = _glue(task, source)
-    elif isinstance(source, FilesSource):
-        texts = _files(task, source)
-    elif isinstance(source, EmbeddedSource):
-        texts = read_standard_library(source.shuffled_labels)
-    for split in (texts.train, texts.evaluation, *texts.companions.values()):
-        if split is not None:
-            check_variety(task, split)
+    match task.source:
+        case GlueSource():
+            texts = _glue(task, task.source)
+        case FilesSource():
+            texts = _files(task, task.source)
+        case EmbeddedSource():
+            texts = read_standard_library(task.source.shuffled_labels)
+    for split in texts.values():
+        check_variety(task, split)
     return texts
 
 
@@ -64,19 +63,17 @@ def check_variety(task: TaskSpec, split: Split) -> None:
 # --- GLUE: a local folder in the official layout, or the hub --------------------------------------
 
 
-def _glue(task: TaskSpec, source: GlueSource) -> TaskTexts:
+def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
     layout = LAYOUTS[source.config]
-    splits = {"train": layout.train, "evaluation": layout.evaluation, **dict(layout.companions)}
+    splits = dict(layout.splits)
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
-        read = {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
-    else:
-        tables = read_hub_splits(task, source.config, [split.hub for split in splits.values()])
-        read = {
-            name: to_split(task, [tables[split.hub]], task.text_columns, task.label_column)
-            for name, split in splits.items()
-        }
-    return TaskTexts(read.pop("train"), read.pop("evaluation"), read)
+        return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
+    tables = read_hub_splits(task, source.config, list(splits.values()))
+    return {
+        name: to_split(task, [tables[split]], task.text_columns, task.label_column)
+        for name, split in splits.items()
+    }
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
@@ -91,18 +88,17 @@ def _task_folder(data_dir: Path, name: str) -> Path:
     )
 
 
-def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: GlueSplit) -> Split:
-    path = folder / split.file
+def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Split:
+    path = folder / f"{split.replace('validation', 'dev')}.tsv"
     if not path.is_file():
         test = sorted(entry.name for entry in folder.glob("test*.tsv"))
         hint = (
             f"; {test[0]} cannot stand in for it: GLUE's server keeps the labels of its rows"
-            if test and split is not layout.train
+            if test and split != "train"
             else ""
         )
         raise DataError(
-            f"task '{task.name}' needs {split.file} in {folder}, which holds "
-            f"{listing(folder)}{hint}"
+            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)}{hint}"
         )
     if layout.header is not None:
         _check_headerless(path, layout.header)
@@ -126,14 +122,14 @@ def _check_headerless(path: Path, header: Sequence[str]) -> None:
 # --- The user's own files -------------------------------------------------------------------------
 
 
-def _files(task: TaskSpec, source: FilesSource) -> TaskTexts:
+def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
     wanted = [*task.text_columns, task.label_column]
-
-    def read(paths: Sequence[str]) -> Split:
-        tables = [read_table(Path(path), source.format, wanted) for path in paths]
-        return to_split(task, tables, task.text_columns, task.label_column)
-
-    return TaskTexts(read(source.train), read(source.evaluation) if source.evaluation else None)
+    splits = {}
+    for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
+        if paths:
+            tables = [read_table(Path(path), source.format, wanted) for path in paths]
+            splits[name] = to_split(task, tables, task.text_columns, task.label_column)
+    return splits
 
 
 # --- From cells to texts and labels ---------------------------------------------------------------
@@ -142,9 +138,7 @@ def _files(task: TaskSpec, source: FilesSource) -> TaskTexts:
 def to_split(
     task: TaskSpec, tables: Sequence[Table], text_columns: Sequence[str], label_column: str
 ) -> Split:
-    """Keep the complete rows of one or more tables, turn their labels into ids or values, count the
-    rest.
-    """
+    """The complete rows of one or more tables, labels as ids or values; the rest are counted."""
     texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
     labels: list[float] = []
     notes: list[str] = []
@@ -171,9 +165,7 @@ def to_split(
 def _incomplete(
     text_columns: Sequence[str], label_column: str, row: Sequence[str | None]
 ) -> str | None:
-    """Why a row (texts, then label) cannot be used, or None. "null" and "nan" are texts; blanks are
-    not.
-    """
+    """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
     names = (*text_columns, label_column)
     missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
     if missing:
@@ -184,11 +176,12 @@ def _incomplete(
 
 
 def _label_number(task: TaskSpec, where: str, label: str) -> float:
-    """A label's class id or value; raises DataError with file and line, label and what is
-    allowed.
-    """
+    """A label's class id or value. Raises DataError."""
     if task.kind is TaskKind.REGRESSION:
-        value = _number(label)
+        try:
+            value = float(label)
+        except ValueError:
+            value = math.nan
         if not math.isfinite(value):
             raise DataError(
                 f"{where}: label '{label}' of task '{task.name}' is not a finite number"
@@ -203,13 +196,6 @@ def _label_number(task: TaskSpec, where: str, label: str) -> float:
             f"or scored on it. Give a labelled split (labels {allowed})"
         )
     raise DataError(f"{where}: label '{label}' is not one of task '{task.name}': {allowed}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Tokenised examples: ragged rows of token ids, saved, loaded, and padded into batches.
 
-It must not know texts, tasks or tokenizers. Shapes: B batch, T tokens of the longest row of a
-batch, E examples; the flat arrays hold all rows' tokens one after the other.
+Shapes: B batch, T tokens of the longest row of a batch, E examples; the flat arrays hold all rows'
+tokens one after the other.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
@@ -24,6 +24,8 @@ from elsa_tune.files import write_aside
 HOLDOUT: Final = "holdout"
 
 CPU: Final = torch.device("cpu")
+# What a task's data hold beside its splits.
+_FACTS = "pad_token_id", "padding_side", "pad_token_type_id", "fingerprint", "chance", "notes"
 # Bytes: where each array of one copy begins, for its numbers to be readable there.
 _ALIGNED = 16
 
@@ -70,13 +72,11 @@ class TokenRows:
 class TaskData:
     """A task, read and tokenised for one model: all that training needs to know of either.
 
-    evaluation: the split that gives the quality. holdout: examples held out of the training set,
-    which choose learning rate and evaluation under `selection: holdout`. companions: further
-    evaluation splits, scored with the same metric and logged under their names
-    (`mnli_mismatched`). padding_side: the tokenizer's
-    (XLNet: left). fingerprint: sha256 over texts, labels, subset, max_length and tokenizer. chance:
-    of the headline metric, the best constant prediction on `evaluation`. notes: what a reader of
-    the results should be told.
+    evaluation: gives the quality. holdout: training examples held out to choose learning rate and
+    evaluation (`selection: holdout`). companions: further evaluation splits, scored with the same
+    metric under their names (`mnli_mismatched`). padding_side: XLNet's is left. fingerprint: sha256
+    over texts, labels, subset, max_length and tokenizer. chance: of the headline metric, the best
+    constant prediction on `evaluation`. notes: what a reader of the results should know.
     """
 
     train: TokenRows
@@ -90,24 +90,26 @@ class TaskData:
     holdout: TokenRows | None = None
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, splits: dict[str, TokenRows], **facts: Any) -> TaskData:
+        """Of splits by the names that `splits` gives; facts: the other fields."""
+        companions = dict(splits)
+        train, evaluation = companions.pop("train"), companions.pop("evaluation")
+        holdout = companions.pop(HOLDOUT, None)
+        return cls(train, evaluation, companions, holdout=holdout, **facts)
+
     def save(self, path: Path) -> None:
         """Write one .npz, aside and then renamed: needs numpy alone to read. Raises OSError."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for name, rows in self.splits().items():
-            arrays[f"{name}/input_ids"] = rows.input_ids
-            arrays[f"{name}/offsets"] = rows.offsets
-            arrays[f"{name}/labels"] = rows.labels
-            if rows.token_type_ids is not None:
-                arrays[f"{name}/token_type_ids"] = rows.token_type_ids
+        arrays: dict[str, NDArray[Any]] = {
+            f"{name}/{what}": array
+            for name, rows in self.splits().items()
+            for what, array in vars(rows).items()
+            if array is not None
+        }
         facts = {
             "companions": list(self.companions),
             "holdout": self.holdout is not None,
-            "pad_token_id": self.pad_token_id,
-            "padding_side": self.padding_side,
-            "pad_token_type_id": self.pad_token_type_id,
-            "fingerprint": self.fingerprint,
-            "chance": self.chance,
-            "notes": list(self.notes),
+            **{name: getattr(self, name) for name in _FACTS},
         }
         arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
 
@@ -118,9 +120,7 @@ class TaskData:
 
     @classmethod
     def load(cls, path: Path) -> TaskData:
-        """Read what `save` wrote. Raises ValueError for a file that is truncated, corrupt or of
-        another kind, OSError for one that cannot be opened: in both cases build it again.
-        """
+        """Read what `save` wrote. Raises ValueError for a damaged file, OSError for none."""
         try:
             # Every member of the archive has its own checksum, verified as it is read. Opened here:
             # np.load leaves a file it cannot read open.
@@ -133,46 +133,26 @@ class TaskData:
                 name: _rows_from(arrays, name)
                 for name in ("train", "evaluation", *held_out, *facts["companions"])
             }
-            return cls(
-                train=rows.pop("train"),
-                evaluation=rows.pop("evaluation"),
-                holdout=rows.pop(HOLDOUT, None),
-                companions=rows,
-                pad_token_id=facts["pad_token_id"],
-                padding_side=facts["padding_side"],
-                pad_token_type_id=facts["pad_token_type_id"],
-                fingerprint=facts["fingerprint"],
-                chance=facts["chance"],
-                notes=tuple(facts["notes"]),
-            )
+            facts["notes"] = tuple(facts["notes"])
+            return cls.of(rows, **{name: facts[name] for name in _FACTS})
         except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError) as error:
             raise ValueError(f"{path} is no saved task data: {error}") from error
 
     def splits(self) -> dict[str, TokenRows]:
-        """Every split by name: `train`, `evaluation`, `holdout` where there is one, and the
-        companions.
-        """
+        """By name: `train`, `evaluation`, `holdout` where there is one, and the companions."""
         held_out = {} if self.holdout is None else {HOLDOUT: self.holdout}
         return {"train": self.train, "evaluation": self.evaluation, **held_out, **self.companions}
 
     def changed(self, change: Callable[[TokenRows], TokenRows]) -> TaskData:
         """The same with every split changed."""
-        return replace(
-            self,
-            train=change(self.train),
-            evaluation=change(self.evaluation),
-            holdout=None if self.holdout is None else change(self.holdout),
-            companions={name: change(rows) for name, rows in self.companions.items()},
-        )
+        splits = {name: change(rows) for name, rows in self.splits().items()}
+        return TaskData.of(splits, **{name: getattr(self, name) for name in _FACTS})
 
 
 def _rows_from(arrays: dict[str, NDArray[Any]], name: str) -> TokenRows:
-    rows = TokenRows(
-        input_ids=arrays[f"{name}/input_ids"],
-        offsets=arrays[f"{name}/offsets"],
-        token_type_ids=arrays.get(f"{name}/token_type_ids"),
-        labels=arrays[f"{name}/labels"],
-    )
+    what = ("input_ids", "offsets", "labels")
+    types = arrays.get(f"{name}/token_type_ids")
+    rows = TokenRows(**{part: arrays[f"{name}/{part}"] for part in what}, token_type_ids=types)
     if len(rows.labels) != len(rows) or rows.offsets[-1] != len(rows.input_ids):
         raise ValueError(f"the rows of '{name}' do not fit their offsets")
     return rows
@@ -222,9 +202,7 @@ def pad_batch(
 
 
 def to_device(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
-    """The arrays as tensors, on the device. A GPU gets all of them by one copy from pinned memory,
-    for which the host does not wait.
-    """
+    """The arrays on the device: a GPU's by one copy for which the host does not wait."""
     here = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return here if device.type == "cpu" else _by_one_copy(here, device)
 

@@ -1,7 +1,7 @@
 """Attention over packed tokens: each row attends to its own tokens and to nothing else.
 
-It must not know models or how a batch came to be. Letters in shape comments: P tokens of a packed
-batch, H hidden size, h heads, d = H / h; b rows, w tokens and n queries a row of one group.
+Letters in shape comments: P tokens of a packed batch, H hidden size, h heads, d = H / h; b rows, w
+tokens and n queries a row of one group.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from elsa_tune.training.forward.dropout import drop, keep_mask
 from elsa_tune.training.forward.packed import Attention, PackedBatch, Square, gathered
+
+# Sixteen bits of a random number decide whether an element is dropped: on a CPU torch draws a
+# complete one for each. So p is rounded to a multiple of 2^-16.
+_DROPOUT_STEPS = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,11 @@ def attend(
     query: [P, H], or [B, H] for one query a row (its first token). key, value: [P, H].
     position_bias: added to the scaled scores, as `PackedModel.position_bias` gives it.
     """
-    given = (query, key, value, batch, heads)
-    if batch.layout.attention is Attention.GROUPS:
-        return _InGroups.apply(*given, position_bias)  # type: ignore[no-any-return, no-untyped-call]  # untyped
-    if batch.layout.attention is Attention.SQUARE:
-        return _in_square(*given, position_bias)
-    assert position_bias is None
-    return _by_ends(*given)
+    if batch.layout.attention is Attention.ENDS:
+        assert position_bias is None
+        return _by_ends(query, key, value, batch, heads)
+    way = _InGroups.apply if batch.layout.attention is Attention.GROUPS else _in_square
+    return way(query, key, value, batch, heads, position_bias)
 
 
 def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
@@ -55,13 +56,7 @@ def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
     return len(query) != len(batch)
 
 
-def _by_ends(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    batch: PackedBatch,
-    heads: Heads,
-) -> Tensor:
+def _by_ends(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads: Heads) -> Tensor:
     """By flash attention's kernel for rows of different lengths. torch's public name for it
     (torch.nn.attention.varlen) has no dropout.
     """
@@ -230,3 +225,18 @@ def _put(out: Tensor, x: Tensor, group: Square, whole: bool) -> None:
         out[:, group.first : group.last] = flat
     else:
         out[:, group.start : group.stop] = flat if group.real is None else flat[:, group.real]
+
+
+def keep_mask(like: Tensor, p: float) -> Tensor:
+    """Bool mask of the shape of `like`, False with probability p; from torch's global generator."""
+    count = like.numel()
+    # Each 64-bit number gives four lanes; from -2^63 on, so that the sign bit is random too.
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    lanes = bits.view(torch.int16)[:count].view(like.shape)
+    return lanes >= round(p * _DROPOUT_STEPS) - _DROPOUT_STEPS // 2
+
+
+def drop(x: Tensor, mask: Tensor, p: float) -> Tensor:
+    """x where the mask keeps it, scaled so that the mean stays; 0 elsewhere."""
+    really = round(p * _DROPOUT_STEPS) / _DROPOUT_STEPS
+    return torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - really))  # type: ignore[no-any-return]  # untyped

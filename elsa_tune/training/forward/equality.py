@@ -2,14 +2,15 @@
 
 Not a list of architectures decides what may run on packed tokens or behind kept hidden states, but
 this: the same logits, in evaluation mode and in training mode, where a dropout or a convolution
-that acts on what is given would show. It must not know how trials are run.
+that acts on what is given would show.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,10 +79,7 @@ def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting, layers:
     model gives; None where they do. Asked as `packed_doubt` is.
     """
 
-    def disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-        return _tail_disagreement(model, data, setting, layers)
-
-    return _once("kept hidden states", disagreement, model, data, setting)
+    return _once("kept hidden states", partial(_tail_disagreement, layers), model, data, setting)
 
 
 def packed_layout(
@@ -115,9 +113,7 @@ def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
 
 
 def _ends_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Attention alone, for the whole model's difference in bf16 would tell little; with gradients,
-    which nobody else compares.
-    """
+    """Of attention alone: in bf16 a whole model's would tell little. Gradients are compared too."""
     rows, config = data.evaluation, model.config
     size = config.hidden_size // config.num_attention_heads
     heads = Heads(config.num_attention_heads, 0.0, size**-0.5)
@@ -173,39 +169,28 @@ def _once(
     return _found[key]
 
 
-def _difference(expected: Tensor, found: Tensor, where: str, training: bool) -> str | None:
-    off = float((expected - found).abs().max())
-    if off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:
-        return None
-    mode = "training" if training else "evaluation"
-    return f"{where} its logits differ by {off:.2g} in {mode} mode"
-
-
 def _tail_disagreement(
-    model: PreTrainedModel, data: TaskData, setting: Setting, layers: int
+    layers: int, model: PreTrainedModel, data: TaskData, setting: Setting
 ) -> str | None:
     copied = copy_of(model)
-    theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
+    whole, rest = _Side.of(model, setting), _Side.of(copied, setting)
     inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
     model.eval()
     given = hidden_behind(model, inputs, [layers])[layers].clone()
     begin_behind(copied, layers)
-    rest = {name: value for name, value in inputs.items() if name != "input_ids"}
-    with torch.no_grad():
-        for training in (False, True):
-            with theirs.switched_off(model, training):
-                expected = model(**inputs).logits.float()
-            with ours.switched_off(copied, training):
-                found = copied(inputs_embeds=given, **rest).logits.float()
-            if off := _difference(expected, found, "behind kept layers", training):
-                return off
-    return None
+    others = {name: value for name, value in inputs.items() if name != "input_ids"}
+
+    def found(training: bool) -> Tensor:
+        return copied(inputs_embeds=given, **others).logits  # type: ignore[no-any-return]  # untyped
+
+    off = _difference(whole, inputs, rest, found)
+    return off and f"behind kept layers {off}"
 
 
 def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     rows = data.evaluation
     copied = copy_of(model)
-    theirs, ours = _Randomness.of(model, setting), _Randomness.of(copied, setting)
+    whole, ours = _Side.of(model, setting), _Side.of(copied, setting)
     packed = PackedModel(copied, setting.depth, setting.recipe.pooling)
     batch = packed.pack(rows, _probe_rows(rows))
     inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
@@ -213,48 +198,61 @@ def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Settin
     with torch.no_grad():
         packed.eval()
         behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
-        for training in (False, True):
-            given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
-            with theirs.switched_off(model, training):
-                expected = model(**inputs).logits.float()
-            with ours.switched_off(packed, training):
-                found = packed(batch, given).float()
-            if off := _difference(expected, found, "on packed tokens", training):
-                return off
-    return None
+
+    def found(training: bool) -> Tensor:
+        given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
+        return packed(batch, given)  # type: ignore[no-any-return]  # untyped
+
+    off = _difference(whole, inputs, replace(ours, model=packed), found)
+    return off and f"on packed tokens {off}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Randomness:
-    """What is random in a trial of this model: in what trains, and in its frozen prefix.
+class _Side:
+    """A model, and what is random in a trial of it: in what trains, and in its frozen prefix.
 
     A dropout that is in neither would act on hidden states that a cache gives, and then the packed
     model must be found to differ.
     """
 
+    model: nn.Module
     trained: list[nn.Dropout]
     prefix: list[nn.Module]
 
     @classmethod
-    def of(cls, model: PreTrainedModel, setting: Setting) -> _Randomness:
+    def of(cls, model: PreTrainedModel, setting: Setting) -> _Side:
         if setting.recipe.frozen_dropout or setting.depth.is_full_model:
-            return cls(trained=_dropouts(model), prefix=[])
+            return cls(model, trained=_dropouts(model), prefix=[])
         base = model.base_model
         modules = [child for child in model.children() if child is not base]
         modules += [child for name, child in base.named_children() if "pool" in name.lower()]
         modules += list(layer_list(model))[setting.depth.frozen_layers :]
         trained = [dropout for module in modules for dropout in _dropouts(module)]
-        return cls(trained=trained, prefix=prefix_modules(model, setting.depth))
+        return cls(model, trained=trained, prefix=prefix_modules(model, setting.depth))
 
-    @contextlib.contextmanager
-    def switched_off(self, runs: nn.Module, training: bool) -> Iterator[None]:
-        """`runs` in the mode of a trial, but for the randomness of what trains."""
-        runs.train(training)
+    def logits(self, training: bool, forward: Callable[[], Tensor]) -> Tensor:
+        """In the mode of a trial, but without the randomness of what trains."""
+        self.model.train(training)
         for module in self.prefix:
             module.eval()
         with without_dropout(self.trained):
-            yield
-        runs.eval()
+            logits = forward().float()
+        self.model.eval()
+        return logits
+
+
+@torch.no_grad()
+def _difference(
+    whole: _Side, inputs: dict[str, Tensor], ours: _Side, found: Callable[[bool], Tensor]
+) -> str | None:
+    """How the logits of `found` (of whether in training mode) differ from the whole model's."""
+    for training in (False, True):
+        expected = whole.logits(training, lambda: whole.model(**inputs).logits)
+        off = float((expected - ours.logits(training, partial(found, training))).abs().max())
+        if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
+            mode = "training" if training else "evaluation"
+            return f"its logits differ by {off:.2g} in {mode} mode"
+    return None
 
 
 def _dropouts(module: nn.Module) -> list[nn.Dropout]:

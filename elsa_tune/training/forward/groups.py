@@ -1,7 +1,7 @@
 """Divides a batch into groups of similar length, so that little of the work is done on padding.
 
-It must not know models or devices. Which examples make up a batch, and so the gradient of its mean
-loss, stays the same: groups are forwarded one by one and their gradients add up.
+Which examples make up a batch, and so the gradient of its mean loss, stays the same: groups are
+forwarded one by one and their gradients add up.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ def length_groups(
 ) -> list[NDArray[np.int64]]:
     """Positions [0, B) in groups whose padded size is least in all, shortest examples first.
 
-    largest: examples in a group at most, >= 1. cost_of_a_group: what one more group costs beside
-    its tokens (its own small steps, another pass over the gradients), in tokens. power: what a row
-    costs grows with that power of its length (2 for attention; costs are then in tokens squared).
-    Exact, by dynamic programming over the batch in order of length: O(B x largest). Ties keep the
-    batch's order.
+    largest: examples in a group at most, >= 1. cost_of_a_group: of one more group, beside its
+    tokens, in tokens. power: of a row's length, that its cost grows with (2 for attention; costs
+    are then in tokens squared). Exact, by dynamic programming over the batch in order of length:
+    O(B x largest). Ties keep the batch's order.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     tallest = [int(lengths[position]) for position in order]

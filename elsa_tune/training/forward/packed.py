@@ -1,7 +1,7 @@
 """Packed batches: the tokens of several rows one after the other, without padding.
 
-It must not know models. Letters in shape comments: B rows of a batch, P tokens of all of them
-together, b rows and w tokens of the longest row of one padded square.
+Letters in shape comments: B rows of a batch, P tokens of all of them together, b rows and w tokens
+of the longest row of one padded square.
 """
 
 from __future__ import annotations
@@ -109,9 +109,7 @@ class PackedBatch:
         return len(self.rows)
 
     def operand(self, hidden: Tensor) -> Tensor:
-        """Hidden states as a GPU's matrix products take them: rounded once for all that read them,
-        where autocast would do so for each.
-        """
+        """Hidden states as a GPU's products take them; autocast would round them for each."""
         return hidden if self.layout.attention is Attention.GROUPS else hidden.to(self.layout.dtype)
 
     def firsts(self, hidden: Tensor) -> Tensor:
@@ -173,9 +171,7 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
 
 
 def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, int]]:
-    """First and last row of each square, and its width; `lengths` ascends, so squares are runs of
-    it.
-    """
+    """Of each square its first row, the one behind its last, and its width; `lengths` ascends."""
     if attention is Attention.ENDS:
         return []
     if attention is Attention.SQUARE:

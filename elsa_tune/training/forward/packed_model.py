@@ -1,15 +1,12 @@
 """A classification model run on packed tokens: no work on padding, and none on what is given.
 
-It must not know data sets, caches on disk or optimisers. Shapes: P tokens of a packed batch, B
-rows, H hidden size, C outputs.
+Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
 
 Embeddings and layers are the model's own modules, called one by one; what stands behind them is the
-model itself with its embeddings and layers taken out, so every head of Transformers stays as it is.
-The head gets each row's first token only, which is all that those of BERT, RoBERTa, XLM-R,
-CamemBERT, ELECTRA, DistilBERT and MPNet read: the last layer computes keys and values for every
-token, and all else for the first. Under `pooling: mean` it computes all for every token, and the
-head gets their mean. Whether a head reads more is found out by a test (`equality.py`), not by its
-name.
+model itself without them, so every head of Transformers stays as it is. It gets each row's first
+token only: the last layer computes keys and values for every token, and all else for the first.
+Under `pooling: mean` it computes all for every token, and the head gets their mean. Whether a head
+reads more is found out by a test (`equality.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,17 +25,16 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Pooling
-from elsa_tune.training.data.tokens import Indices, TaskData, TokenRows
+from elsa_tune.training.data.tokens import IndexArray, Indices, TaskData, TokenRows
 from elsa_tune.training.forward.blocks import block_for
 from elsa_tune.training.forward.packed import Attention, Layout, PackedBatch, pack, row_means
 from elsa_tune.training.model.parts import layer_list
 
 
 class PackedModel(nn.Module):
-    """The parts of a model that run, in their order.
+    """The parts of a model that run, in their order; of the model itself nothing may be used.
 
-    It takes the model apart: afterwards only this object may be used. layer_runs counts, for each
-    of the L layers, how often it ran.
+    layer_runs counts, for each of the L layers, how often it ran.
     """
 
     def __init__(
@@ -112,7 +108,8 @@ class PackedModel(nn.Module):
     ) -> Tensor:
         """Layer `index` of L on [P, H]; [B, H] where only first tokens are wanted."""
         self.layer_runs[index] += 1
-        return self._block(self.layers[index - self.first_layer], hidden, batch, firsts, bias)
+        layer = self.layers[index - self.first_layer]
+        return self._block.run(layer, hidden, batch, firsts, bias)
 
     def position_bias(self, hidden: Tensor, batch: PackedBatch) -> Tensor | None:
         """What the architecture adds to all scores by the places of query and key in their row, if
@@ -136,6 +133,19 @@ class PackedModel(nn.Module):
         for index in range(len(self.layer_runs)):
             hidden = self.run_layer(index, hidden, batch, False, bias)
             yield hidden
+
+    def behind(
+        self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """As `prefix.FrozenLayers`; each depth is handed on before the next layer runs."""
+        batch = self.pack(rows, chunk)
+        place = batch.places - int(rows.offsets[chunk[0]])
+        with evaluating(self):
+            for n, hidden in zip(range(max(wanted) + 1), self.prefix(batch), strict=False):
+                if n in wanted:
+                    in_order = torch.empty_like(hidden)
+                    in_order[place] = hidden
+                    yield n, in_order
 
     def forward(self, batch: PackedBatch, given: Tensor | None = None) -> Tensor:
         """Logits [B, C] in the batch's order.
@@ -185,9 +195,8 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
     """Keep only the rows of the word table that the data use; returns the data with their ids by
     the rows that are left.
 
-    A row that no example uses has no gradient: AdamW only shrinks it, nothing reads it, and it adds
-    nothing to the gradient's norm. So leaving it out changes no number of the trial, and spares the
-    optimiser most of its work on the full model.
+    A row that no example uses has no gradient, and nothing reads it: leaving it out changes no
+    number of the trial, and spares the optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
     used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
@@ -202,6 +211,17 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
     return data.changed(lambda rows: replace(rows, input_ids=numbers[rows.input_ids]))
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode, and afterwards in the mode of before."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @contextlib.contextmanager

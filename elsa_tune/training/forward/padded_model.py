@@ -1,10 +1,9 @@
 """A classification model on padded batches that begins behind its frozen layers.
 
-For architectures whose layers are not known on packed tokens: the model stays itself, but its
-embeddings hand on the hidden states that it is given, and its first layers are gone. It must not
-know where hidden states are kept. Shapes: B rows, T tokens of the longest, H hidden size.
-Whether the rest of the model then computes what the whole model computes is found out by a test
-(`equality.py`): XLNet, for one, drops out what it is given.
+For architectures whose layers are not known on packed tokens: embeddings hand on the hidden states
+that they are given, and the first layers are gone. Shapes: B rows, T tokens of the longest, H
+hidden size. A test (`equality.py`) finds out where that is not what the whole model computes:
+XLNet, for one, drops out what it is given.
 """
 
 from __future__ import annotations
@@ -14,21 +13,18 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.training.forward.packed_model import Passthrough
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch, to_device
+from elsa_tune.training.forward.packed_model import Passthrough, evaluating
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
-
-def kept_layers(depth: FreezeDepth, layers: int) -> int:
-    """How many frozen layers' output can be given: all but the last of the model, which its own
-    code expects to run.
-    """
-    return min(depth.frozen_layers, layers - 1)
+# Of one batch while a cache is filled.
+_ROWS = 32
 
 
 class _EnoughError(Exception):
@@ -72,6 +68,31 @@ def hidden_behind(
         for hook in hooks:
             hook.remove()
     return found
+
+
+def rows_in_order(
+    model: PreTrainedModel,
+    data: TaskData,
+    rows: TokenRows,
+    chunk: IndexArray,
+    wanted: Collection[int],
+) -> list[tuple[int, Tensor]]:
+    """As `prefix.FrozenLayers`, of a whole model on padded batches of these data."""
+    base = int(rows.offsets[chunk[0]])
+    tokens = int(rows.offsets[chunk[-1] + 1]) - base
+    found: dict[int, Tensor] = {}
+    by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
+    with evaluating(model):
+        for start in range(0, len(chunk), _ROWS):
+            batch = pad_batch(rows, by_length[start : start + _ROWS], data, model.device)
+            # Numbers from the host: a GPU would be waited for to count those of a mask.
+            real = to_device({"real": np.flatnonzero(batch.mask)}, model.device)["real"]
+            place = batch.places.view(-1)[real] - base
+            for n, hidden in hidden_behind(model, batch.inputs, wanted).items():
+                if n not in found:
+                    found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
+                found[n][place] = hidden.flatten(0, 1)[real]
+    return sorted(found.items())
 
 
 def begin_behind(model: PreTrainedModel, layers: int) -> None:

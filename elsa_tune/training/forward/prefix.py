@@ -1,14 +1,14 @@
 """The frozen prefix, computed once: which hidden states are kept, where, and under which key.
 
-It must not know how the rest of a model trains. For a disk one pass over the model fills every
-depth asked for; a layer's output is written as it is computed, so memory stays flat.
+For a disk one pass over the model fills every depth asked for; a layer's output is written as it is
+computed, so memory stays flat.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting
-from elsa_tune.training.forward.frozen_layers import FrozenLayers
 from elsa_tune.training.forward.prefix_store import (
     EntryWriter,
     NotKeptError,
@@ -30,7 +29,7 @@ from elsa_tune.training.machine import room
 from elsa_tune.training.model.encoder import checkpoint_files
 from elsa_tune.training.model.parts import divide
 
-# Changes whenever the same inputs would give other rows or other files.
+# Changes whenever the same inputs would give other rows.
 _FORMAT = 1
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
 _CHUNK_TOKENS = 4096
@@ -50,6 +49,10 @@ _NOT_THE_PREFIX = {
     "problem_type",
     "transformers_version",
 }
+
+# (split, consecutive rows, wanted) -> (N, hidden states [tokens, H] behind layer N) for each wanted
+# N, ascending; in evaluation mode, the tokens in the split's order.
+FrozenLayers = Callable[[TokenRows, IndexArray, Collection[int]], Iterable[tuple[int, Tensor]]]
 
 
 def prefix_digests(model: PreTrainedModel) -> tuple[str, ...]:
@@ -77,23 +80,20 @@ class Prefix:
 
     model: on its device, and complete. setting: of the trial that computes them; where dropout is
     on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
-    they are computed.
-
-    On a GPU with room for them every trial computes them straight into it, in less time than one of
-    its epochs takes: faster than any disk gives them. For a CPU they lie on this node's disk.
+    they are computed. A GPU with room keeps them in its memory, for a CPU they lie on disk.
     """
 
     def __init__(
         self, model: PreTrainedModel, data: TaskData, setting: Setting, batches: str
     ) -> None:
         dtype = setting.recipe.prefix_cache.value
-        self.splits = dict(data.splits())
+        self._splits = dict(data.splits())
         if setting.recipe.frozen_dropout:
-            del self.splits["train"]
-        self.shape = Shape(
-            tokens={split: len(rows.input_ids) for split, rows in self.splits.items()},
+            del self._splits["train"]
+        self._shape = Shape(
+            tokens={split: len(rows.input_ids) for split, rows in self._splits.items()},
             hidden_size=int(model.config.hidden_size),
-            dtype=dtype,
+            dtype=torch.float32 if dtype == "fp32" else torch.bfloat16,
         )
         self._setting = setting
         self._store = PrefixStore()
@@ -102,123 +102,103 @@ class Prefix:
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = (
             data.fingerprint,
-            *(f"{split} {_rows_digest(rows)}" for split, rows in self.splits.items()),
+            *(f"{split} {_rows_digest(rows)}" for split, rows in self._splits.items()),
         )
         self._how = (f"{setting.precision}-{dtype}", batches)
 
-    def reading(self, frozen_layers: int, others: Sequence[int], layers: FrozenLayers) -> Reading:
+    def reading(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> Reading:
         """The hidden states behind a depth's frozen layers, computed by those layers if need be.
 
-        others: depths that later trials will want. Raises NotKeptError where there is no room for
-        them, OSError where the disk cannot be written.
+        others: depths that later trials will want, kept on disk in the same pass where there is
+        room. Raises NotKeptError where there is no room for this one, OSError where the disk cannot
+        be written.
         """
-        if self.shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
+        if self._shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
             return self._computed_here(frozen_layers, layers)
         if self._setting.device.type != "cpu":
             raise NotKeptError(
-                f"{self.shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
+                f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
             )
-        return self.read_or_build(frozen_layers, others, layers)
+        kept = self._opened(frozen_layers)
+        if kept is not None:
+            return kept
+        # One builder a model and task, whatever the depth: it will fill the others' too.
+        with self._store.building(self._key(0)):
+            kept = self._opened(frozen_layers)
+            if kept is None:
+                self._build(frozen_layers, others, layers)
+                kept = self._opened(frozen_layers)
+        if kept is None:
+            raise OSError(f"what was written to {self._store.folder} cannot be read back")
+        return kept
 
     def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
         """In the memory of the device that computes them."""
         reading = Reading()
-        for split, rows in self.splits.items():
-            size = (len(rows.input_ids), self.shape.hidden_size)
-            hidden = torch.empty(size, dtype=self.shape.kept_as, device=self._setting.device)
+        for split, rows in self._splits.items():
+            size = (len(rows.input_ids), self._shape.hidden_size)
+            hidden = torch.empty(size, dtype=self._shape.dtype, device=self._setting.device)
             start = 0
-            for _, part in self._rows_behind(layers, rows, [frozen_layers]):
+            for _, _, part in rows_behind(layers, rows, [frozen_layers], self._setting):
                 hidden[start : start + len(part)] = part
                 start += len(part)
             reading.hidden[split] = hidden
         return reading
 
-    def key(self, frozen_layers: int) -> str:
+    def _key(self, frozen_layers: int) -> str:
         """Names the entry of a depth by its content."""
-        parts = (
-            str(_FORMAT),
-            self._digests[frozen_layers],
-            *self._what,
-            str(frozen_layers),
-            *self._how,
-        )
+        digest, depth = self._digests[frozen_layers], str(frozen_layers)
+        parts = (str(_FORMAT), digest, *self._what, depth, *self._how)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
-    def open(self, frozen_layers: int) -> Reading | None:
-        """What is kept of a depth; None where nothing (sound) is."""
-        return self._store.open(self.key(frozen_layers), self.shape)
-
-    def read_or_build(
-        self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers
-    ) -> Reading:
-        """The hidden states behind a depth's frozen layers, built by whoever needs them first.
-
-        others: depths that later trials will want, filled in the same pass where there is room.
-        Raises NotKeptError where budget or disk has none, OSError where the disk cannot be written.
-        """
-        kept = self.open(frozen_layers)
-        if kept is not None:
-            return kept
-        # One builder a model and task, whatever the depth: it will fill the others' too.
-        with self._store.building(self.key(0)):
-            kept = self.open(frozen_layers)
-            if kept is not None:
-                return kept
-            self._store.sweep()
-            missing = [n for n in sorted({*others, frozen_layers}) if not self._is_kept(n)]
-            try:
-                self._store.make_room(self.shape.bytes * len(missing))
-            except NotKeptError:
-                missing = [frozen_layers]
-                self._store.make_room(self.shape.bytes)
-            self._fill(missing, layers)
-            kept = self.open(frozen_layers)
-        if kept is None:
-            raise OSError(f"what was written to {self._store.folder} cannot be read back")
-        return kept
+    def _opened(self, frozen_layers: int) -> Reading | None:
+        return self._store.open(self._key(frozen_layers), self._shape)
 
     def _is_kept(self, frozen_layers: int) -> bool:
-        reading = self.open(frozen_layers)
+        reading = self._opened(frozen_layers)
         if reading is not None:
             reading.close()
         return reading is not None
 
-    def _fill(self, depths: Sequence[int], layers: FrozenLayers) -> None:
+    def _build(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> None:
+        self._store.sweep()
+        depths = [n for n in sorted({*others, frozen_layers}) if not self._is_kept(n)]
+        try:
+            self._store.make_room(self._shape.bytes * len(depths))
+        except NotKeptError:
+            depths = [frozen_layers]
+            self._store.make_room(self._shape.bytes)
         writers: dict[int, EntryWriter] = {}
         try:
             for n in depths:
-                what = f"{self._setting.name}, {n} frozen layers, {self.shape.dtype}"
-                writers[n] = self._store.writer(self.key(n), what, self.shape)
-            for split, rows in self.splits.items():
-                for n, hidden in self._rows_behind(layers, rows, depths):
-                    writers[n].append(split, hidden)
+                what = (
+                    f"{self._setting.name}, {n} frozen layers, {self._setting.recipe.prefix_cache}"
+                )
+                writers[n] = self._store.writer(self._key(n), what, self._shape)
+            for rows in self._splits.values():
+                for _, n, hidden in rows_behind(layers, rows, depths, self._setting):
+                    writers[n].append(hidden)
             for writer in writers.values():
                 writer.finish()
         finally:
             for writer in writers.values():
                 writer.abandon()
 
-    def _rows_behind(
-        self, layers: FrozenLayers, rows: TokenRows, wanted: Collection[int]
-    ) -> Iterator[tuple[int, Tensor]]:
-        """(N, hidden states of the next tokens) for each wanted N, chunk after chunk."""
-        for chunk in chunks(rows, _CHUNK_TOKENS):
-            yield from self._computed(layers, rows, chunk, wanted)
 
-    def _computed(
-        self, layers: FrozenLayers, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
-    ) -> Iterator[tuple[int, Tensor]]:
-        with torch.inference_mode(), self._setting.arithmetic():
-            yield from layers.hidden_behind(rows, chunk, wanted)
-
-
-def chunks(rows: TokenRows, tokens: int) -> Iterator[IndexArray]:
-    """All rows in their order, in runs of about so many tokens (a row is never divided)."""
+def rows_behind(
+    layers: FrozenLayers, rows: TokenRows, wanted: Collection[int], setting: Setting
+) -> Iterator[tuple[IndexArray, int, Tensor]]:
+    """(row numbers, N, hidden states [tokens, H] of these rows behind layer N), for all rows in
+    their order, about _CHUNK_TOKENS at a time, and each wanted N.
+    """
     start = 0
     while start < len(rows):
-        limit = rows.offsets[start] + tokens
+        limit = rows.offsets[start] + _CHUNK_TOKENS
         stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
-        yield np.arange(start, stop)
+        chunk = np.arange(start, stop)
+        with torch.inference_mode(), setting.arithmetic():
+            for n, hidden in layers(rows, chunk, wanted):
+                yield chunk, n, hidden
         start = stop
 
 

@@ -1,10 +1,10 @@
-"""Hidden states on disk: flat rows of a depth and split, memory-mapped, checked, within a budget.
+"""Hidden states on disk, memory-mapped, checked, within a budget.
 
-It must not know models or tasks. An entry is a folder named by its key; it holds one file per
-split, [tokens, H] in the order of the split's flat arrays, and `facts.json` with sizes and
-checksums. It is written aside and renamed, so that an entry is there whole or not at all. Several
-processes of a node share the store: who reads an entry holds a lock on it, and what is locked is
-never evicted. A link in the store is a damaged entry: nothing is written or deleted through it.
+An entry is one file, named by its key: a block of facts, then the rows [tokens, H] of one split
+after the other. It is written aside and renamed, so that an entry is there complete or not at all.
+Several processes of a node share the store: who reads an entry holds a lock on it, and what is
+locked is never evicted. A link in the store is a damaged entry: nothing is written or deleted
+through it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -34,14 +34,13 @@ DEFAULT_BUDGET_GB = 20.0
 # Never the last of the disk: other things on it stop working before it is full.
 KEPT_FREE = 2**30
 
-_FACTS = "facts.json"
-_LOCK = "in-use"
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# Bytes of the block of facts: JSON, filled up with spaces.
+_FACTS = 4096
+_LONGEST_NAME = 500
 _BLOCK = 2**24
 
-
-# Entries whose checksums this process has verified, with the time of their facts.
-_verified: set[tuple[str, float]] = set()
+# Entries whose checksums this process has verified, with them.
+_verified: set[tuple[Path, int]] = set()
 
 
 class NotKeptError(Exception):
@@ -49,10 +48,7 @@ class NotKeptError(Exception):
 
 
 def budget_bytes() -> int:
-    """$ELSA_TUNE_PREFIX_CACHE_GB in bytes, 20 GB by default; 0 keeps nothing.
-
-    Raises UsageError for anything but a number of 0 or more.
-    """
+    """$ELSA_TUNE_PREFIX_CACHE_GB in bytes; 0 keeps nothing. Raises UsageError for no number."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         gigabytes = float(text) if text else DEFAULT_BUDGET_GB
@@ -65,26 +61,16 @@ def budget_bytes() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What an entry must hold. tokens: of each split, by name. dtype: `fp32` or `bf16`."""
+    """What an entry must hold. tokens: of each split, by name."""
 
     tokens: Mapping[str, int]
     hidden_size: int
-    dtype: str
-
-    @property
-    def kept_as(self) -> torch.dtype:
-        """torch's name for `dtype`."""
-        return _DTYPES[self.dtype]
-
-    @property
-    def row_bytes(self) -> int:
-        """Of one token."""
-        return self.hidden_size * self.kept_as.itemsize
+    dtype: torch.dtype
 
     @property
     def bytes(self) -> int:
-        """Of the whole entry."""
-        return sum(self.tokens.values()) * self.row_bytes
+        """Of all rows."""
+        return sum(self.tokens.values()) * self.hidden_size * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,27 +86,24 @@ class EntrySummary:
 
 @dataclass(slots=True)
 class Reading:
-    """Hidden states that are being read, [tokens, H] by split; mapped from an entry's files, the
-    lock that keeps it from eviction.
-    """
+    """Hidden states [tokens, H] by split. file: the entry that is read, locked against eviction."""
 
     hidden: dict[str, Tensor] = field(default_factory=dict)
-    lock: BinaryIO | None = None
+    file: BinaryIO | None = None
 
     def close(self) -> None:
         """Let go of them; the tensors must not be used any more."""
         self.hidden = {}
-        if self.lock is not None:
-            self.lock.close()
+        if self.file is not None:
+            self.file.close()
 
 
 class PrefixStore:
-    """The entries of this node, in `folder`."""
+    """The entries of this node, in `folder`. budget: bytes."""
 
-    def __init__(self, folder: Path | None = None, budget: int | None = None) -> None:
-        """folder: by default `prefix/` in the cache. budget: bytes, by default $ELSA_TUNE_...'s."""
-        self.folder = folder if folder is not None else cache_dir() / "prefix"
-        self.budget = budget_bytes() if budget is None else budget
+    def __init__(self) -> None:
+        self.folder = cache_dir() / "prefix"
+        self.budget = budget_bytes()
 
     def open(self, key: str, shape: Shape) -> Reading | None:
         """An entry to read, None where there is none. One that is damaged is removed.
@@ -129,77 +112,48 @@ class PrefixStore:
         """
         entry = self.folder / key
         try:
-            lock = (entry / _LOCK).open("rb")
-        except OSError:
+            with contextlib.ExitStack() as opened:
+                file = opened.enter_context(_locked(entry, fcntl.LOCK_SH))
+                if os.fstat(file.fileno()).st_nlink == 0:
+                    return None  # evicted between opening and locking
+                if _is_sound(entry, file, shape):
+                    os.utime(file.fileno())
+                    opened.pop_all()
+                    return Reading(_mapped(file, shape), file)
+        except FileNotFoundError:
             return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            # Evicted between opening and locking: the file that is locked has no name any more.
-            if os.fstat(lock.fileno()).st_nlink == 0:
-                lock.close()
-                return None
-            if not self._is_sound(entry, shape):
-                lock.close()
-                self._remove(entry)
-                return None
-            os.utime(entry / _LOCK)
-            return Reading({name: _map(entry, name, shape) for name in shape.tokens}, lock)
-        except BaseException as error:
-            lock.close()
-            if isinstance(error, OSError | ValueError | KeyError):
-                return None
-            raise
-
-    def _is_sound(self, entry: Path, shape: Shape) -> bool:
-        try:
-            if any(file.is_symlink() for file in (entry, *entry.iterdir())):
-                return False
-            facts = json.loads((entry / _FACTS).read_text())
-            files = facts["files"]
-            stamp = (str(entry), (entry / _FACTS).stat().st_mtime)
-            for name, tokens in shape.tokens.items():
-                size = tokens * shape.row_bytes
-                if files[name]["bytes"] != size or (entry / name).stat().st_size != size:
-                    return False
-                if stamp not in _verified and _crc(entry / name) != files[name]["crc32"]:
-                    return False
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-        _verified.add(stamp)
-        return True
+        except OSError:
+            pass
+        self._remove(entry)
+        return None
 
     @contextlib.contextmanager
     def building(self, what: str) -> Iterator[None]:
         """Only one process of the node builds `what` at a time; the others wait here."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        with open(os.open(self.folder / f"{what}.lock", flags, 0o644), "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _locked(self.folder / f"{what}.lock", fcntl.LOCK_EX, "ab"):
             yield
 
     def make_room(self, wanted: int) -> None:
         """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError."""
+        needed = f"{wanted / 1e9:.1f} GB are needed, and"
         if wanted > self.budget:
-            raise NotKeptError(
-                f"{wanted / 1e9:.1f} GB are needed, and {BUDGET_VARIABLE} allows "
-                f"{self.budget / 1e9:g}"
-            )
-        used = sum(entry.bytes for entry in self.entries())
-        for entry in sorted(self.entries(), key=lambda one: one.last_used):
+            raise NotKeptError(f"{needed} {BUDGET_VARIABLE} allows {self.budget / 1e9:g}")
+        entries = sorted(self.entries(), key=lambda one: one.last_used)
+        used = sum(entry.bytes for entry in entries)
+        for entry in entries:
             if used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE:
                 break
             if self.evict(entry.key):
                 used -= entry.bytes
         if used + wanted > self.budget:
             raise NotKeptError(
-                f"{wanted / 1e9:.1f} GB are needed, and of the {self.budget / 1e9:g} GB that "
-                f"{BUDGET_VARIABLE} allows {used / 1e9:.1f} are being read"
+                f"{needed} of the {self.budget / 1e9:g} GB that {BUDGET_VARIABLE} allows "
+                f"{used / 1e9:.1f} are being read"
             )
-        if self._free() < wanted + KEPT_FREE:
-            raise NotKeptError(
-                f"{wanted / 1e9:.1f} GB are needed, and {self.folder} has "
-                f"{self._free() / 1e9:.1f} GB free"
-            )
+        free = self._free()
+        if free < wanted + KEPT_FREE:
+            raise NotKeptError(f"{needed} {self.folder} has {free / 1e9:.1f} GB free")
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -212,17 +166,19 @@ class PrefixStore:
     def entries(self) -> list[EntrySummary]:
         """Every entry, damaged ones included."""
         found = []
-        for lock in self.folder.glob(f"*/{_LOCK}"):
-            entry = lock.parent
+        for entry in self.folder.glob("[!.]*"):
+            if entry.suffix == ".lock":
+                continue
             with contextlib.suppress(OSError):
-                files = list(entry.iterdir())
+                # A folder is an entry of earlier versions.
+                files = [entry, *entry.rglob("*")]
                 found.append(
                     EntrySummary(
                         key=entry.name,
                         what=_what(entry),
-                        bytes=sum(file.stat().st_size for file in files),
-                        last_used=lock.stat().st_mtime,
-                        in_use=_is_locked(lock),
+                        bytes=sum(file.lstat().st_size for file in files),
+                        last_used=entry.lstat().st_mtime,
+                        in_use=_is_locked(entry),
                     )
                 )
         return found
@@ -230,111 +186,123 @@ class PrefixStore:
     def evict(self, key: str) -> bool:
         """Remove an entry unless somebody reads it; whether it was removed."""
         entry = self.folder / key
-        try:
-            with (entry / _LOCK).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._remove(entry)
-        except OSError:
-            return False
-        return True
+        return not _is_locked(entry) and self._remove(entry)
 
     def sweep(self, older_than: float = 3600.0) -> None:
         """Remove what killed writers left behind, once it is older than so many seconds."""
         for left in self.folder.glob(".*.part"):
             with contextlib.suppress(OSError):
                 if time.time() - left.lstat().st_mtime > older_than:
-                    _delete(left)
+                    self._remove(left)
 
     @staticmethod
-    def _remove(entry: Path) -> None:
-        # Renamed first: nobody opens a half-removed entry.
-        aside = entry.with_name(f".{entry.name}.{uuid.uuid4().hex[:8]}.part")
-        with contextlib.suppress(OSError):
-            entry.rename(aside)
-            _delete(aside)
+    def _remove(entry: Path) -> bool:
+        try:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        except OSError:
+            return False
+        return True
 
 
 class EntryWriter:
-    """An entry being written, split by split, block by block."""
+    """An entry being written, block by block."""
 
     def __init__(self, entry: Path, what: str, shape: Shape) -> None:
-        self._entry, self._what, self._shape = entry, what, shape
+        self._entry, self._what, self._dtype = entry, what, shape.dtype
         self._aside = entry.with_name(f".{entry.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
-        self._aside.mkdir(parents=True)
-        self._files: dict[str, BinaryIO] = {}
-        self._crcs: dict[str, int] = {}
-        self._bytes: dict[str, int] = {}
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._aside.open("xb")
+        self._file.seek(_FACTS)
+        self._crc = 0
 
-    def append(self, split: str, hidden: Tensor) -> None:
-        """Write the next rows [tokens, H] of a split. Raises OSError on a full disk."""
-        block = hidden.to("cpu", self._shape.kept_as).contiguous()
-        data = block.view(torch.uint8).numpy().data
-        if split not in self._files:
-            self._files[split] = (self._aside / split).open("wb")
-        self._files[split].write(data)
-        self._crcs[split] = zlib.crc32(data, self._crcs.get(split, 0))
-        self._bytes[split] = self._bytes.get(split, 0) + data.nbytes
+    def append(self, hidden: Tensor) -> None:
+        """Write the next rows [tokens, H], in the order of the shape's splits. Raises OSError."""
+        data = hidden.to("cpu", self._dtype).contiguous().view(torch.uint8).numpy().data
+        self._file.write(data)
+        self._crc = zlib.crc32(data, self._crc)
 
     def finish(self) -> None:
         """Give the entry its name. Raises OSError; an entry of that name is replaced."""
-        # Not forced to disk: what a power cut leaves of it, its checksum finds.
-        for file in self._files.values():
-            file.close()
-        facts = {
-            "what": self._what,
-            "hidden_size": self._shape.hidden_size,
-            "dtype": self._shape.dtype,
-            "files": {
-                name: {"bytes": self._bytes[name], "crc32": self._crcs[name]}
-                for name in self._files
-            },
-        }
-        (self._aside / _LOCK).touch()
-        (self._aside / _FACTS).write_text(json.dumps(facts, indent=1))
-        PrefixStore._remove(self._entry)
-        self._aside.rename(self._entry)
+        facts = {"what": self._what[:_LONGEST_NAME], "crc32": self._crc}
+        with self._file:  # not forced to disk: what a power cut leaves of it, its checksum finds
+            self._file.seek(0)
+            self._file.write(json.dumps(facts).encode().ljust(_FACTS))
+        if self._entry.is_dir():  # of an earlier version
+            PrefixStore._remove(self._entry)
+        self._aside.replace(self._entry)
 
     def abandon(self) -> None:
         """Leave nothing behind; does nothing after `finish`."""
-        for file in self._files.values():
-            with contextlib.suppress(OSError):
-                file.close()
-        shutil.rmtree(self._aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._aside.unlink(missing_ok=True)
 
 
-def _delete(entry: Path) -> None:
-    if entry.is_symlink():
-        entry.unlink()
-    else:
-        shutil.rmtree(entry)
+def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:
+    """The file, open and locked; never through a link. Raises OSError, of which BlockingIOError
+    where the lock is not to be waited for.
+    """
+
+    def without_links(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o644)
+
+    file = cast(BinaryIO, open(path, mode, opener=without_links))  # noqa: SIM115
+    try:
+        fcntl.flock(file, lock)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
-def _map(entry: Path, name: str, shape: Shape) -> Tensor:
-    """The file's rows [tokens, H]; private pages, so nothing that is done to them reaches it."""
-    size = shape.tokens[name] * shape.row_bytes
-    mapped = np.memmap(entry / name, dtype=np.uint8, mode="c", shape=(size,))
-    return torch.from_numpy(mapped).view(shape.kept_as).view(-1, shape.hidden_size)
+def _is_locked(entry: Path) -> bool:
+    try:
+        _locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB).close()
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # a link, or a folder, which nobody reads
+    return False
 
 
-def _crc(file: Path) -> int:
-    value = 0
-    with file.open("rb") as data:
-        while block := data.read(_BLOCK):
-            value = zlib.crc32(block, value)
-    return value
+def _facts(file: BinaryIO) -> dict[str, Any]:
+    """Raises ValueError where there are none."""
+    facts = json.loads(file.read(_FACTS))
+    if not isinstance(facts, dict):
+        raise ValueError("no facts")
+    return facts
+
+
+def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
+    if os.fstat(file.fileno()).st_size != _FACTS + shape.bytes:
+        return False
+    try:
+        expected = _facts(file)["crc32"]
+    except (ValueError, KeyError):
+        return False
+    if (entry, expected) not in _verified:
+        found = 0
+        while block := file.read(_BLOCK):
+            found = zlib.crc32(block, found)
+        if found != expected:
+            return False
+        _verified.add((entry, expected))
+    return True
 
 
 def _what(entry: Path) -> str:
     try:
-        return str(json.loads((entry / _FACTS).read_text())["what"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with entry.open("rb") as file:
+            return str(_facts(file)["what"])
+    except (OSError, ValueError, KeyError):
         return "damaged"
 
 
-def _is_locked(lock: Path) -> bool:
-    with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
+    """Each split's rows [tokens, H]; private pages, so nothing done to them reaches the file."""
+    mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=_FACTS, shape=(shape.bytes,))
+    rows = torch.from_numpy(mapped).view(shape.dtype).view(-1, shape.hidden_size)
+    return dict(zip(shape.tokens, rows.split(list(shape.tokens.values())), strict=True))

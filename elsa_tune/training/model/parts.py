@@ -1,7 +1,5 @@
 """The parts of a model: embedding side, layers, head side; each parameter is in exactly one.
 
-It must not know how a model was loaded or how it is trained.
-
 The layers are found by their shape, not by a list of architectures: the one `nn.ModuleList` under
 the base model that holds `num_hidden_layers` modules of one class. What runs before them, and every
 table that all of them read, is the embedding side; what runs after them is the head side. Read in
@@ -116,21 +114,17 @@ def drop_layers(model: PreTrainedModel, count: int) -> None:
     del stack[:count]
 
 
-def freeze(model: PreTrainedModel, depth: FreezeDepth) -> tuple[str, ...]:
+def freeze(model: PreTrainedModel, depth: FreezeDepth) -> None:
     """Set `requires_grad` of every parameter to what the depth says, whatever it was before.
 
-    Returns the names that train, in the model's order. Gradients left on frozen parameters are
-    dropped. Raises SpaceError for N above L, ModelError as `divide` does.
+    Gradients left on frozen parameters are dropped. Raises SpaceError for N above L, ModelError as
+    `divide` does.
     """
     frozen = divide(model).frozen(depth)
-    trained = []
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
         if name in frozen:
             parameter.grad = None
-        else:
-            trained.append(name)
-    return tuple(trained)
 
 
 def prefix_modules(model: PreTrainedModel, depth: FreezeDepth) -> list[nn.Module]:

@@ -1,6 +1,6 @@
 """How a row's hidden states become the one that its head reads: the first token's, or the mean.
 
-It must not know how a model is run. Shapes: B rows, T tokens of the longest, H hidden size.
+Shapes: B rows, T tokens of the longest, H hidden size.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The user's own task: a YAML file becomes a TaskSpec, or an error that names file and field.
-
-It must not be imported by `training`: workers get the finished TaskSpec, and need neither pydantic
-nor YAML.
-"""
+"""What `--task` may name: a known task, or a YAML file that describes the user's own."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,12 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
-from elsa_tune.specs.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
-from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec, check_metric
+from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec, check_metric
+from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
+YAML_SUFFIXES = (".yaml", ".yml")
 DEFAULT_EVALUATION_SHARE = 0.2
 # More distinct labels than this in a file without declared classes are numbers or texts, not
 # classes.
@@ -122,6 +120,36 @@ class TaskFile(BaseModel):
 
 
 FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
+
+
+def resolve_task(text: str, data_dir: str | None = None, metric: str | None = None) -> TaskSpec:
+    """Read a known task's name or the path of a YAML file that describes the user's own task.
+
+    data_dir: a local GLUE folder in the official layout, for GLUE tasks only; it must exist.
+    metric: replaces the headline metric. Raises UnknownNameError or DataError.
+    """
+    if text in KNOWN_TASKS:
+        task = KNOWN_TASKS[text]
+    elif text.lower().endswith(YAML_SUFFIXES):
+        task = read_task_file(Path(text))
+    else:
+        raise UnknownNameError.among(
+            "task", text, KNOWN_TASKS, hint="Your own task is the path of a .yaml file."
+        )
+    if data_dir is not None:
+        if not isinstance(task.source, GlueSource):
+            raise DataError(
+                f"`data_dir` is a folder of GLUE tasks, and task '{task.name}' is none of them; "
+                "drop it"
+            )
+        folder = Path(data_dir).expanduser()
+        if not folder.is_dir():
+            raise DataError(
+                f"`data_dir` '{data_dir}' is not a folder; give the one that holds "
+                f"{task.source.folder}/train.tsv"
+            )
+        task = replace(task, source=replace(task.source, data_dir=str(folder.resolve())))
+    return task if metric is None else task.with_metric(metric)
 
 
 def read_task_file(path: Path) -> TaskSpec:

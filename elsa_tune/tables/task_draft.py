@@ -9,9 +9,10 @@ from pathlib import Path
 import yaml
 
 from elsa_tune.errors import DataError
+from elsa_tune.files import slug
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
-from elsa_tune.specs.table_file import format_of, read_table
-from elsa_tune.specs.task_file import number_then_text
+from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.tables.task_file import number_then_text
 
 # A word of a column's name that says it is the label.
 LABEL_WORDS = frozenset(
@@ -47,7 +48,7 @@ def draft_task(path: Path) -> str:
     is_regression = is_number and (
         len(values) > MOST_CLASSES or not all(float(one).is_integer() for one in values)
     )
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._-") or "task"
+    name = slug(path.stem) or "task"
     unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
     fields: list[tuple[str, object, str]] = [
         ("name", f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name, "of the task"),

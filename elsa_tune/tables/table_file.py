@@ -1,9 +1,6 @@
 """Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with their line
 numbers.
 
-It must not know tasks: which cells are texts or labels, and what is wrong with them, the callers
-judge.
-
 No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted as RFC
 4180 has it; TSV knows no quoting at all (the GLUE files' rule): a field ends at the tab and a row
 at the line's end.
@@ -16,6 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -33,7 +31,7 @@ FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
 
 TOO_WIDE = "more fields than the header"
 
-Row = tuple[int, Sequence[str | None]]  # its line, its cells in the order of the columns
+Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +67,26 @@ def read_table(
     Raises DataError for a file that is missing, unreadable or undecodable, and for a wanted column
     that is missing or stands there twice.
     """
-    check_readable(path)
+    if format == "csv":
+        return _separated(path, csv_rows(path), wanted, header)
     if format == "parquet":
+        check_readable(path)
         return _read_parquet(path, wanted)
     # Lines of TSV and JSONL end at \n and nowhere else: U+2028, U+0085 and a lone carriage return
-    # are characters of a text. utf-8-sig: a byte order mark is not a part of the first cell.
-    newline = "" if format == "csv" else "\n"
+    # are characters of a text.
+    with _opened(path, newline="\n") as file:
+        if format == "jsonl":
+            return _read_jsonl(path, file, wanted)
+        return _separated(path, _tsv_rows(file), wanted, header)
+
+
+@contextmanager
+def _opened(path: Path, newline: str) -> Iterator[TextIO]:
+    check_readable(path)
     try:
+        # utf-8-sig: a byte order mark, which spreadsheets write, is not a part of the first cell.
         with path.open(encoding="utf-8-sig", newline=newline) as file:
-            if format == "jsonl":
-                return _read_jsonl(path, file, wanted)
-            rows = _csv_rows(path, file) if format == "csv" else _tsv_rows(file)
-            return _separated(path, rows, wanted, header)
+            yield file
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
     except OSError as error:
@@ -101,8 +107,9 @@ def check_readable(path: Path) -> None:
     raise DataError(f"data file {path} does not exist; {beside}")
 
 
-def listing(folder: Path, most: int = 12) -> str:
-    """The names in a folder for a message: sorted, at most so many."""
+def listing(folder: Path) -> str:
+    """The names in a folder for a message: sorted, at most twelve."""
+    most = 12
     names = sorted(entry.name for entry in folder.iterdir())
     shown = ", ".join(names[:most]) or "nothing"
     return f"{shown}, and {len(names) - most} more" if len(names) > most else shown
@@ -129,20 +136,20 @@ def _tsv_rows(file: TextIO) -> Iterator[Row]:
             yield number, line.split("\t")
 
 
-def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
-    reader = csv.reader(file, strict=True)
-    while True:
-        first = reader.line_num + 1
+def csv_rows(path: Path) -> Iterator[Row]:
+    """The rows of a CSV file that are not empty, the header first; errors as in `read_table`."""
+    with _opened(path, newline="") as file:
+        reader = csv.reader(file, strict=True)
+        first = 1
         try:
-            cells = next(reader)
-        except StopIteration:
-            return
+            for cells in reader:
+                if cells:
+                    yield first, cells
+                first = reader.line_num + 1
         except csv.Error as error:
             raise DataError(
                 f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
             ) from error
-        if cells:
-            yield first, cells
 
 
 def _separated(
