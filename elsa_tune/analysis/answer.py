@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.planned import Look
 from elsa_tune.specs.freeze import FreezeDepth
 
 ALL_TASKS = "*"
@@ -27,6 +28,7 @@ class Reason(enum.StrEnum):
     # There is an operating point, but nothing can be certified:
     TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
     CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested
+    LOOKS_NOT_PLANNED = "looks_not_planned"  # several searches, each planned by itself
     RATES_NOT_FRESH = "rates_not_fresh"  # learning rates were chosen on the same runs
     NO_COMMON_DEPTH = "no_common_depth"  # joint answer: no frozen depth was measured for every task
 
@@ -48,7 +50,8 @@ class Certified:
 class Contrast:
     """D = (q_N - b) - target (q_0 - b) of one depth: above 0 it reaches the target.
 
-    b: 0, or chance where corrected. low, high: 95 % interval. lower: one-sided 95 % bound.
+    b: 0, or chance where corrected. low, high: 95 % interval. lower: one-sided 95 % bound. look:
+    which planned one they rest on, and are widened for; None where none was planned.
     """
 
     depth: FreezeDepth
@@ -56,6 +59,7 @@ class Contrast:
     low: float
     high: float
     lower: float
+    look: Look | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

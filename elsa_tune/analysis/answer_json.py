@@ -179,6 +179,7 @@ def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[s
         "ci_low": _number(found.low),
         "ci_high": _number(found.high),
         "lower_bound": _number(found.lower),
+        "look": None if found.look is None else _object(found.look),
     }
 
 

@@ -10,12 +10,15 @@ where each task's test rejects, an intersection-union test (Berger 1982, Technom
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import Certified, Contrast, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, FEWEST_SEEDS, Interval
+from elsa_tune.analysis.planned import Look
+from elsa_tune.analysis.statistics.looks import levels, normal
+from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, ENDS, FEWEST_SEEDS, Interval
 from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -108,6 +111,7 @@ class Certainty:
     certify the operating point in four of five cases, if they spread like those at hand; None where
     it is certified already, MOST_SEEDS would not do, or too few are at hand to tell.
     examples_forbid: no number of seeds would do, for the evaluation examples are too few.
+    open_look: a planned look at the first depth that is not certified has not been taken.
     """
 
     certified: Certified | None = None
@@ -118,6 +122,7 @@ class Certainty:
     reason: Reason | None = None
     seeds_to_settle: int | None = None
     examples_forbid: bool = False
+    open_look: bool = False
 
 
 def certainty_of(
@@ -130,7 +135,9 @@ def certainty_of(
     full = curve.full
     assert full is not None and curve.uncertainty is not None
     basis = curve.uncertainty.basis
-    frozen = [point for point in curve.measured if not point.depth.is_full_model]
+    frozen = _tested(curve)
+    if not frozen:
+        return Certainty(reason=Reason.LOOKS_NOT_PLANNED)
     raw = [step_of(curve, point, target, corrected=False) for point in frozen]
     corrected = [step_of(curve, point, target, corrected=True) for point in frozen]
     contrasts = tuple(step.contrast for step in raw if step.contrast is not None)
@@ -160,7 +167,31 @@ def certainty_of(
         reason=_why_not(curve, found),
         seeds_to_settle=settle,
         examples_forbid=forbidden,
+        open_look=_open_look(curve, raw),
     )
+
+
+def _tested(curve: FreezeCurve) -> list[CurvePoint]:
+    """The depths with frozen layers in the order of testing; () where they were planned for other
+    results.
+    """
+    measured = {point.depth: point for point in curve.measured if not point.depth.is_full_model}
+    if curve.looks is None:
+        return list(measured.values())
+    return [measured[depth] for depth in curve.looks.order()]
+
+
+def _open_look(curve: FreezeCurve, steps: Sequence[Step]) -> bool:
+    if curve.looks is None:
+        return False
+    for step in steps:
+        if step.contrast is not None and step.contrast.lower > ROUNDING:
+            continue
+        taken = (
+            0 if step.contrast is None or step.contrast.look is None else step.contrast.look.number
+        )
+        return 1 < len(curve.looks.of[step.depth].counts) > taken
+    return False
 
 
 def _why_not(curve: FreezeCurve, found: Certification) -> Reason | None:
@@ -190,15 +221,64 @@ def _contrast(
     full, known = curve.full, curve.uncertainty
     if full is None or known is None or min(point.seeds, full.seeds) < FEWEST_SEEDS:
         return None
-    found = known.contrast(point.depth, full.depth, target, corrected=corrected, tasks=tasks)
-    if found is None:
-        return None
+    if curve.looks is None or point is full:
+        low, high, lower = ENDS
+        ends = low, 1 - (1 - high) / tasks, lower
+        found = known.contrast(point.depth, full.depth, target, corrected=corrected, ends=ends)
+        return None if found is None else _as_contrast(point.depth, found, None)
+    contrast = None
+    for look, seen in curve.looks.taken(point.depth):
+        found = seen.contrast(
+            point.depth,
+            full.depth,
+            target,
+            corrected=corrected,
+            ends=(look.half, 1 - look.half / tasks, look.level),
+        )
+        if found is None:
+            continue  # so few seeds say nothing of their spread; the next look has more
+        contrast = _as_contrast(point.depth, found, look)
+        if contrast.lower > ROUNDING:
+            break  # what a later look would say cannot take it back
+    return contrast
+
+
+def second_look_promises(curve: FreezeCurve, point: CurvePoint, target: float) -> float:
+    """The probability that a depth's second look would reject, if its contrast is what it seems to
+    be; 0 where it has none.
+    """
+    full, looks = curve.full, curve.looks
+    taken = [] if looks is None else looks.taken(point.depth)
+    if full is None or looks is None or len(taken) != 1 or taken[0][0].planned < 2:
+        return 0.0
+    of, [(_, seen)] = looks.of[point.depth], taken
+    level = levels(of.counts, of.error)[1]
+    expected = seen.contrast(
+        point.depth,
+        full.depth,
+        target,
+        corrected=False,
+        as_if_seeds=of.counts[1],
+        ends=(level / 2, 1 - level / 2, level),
+    )
+    if expected is None:
+        return 0.0
+    now, then = (
+        seen.spread(point.depth, here).variance
+        + target**2 * seen.spread(full.depth, there).variance
+        for here, there in of.counts
+    )
+    return normal(expected.lower / math.sqrt(max(now - then, 1e-12)))
+
+
+def _as_contrast(depth: FreezeDepth, found: Interval, look: Look | None) -> Contrast:
     return Contrast(
-        depth=point.depth,
+        depth=depth,
         value=found.value,
         low=found.low,
         high=found.high,
         lower=found.lower,
+        look=look,
     )
 
 
@@ -216,7 +296,9 @@ def _what_settles(
     def expected(seeds: int) -> list[Interval]:
         assert full is not None and known is not None
         found = (
-            known.contrast(point.depth, full.depth, target, corrected=False, as_if_seeds=seeds)
+            known.contrast(
+                point.depth, full.depth, target, corrected=False, as_if_seeds=(seeds, seeds)
+            )
             for point in steps
         )
         return [one for one in found if one is not None]

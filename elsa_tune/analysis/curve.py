@@ -15,6 +15,7 @@ from elsa_tune.analysis.measured import (
     warn_of_uncounted,
     without_copies,
 )
+from elsa_tune.analysis.planned import PlannedLooks, Runs, planned_looks
 from elsa_tune.analysis.rates import EXPLORED, DepthRates, depth_rates
 from elsa_tune.analysis.statistics.learnt import AT_CHANCE
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
@@ -101,7 +102,8 @@ class LinearProbe:
 class FreezeCurve:
     """All depths of one group, the full model first, with what the reader must be told.
 
-    uncertainty: of the depths whose runs are known one by one. given_rates: the lowest and highest
+    uncertainty: of the depths whose runs are known one by one. looks: None where no plan says when
+    depths are tested. given_rates: the lowest and highest
     learning rate that the searches were given, None where not known or not the same. probe: None
     where none was made.
     """
@@ -118,6 +120,7 @@ class FreezeCurve:
     points: tuple[CurvePoint, ...]
     warnings: tuple[AnswerWarning, ...]
     uncertainty: Uncertainty | None = field(default=None, repr=False, compare=False)
+    looks: PlannedLooks | None = field(default=None, repr=False, compare=False)
     given_rates: tuple[float, float] | None = None
     probe: LinearProbe | None = None
 
@@ -160,14 +163,19 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warnings: list[AnswerWarning] = []
     found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((p for p in found if p.depth.is_full_model and p.quality is not None), None)
-    uncertainty = curve_uncertainty(
-        {point.depth: point.runs for point in found if point.qualities},
-        chance=group.chance,
-        metric=metric,
-        examples=group.examples,
-        evidence=evidence,
-        warnings=warnings,
-    )
+    measured = {point.depth: point.runs for point in found if point.qualities}
+
+    def known(runs: Runs, told: list[AnswerWarning]) -> Uncertainty:
+        return curve_uncertainty(
+            runs,
+            chance=group.chance,
+            metric=metric,
+            examples=group.examples,
+            evidence=evidence,
+            warnings=told,
+        )
+
+    uncertainty = known(measured, warnings)
     given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
@@ -188,6 +196,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
+        looks=planned_looks(measured, lambda runs: known(runs, [])),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group.probe, full, group.chance),
     )

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
-from elsa_tune.search.planning.plan import Estimate, estimate, exploring_slots
+from elsa_tune.search.hunting import HuntMeasuring
+from elsa_tune.search.planning.plan import Estimate, best_rates, estimate, exploring_slots
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -30,10 +31,9 @@ from elsa_tune.search.specification import (
     specify,
     taken,
     trials_note,
-    with_seeds,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe
 from elsa_tune.tracking.journal import Journal, is_held, read_journal, running
@@ -160,7 +160,7 @@ def resume(
     paths: SearchPaths,
     say: Say,
     *,
-    seeds: int | None = None,
+    more: Callable[[SearchSpec], SearchSpec] | None = None,
     max_time: float | None = None,
     tracking_uri: str | None = None,
     address: str | None = None,
@@ -168,8 +168,8 @@ def resume(
     """Go on with a search after any interruption; a finished one is only answered, and given what
     its report or its store lack.
 
-    seeds: measuring trials per depth, as many as before or more; a finished search measures the
-    ones that are new. max_time (seconds for this session), tracking_uri and address: None takes
+    more: changes what the search is to do, as `with_seeds` and `until_certain` do; a finished one
+    does what is new. max_time (seconds for this session), tracking_uri and address: None takes
     what the search was started with. A new store is given everything from the journal's beginning,
     and is the search's from then on.
     """
@@ -179,9 +179,9 @@ def resume(
     if is_held(paths.lock):
         raise running(paths.journal)
     state = SearchState.replay(records, alive=False)
-    if seeds is not None and seeds != spec.seeds:
+    if more is not None and (changed := more(spec)) != spec:
         # At once: whatever ends this session, the next one knows what was wanted.
-        spec = _saved(with_seeds(spec, seeds), paths)
+        spec = _saved(changed, paths)
     is_complete = not trials_to_go(spec, paths, state) and state.is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
     try:
@@ -235,10 +235,16 @@ def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Co
                 f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
                 "a copy, or delete the search"
             ) from error
-    left = Counter({depth: spec.seeds for depth in spec.depths})
-    left.subtract(
-        one.trial.depth for one in known if one.trial.phase is Phase.MEASURE and one.status.is_final
-    )
+    if spec.strategy is Strategy.HUNT:
+        measuring = HuntMeasuring(spec, lambda: state, paths.folder)
+        left = Counter(one.depth for one in measuring(best_rates(spec, known), known))
+    else:
+        left = Counter({depth: spec.seeds for depth in spec.depths})
+        left.subtract(
+            one.trial.depth
+            for one in known
+            if one.trial.phase is Phase.MEASURE and one.status.is_final
+        )
     if not state.is_complete:  # else its answer did not need what failed in exploring
         left.update(slot.depth for slot in exploring_slots(spec, known))
     return +left

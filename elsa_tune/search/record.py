@@ -178,6 +178,7 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
     # Without a subset the training set's own size says more than "none".
     in_use = spec.train_examples + spec.holdout_examples
     recipe["train_size"] = recipe["train_size"] or in_use
+    looks = spec.looks(trial.depth) if trial.phase is Phase.MEASURE else None
     return {
         "model": trial.model.name,
         "task": trial.task.name,
@@ -192,6 +193,7 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         "chance": spec.chance,
         "evaluation_examples": spec.evaluation_examples,
         "given_rates": rates_text(spec.given_rates),
+        "looks": str(looks) if looks else "none",
         "search": spec.name,
         **recipe,
         "comparison": spec.comparison,

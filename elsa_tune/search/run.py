@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import optuna
 import ray
@@ -19,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
+from elsa_tune.search.hunting import HuntMeasuring
 from elsa_tune.search.planning.plan import (
     exploring_share,
     exploring_slots,
@@ -30,7 +32,7 @@ from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.tune.ray_callback import Recorder
-from elsa_tune.search.tune.searcher import PlanSearcher
+from elsa_tune.search.tune.searcher import Measuring, PlanSearcher
 from elsa_tune.search.tune.stopping import Interruption, SearchStopper
 from elsa_tune.search.tune.trainable import (
     Mailbox,
@@ -39,7 +41,7 @@ from elsa_tune.search.tune.trainable import (
     run_trial,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
@@ -133,9 +135,10 @@ class SearchRun:
         """A depth's rate is settled, and it will be measured at it."""
         if not self._is_measuring:
             self._is_measuring = True
-            seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
-            left = self._spec.measuring_trials
-            self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
+            if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
+                seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
+                left = self._spec.measuring_trials
+                self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
@@ -149,7 +152,9 @@ class SearchRun:
         spec = self._spec
         self._tuners += 1
         scheduler = self._scheduler()
-        searcher = PlanSearcher(spec, self._record.known_trials, self._rates, self._decide, phases)
+        searcher = PlanSearcher(
+            spec, self._record.known_trials, self._rates, self._decide, phases, self._measuring()
+        )
         recorder = Recorder(
             self._record,
             scheduler,
@@ -184,6 +189,14 @@ class SearchRun:
             self._is_over(deadline)
             self._probing.collect()
 
+    def _measuring(self) -> Measuring | None:
+        """What a hunt measures; None for the plan that measures every depth alike."""
+        if self._spec.strategy is not Strategy.HUNT:
+            return None
+        return HuntMeasuring(
+            self._spec, self._record.state, self._record.paths.folder, self._board.phase
+        )
+
     def _scheduler(self) -> PerDepthAsha:
         """With what earlier sessions' trials reported in its rungs."""
         spec = self._spec
@@ -212,7 +225,7 @@ class SearchRun:
         if self._interruption.requested:
             return Outcome(status=SearchStatus.INTERRUPTED)
         spec, known, rates = self._spec, self._record.known_trials(), self._rates
-        left = measuring_trials(spec, rates, known)
+        left = (self._measuring() or partial(measuring_trials, spec))(rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
         unmeasured = [depth.label for depth in spec.depths if depth not in rates]
         untried = len(exploring_slots(spec, known)) if self._ran_out else 0

@@ -9,21 +9,35 @@ import dataclasses
 import math
 import os
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.search import Extension, Resources, SearchSpec
+from elsa_tune.specs.search import (
+    LOOKS,
+    Extension,
+    Resources,
+    SearchSpec,
+    Strategy,
+    hunted,
+    is_deep,
+)
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
+
+# Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
+# three (bench/results/rate_search_6_layers.json); three see more of the curve of rates.
+TRIES = {Strategy.EVEN: 3, Strategy.HUNT: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +74,9 @@ def specify(request: Request) -> SearchSpec:
     _check_share(request)
     space = request.space
     depths = space.depths_for(request.layers)
+    is_hunt = space.strategy is Strategy.HUNT
+    if is_hunt:
+        depths = _hunted(request, depths)
     rates = space.rates
     if rates.values is not None and len(rates.values) == 1:
         # One rate leaves nothing to explore.
@@ -67,6 +84,9 @@ def specify(request: Request) -> SearchSpec:
         tries = 0
     else:
         explored = (FULL_MODEL,) if space.follows_full_model else depths
+        if is_hunt:
+            deep = (depth for depth in depths if depth and is_deep(depth, request.layers))
+            explored = (FULL_MODEL, *(tuple(deep) or depths[-1:]))
         if space.follows_full_model and FULL_MODEL not in depths:
             raise SpaceError(
                 "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
@@ -74,6 +94,9 @@ def specify(request: Request) -> SearchSpec:
         tries = _tries(request, len(explored))
         if rates.values is not None:
             tries = min(tries, len(rates.values))
+    seeds = _at_least_one("seeds", request.seeds, space.seeds)
+    if is_hunt:
+        seeds = LOOKS[-1][0]  # at most
     return SearchSpec(
         name=request.name,
         search_id=uuid.uuid4().hex,
@@ -88,7 +111,10 @@ def specify(request: Request) -> SearchSpec:
         tries=tries,
         sampler=space.sampler,
         asha=space.asha,
-        seeds=_at_least_one("seeds", request.seeds, space.seeds),
+        seeds=seeds,
+        planned_seeds=seeds if seeds >= FEWEST_SEEDS else None,
+        strategy=space.strategy,
+        target=space.target,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),
@@ -98,6 +124,26 @@ def specify(request: Request) -> SearchSpec:
         max_time=request.max_time,
         linear_probe=space.linear_probe,
     )
+
+
+def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDepth, ...]:
+    """The depths of a hunt. Raises SpaceError where what was asked for is none."""
+    space, found = request.space, hunted(depths, request.layers)
+    if request.seeds is not None:
+        raise SpaceError(
+            f"`seeds` is {request.seeds}, but a hunt has as many as its tests need; leave it out, "
+            "or measure every depth alike by `set` strategy=even"
+        )
+    if FULL_MODEL not in depths or len(found) < 2:
+        raise SpaceError(
+            "a hunt compares depths with frozen layers with the full model (0); give both in depths"
+        )
+    if space.follows_full_model or (space.rates.values is not None and len(space.rates.values) < 2):
+        raise SpaceError(
+            "a hunt finds each depth's own learning rate; give a range or a list of rates, or "
+            "measure every depth alike by `set` strategy=even"
+        )
+    return found
 
 
 def trials_note(request: Request) -> str | None:
@@ -128,8 +174,9 @@ def _check_share(request: Request) -> None:
 
 def _tries(request: Request, depths: int) -> int:
     """Exploring trials per depth: every depth gets as many as any other."""
+    space_tries = request.space.tries or TRIES[request.space.strategy]
     if request.trials is None:
-        return request.space.tries
+        return space_tries
     trials = _at_least_one("trials", request.trials, 1)
     if trials < depths:
         raise SpaceError(
@@ -137,7 +184,7 @@ def _tries(request: Request, depths: int) -> int:
             f"give at least {depths}, or fewer depths by `set` depths=[0,...]"
         )
     tries = trials // depths
-    return min(tries, request.space.tries) if request.space.extend else tries
+    return min(tries, space_tries) if request.space.extend else tries
 
 
 def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
@@ -149,13 +196,32 @@ def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
 
 
 def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
-    """The search with so many measuring seeds, as many as before or more. Raises SpaceError."""
+    """The search with so many measuring seeds, as many as before or more. Raises SpaceError.
+
+    Those beyond the planned ones count for the curve, not for the certificate.
+    """
+    if spec.strategy is Strategy.HUNT:
+        raise SpaceError(
+            f"`seeds` is {seeds}, but search '{spec.name}' is a hunt, which has as many as its "
+            "tests need; `until` certified takes the next planned test"
+        )
     if seeds < spec.seeds:
         raise SpaceError(
             f"`seeds` is {seeds}, but search '{spec.name}' has {spec.seeds} already, and what is "
             f"measured stays; write {spec.seeds} or more"
         )
-    return dataclasses.replace(spec, seeds=seeds)
+    planned = seeds if spec.seeds < FEWEST_SEEDS <= seeds else spec.planned_seeds
+    return dataclasses.replace(spec, seeds=seeds, planned_seeds=planned)
+
+
+def until_certain(spec: SearchSpec) -> SearchSpec:
+    """The hunt that takes every look it planned. Raises SpaceError for a search that is none."""
+    if spec.strategy is not Strategy.HUNT:
+        raise SpaceError(
+            f"`until` certified: search '{spec.name}' tests each depth once, with the seeds it "
+            "planned; start another one by `space` hunt, or with more seeds"
+        )
+    return dataclasses.replace(spec, until_certified=True)
 
 
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.trial import Phase, TrialStatus
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class ResultRow:
     it. trial: its key within the search, None in imported tables. predictions: where they are
     kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none. given_rates: the
     lowest and the highest learning rate that the search was given, beyond which it may have gone;
-    None where they are not known. probe_examples: the rows that a linear probe learnt from, None
-    for a trial.
+    None where they are not known. looks: when its depth is tested, None where no plan says so.
+    probe_examples: the rows that a linear probe learnt from, None for a trial.
     """
 
     model: str
@@ -63,6 +64,7 @@ class ResultRow:
     examples: int | None = None
     predictions: str | None = None
     given_rates: tuple[float, float] | None = None
+    looks: Looks | None = None
     probe_examples: int | None = None
 
 

@@ -8,16 +8,25 @@ from __future__ import annotations
 import enum
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from annotated_types import Gt
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.looks import Counts, Looks
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Count, Phase, Rate, Recipe, TrialSpec
+
+
+class Strategy(enum.StrEnum):
+    """Which depths are measured, and with how many seeds."""
+
+    EVEN = "even"  # every depth alike
+    HUNT = "hunt"  # those that can decide, with as many seeds as that takes
 
 
 class SamplerName(enum.StrEnum):
@@ -91,6 +100,31 @@ class Extension:
     tries: int = 8
 
 
+# A hunt's looks: seeds of the depth, seeds of the full model. The ladder's depths cost more, and
+# are further from the target.
+LOOKS: Counts = ((4, 2), (8, 3))
+LADDER_LOOKS: Counts = ((2, 2), (5, 3))
+
+
+def hunted(depths: Sequence[FreezeDepth], layers: int) -> tuple[FreezeDepth, ...]:
+    """The depths of a hunt: the full model, the ladder, and what `is_deep`.
+
+    The ladder is every second depth above the deep ones, so that the walk from the full model down
+    has few dear steps.
+    """
+    frozen = [one for one in depths if one.frozen_layers]
+    deep = [one for one in frozen if is_deep(one, layers)] or frozen[-1:]
+    above = [one for one in frozen if one not in deep]
+    return (FULL_MODEL, *above[::2], *deep)
+
+
+def is_deep(depth: FreezeDepth, layers: int) -> bool:
+    """Whether at most a fourth of the layers, rounded up, is fine-tuned: where trials are cheap,
+    and where the published studies found most answers.
+    """
+    return depth.frozen_layers >= layers - math.ceil(layers / 4)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What one trial takes: CPUs (= its threads, at least one) and a share of a GPU (0 trains on
@@ -109,6 +143,11 @@ class SearchSpec:
     the depths that are explored; the other depths take the full model's rate. extend: how far a
     depth goes on beyond the given rates, None where it does not. exploring_limit: exploring trials
     in all, at most; None leaves it to `tries` and `extend`. seeds: measuring trials per depth.
+    strategy: by which the measuring trials are chosen. target: the share of the full model's
+    quality that a hunt is after. until_certified: a hunt takes a depth's second look however little
+    it promises.
+    planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
+    seed, which certifies nothing, and for searches of before there were planned looks.
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
     None.
     train_examples: those that are trained on; holdout_examples: those held out beside them.
@@ -134,6 +173,10 @@ class SearchSpec:
     resources: Resources
     tracking_uri: str
     address: str | None = None
+    planned_seeds: int | None = None
+    strategy: Strategy = Strategy.EVEN
+    target: float = 0.9
+    until_certified: bool = False
     extend: Extension | None = None
     exploring_limit: int | None = None
     max_time: float | None = None
@@ -171,6 +214,27 @@ class SearchSpec:
         """Fresh seeds: none of them was used to choose a learning rate."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
 
+    def looks(self, depth: FreezeDepth) -> Looks | None:
+        """When the depth is tested, None where it is not; the full model beside any other."""
+        order = [one for one in self.depths if not one.is_embeddings_only]
+        if self.planned_seeds is None or depth not in order or not order[0].is_full_model:
+            return None
+        counts: Counts = ((self.planned_seeds, self.planned_seeds),)
+        if self.strategy is Strategy.HUNT:
+            counts = LOOKS if depth in self.explored else LADDER_LOOKS
+        return Looks(
+            after=order[max(0, order.index(depth) - 1)].frozen_layers,
+            first_seed=self.seed + 1,
+            counts=counts,
+        )
+
+    def first_seeds(self, depth: FreezeDepth) -> int:
+        """Measuring trials of a depth: in a hunt those of its first look."""
+        looks = self.looks(depth)
+        if looks is None or self.strategy is Strategy.EVEN:
+            return self.seeds
+        return looks.counts[0][1 if depth.is_full_model else 0]
+
     @property
     def exploring_trials(self) -> int:
         """Planned exploring trials of the given rates."""
@@ -186,8 +250,18 @@ class SearchSpec:
 
     @property
     def measuring_trials(self) -> int:
-        """Planned measuring trials in all."""
-        return self.seeds * len(self.depths)
+        """Planned measuring trials in all; of a hunt those of the first looks."""
+        return sum(map(self.first_seeds, self.depths))
+
+    @property
+    def most_measuring_trials(self) -> int:
+        """Those of a hunt's second looks included."""
+        if self.strategy is Strategy.EVEN:
+            return self.measuring_trials
+        looks = {depth: self.looks(depth) for depth in self.depths}
+        return sum(
+            one.counts[-1][1 if depth.is_full_model else 0] for depth, one in looks.items() if one
+        )
 
     @property
     def comparison(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
+from annotated_types import Gt, Le
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -24,7 +25,7 @@ from pydantic import (
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
-from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName
+from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName, Strategy
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Count, Recipe, Seed, canonical_rate
 
@@ -72,7 +73,10 @@ class Space(BaseModel):
 
     depths: `half` (the full model and N = L/2..L), `all` (0..L), or a list of frozen-layer counts,
     shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
-    default. extend: a depth whose best rate lies at the border of those given goes on outward.
+    default. strategy: `even` measures every depth with `seeds` seeds; `hunt` those that can decide
+    whether they keep `target` of the full model's quality, with as many as that takes. tries:
+    exploring trials of the given rates per depth, by default 3, and 2 in a hunt. extend: a depth
+    whose best rate lies at the border of those given goes on outward.
     linear_probe: a linear model on what the frozen encoder gives is tried too, as a floor.
     training: every other field of a file, one of `Recipe`'s.
     """
@@ -86,7 +90,9 @@ class Space(BaseModel):
         Rates | Literal["from_full_model"], BeforeValidator(_readable_rates)
     ] = RateRange(low=1e-5, high=5e-5, step=1e-5)
     full_model_learning_rate: Annotated[Rates, BeforeValidator(_readable_rates)] | None = None
-    tries: Count = 3
+    strategy: Strategy = Strategy.EVEN
+    target: Annotated[float, Gt(0), Le(1)] = 0.9
+    tries: Count | None = None
     extend: bool = True
     sampler: SamplerName = SamplerName.TPE
     asha: Asha | None = Asha()

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from elsa_tune.errors import (
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import SearchOptions, read_request
 from elsa_tune.search.launch import Say, resume, sizes, start, trials_to_go
-from elsa_tune.search.specification import Request, load_specification, specify
+from elsa_tune.search.specification import Request, load_specification, specify, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, Trained, departures
@@ -252,7 +253,7 @@ def _go_on(search: Request, say: Say) -> None:
         finished = resume(
             paths,
             say,
-            seeds=search.seeds,
+            more=None if search.seeds is None else partial(with_seeds, seeds=search.seeds),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
             address=search.address,

@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from elsa_tune.errors import ResultsError
+from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
+from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.names import MACHINE_TAG
@@ -94,9 +95,13 @@ def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
     try:
         if "layers" not in values:
             values["layers"] = int(values["frozen_layers"]) + int(values["fine_tuned_layers"])
+        if "looks" in values:
+            values["looks"] = Looks.of(str(values["looks"]))
         return _ROW.validate_python(values)
-    except (KeyError, ValueError) as error:
-        why = problems(error) if isinstance(error, ValidationError) else f"it has no {error}"
+    except (KeyError, ValueError, SpaceError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, ValidationError):
+            why = problems(error)
         raise ResultsError(
             f"trial {trial.key} of search '{search}' is not a complete record: {why}; "
             f"ask another with `search`, or delete it: elsa-tune searches --delete {search}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from elsa_tune.report import folder
 from elsa_tune.search import launch
 from elsa_tune.search.launch import resume
-from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.search.specification import load_specification, save_specification, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import read_journal
@@ -131,7 +132,8 @@ def test_seeds_that_were_asked_for_are_remembered_whatever_ends_the_start(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launch, "_inputs", interrupted)
-    for seeds in (4, None):  # the second time as `resume` alone
+    four = functools.partial(with_seeds, seeds=4)
+    for more in (four, None):  # the second time as `resume` alone
         with pytest.raises(KeyboardInterrupt):
-            resume(finished, print, seeds=seeds)
+            resume(finished, print, more=more)
         assert load_specification(finished).seeds == 4

@@ -142,7 +142,9 @@ def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | No
     """The Behrens-Fisher problem; with more seeds, which spread alike, and more tasks than one."""
     both = known(runs(FULL_MODEL, FULL_RUNS), runs(DEEP, DEEP_RUNS), chance=0.5)
     value = np.mean(DEEP_RUNS) - 0.9 * np.mean(FULL_RUNS) - (0.05 if corrected else 0)
-    found = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if)
+    found = both.contrast(
+        DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if and (as_if, as_if)
+    )
     assert found is not None and found.value == pytest.approx(value) and found.allowance == 0
     parts = []
     for own, other, weight in ((DEEP_RUNS, FULL_RUNS, 1.0), (FULL_RUNS, DEEP_RUNS, 0.9**2)):
@@ -152,7 +154,10 @@ def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | No
         freedom = prior + count - 1
         parts.append((weight * variance / freedom / count, freedom))
     assert shares_below(found, value, *parts) == pytest.approx(ENDS, abs=0.003)
-    three = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if, tasks=3)
+    wide = (0.025, 1 - 0.025 / 3, 0.05)
+    three = both.contrast(
+        DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if and (as_if, as_if), ends=wide
+    )
     assert ends(three)[:2] == ends(found)[:2]
     assert shares_below(three, value, *parts)[2] == pytest.approx(1 - 0.025 / 3, abs=0.002)
 

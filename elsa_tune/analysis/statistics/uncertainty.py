@@ -33,6 +33,10 @@ FEWEST_SEEDS = 2
 FEWEST_FREEDOM = 3
 CONFIDENCE = 0.95
 
+# Which shares of what may be lie below an interval's low, high and one-sided lower end.
+Ends = tuple[float, float, float]
+ENDS = (0.025, 0.975, 0.05)
+
 # The most that the spread of other depths counts for, in degrees of freedom: as if the true spreads
 # of depths differed by a factor of e^.6 (one standard deviation of their logarithm).
 PRIOR_FREEDOM = 2
@@ -217,8 +221,8 @@ class Uncertainty:
         target: float,
         *,
         corrected: bool,
-        as_if_seeds: int | None = None,
-        tasks: int = 1,
+        as_if_seeds: tuple[int, int] | None = None,
+        ends: Ends = ENDS,
     ) -> Interval | None:
         """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth, or too
         few in all (FEWEST_FREEDOM).
@@ -227,8 +231,8 @@ class Uncertainty:
         collapses that the few seeds of this depth did not show but those of other depths did.
         Depths are taken as independent, though they may have the same seeds: where these move them
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
-        to expect with so many seeds that spread like those at hand. tasks: how many `high` is asked
-        of together; it is then above all of their values but in 2.5 % (Bonferroni).
+        to expect with so many seeds, of the depth and of the full model, that spread like those at
+        hand.
         """
         here, there = self.runs.get(depth), self.runs.get(full)
         if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
@@ -244,12 +248,14 @@ class Uncertainty:
             moved = self.examples.depths[depth] - target * self.examples.depths[full]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
+        count_here, count_there = as_if_seeds or (None, None)
         unseen_here, unseen_there = self._unseen(here), self._unseen(there)
         seeds = [
-            self.spread(depth, as_if_seeds).scaled(1.0, unseen_here.variance),
-            self.spread(full, as_if_seeds).scaled(target**2, unseen_there.variance),
+            self.spread(depth, count_here).scaled(1.0, unseen_here.variance),
+            self.spread(full, count_there).scaled(target**2, unseen_there.variance),
         ]
-        found = _interval(value, self._once(moved, {depth: 1.0, full: target}), seeds, tasks)
+        moved = self._once(moved, {depth: 1.0, full: target})
+        found = _interval(value, moved, seeds, ends)
         shift = max(0.0, -unseen_here.shift) + target * max(0.0, unseen_there.shift)
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
@@ -362,11 +368,13 @@ def interval_of_mean(mean: float, std: float, count: int) -> Interval:
 
 
 def _interval(
-    value: float, moved: Floats | float, seeds: Sequence[Spread], tasks: int = 1
+    value: float,
+    moved: Floats | float,
+    seeds: Sequence[Spread],
+    ends: Ends = ENDS,
 ) -> Interval:
-    """moved: [R], by the examples. seeds: of one mean or more. tasks: as `Uncertainty.contrast`."""
-    tail = (1 - CONFIDENCE) / 2
-    tails = np.asarray([tail, 1 - tail / tasks, 2 * tail])
+    """moved: [R], by the examples. seeds: of one mean or more."""
+    tails = np.asarray(ends)
     if isinstance(moved, float) and len(seeds) == 1:
         [one] = seeds
         return _of_ends(value, value + math.sqrt(one.variance) * _quantiles(one.freedom, tails))

@@ -347,11 +347,12 @@ def _warnings_on_design(answer: Answer) -> Iterator[_Warned]:
             f"not measured: {depths_text(missing)}; only measured depths can be the answer",
         )
     counted = answer.with_quality
-    if len({point.seeds for point in counted}) > 1:
+    is_walk = answer.looks is not None and answer.looks.is_walk
+    if len({point.seeds for point in counted}) > 1 and not is_walk:
         seeds = {point.depth: point.seeds for point in counted}
         yield WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
     tries = {point.depth: point.tried.tries_within_given for point in answer.points}
-    if len(set(tries.values())) > 1:
+    if len(set(tries.values())) > 1 and not is_walk:
         yield WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
     rates = {point.learning_rate for point in counted}
     if None in rates and len(rates) > 1:

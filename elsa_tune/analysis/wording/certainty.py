@@ -39,10 +39,11 @@ def _sentences(answer: Answer, certainty: Certainty) -> Iterator[str]:
             yield f"Predictions are not used: this rests on {known.basis}."
     if certainty.plausible is not None:
         yield plausible_text(certainty.plausible, measured=len(answer.measured))
-    if certainty.seeds_to_settle is not None:
+    if certainty.seeds_to_settle is not None and not certainty.open_look:
+        planned = "" if answer.looks is None else ", planned from the start of another search"
         yield (
             f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
-            f"{layers_text(point.fine_tuned_layers)}, if they spread like these."
+            f"{layers_text(point.fine_tuned_layers)}, if they spread like these{planned}."
         )
     if certainty.examples_forbid:
         scores_alone = "" if known.has_predictions else "and without predictions "
@@ -60,16 +61,20 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
             "depths were measured at several learning rates, and the best was taken on the same "
             "runs"
         )
+    if reason is Reason.LOOKS_NOT_PLANNED:
+        return "the seeds of several searches, each planned by itself, were put together"
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
+    if curve.looks is not None and not curve.looks.taken(curve.looks.order()[0]):
+        return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     if least < FEWEST_SEEDS:
         return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there is {least}"
     return (
-        f"that takes {FEWEST_FREEDOM} runs more than depths, to know how seeds spread, and there "
-        f"are {least} seeds at each depth"
+        f"that takes {FEWEST_FREEDOM} runs more than depths that learn, to know how seeds spread, "
+        f"and some depths have {least}"
     )
 
 
@@ -130,6 +135,9 @@ def next_step(answer: Answer, certainty: Certainty) -> str | None:
     recorded = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
     if answer.reason is Reason.NOTHING_REACHES_TARGET or len(recorded) != 1:
         return None
+    if answer.looks is not None:  # seeds beyond those planned are for the curve alone
+        name = shlex.quote(str(recorded.pop()))
+        return f"elsa-tune resume {name} --until certified" if certainty.open_look else None
     seeds = certainty.seeds_to_settle
     if certainty.reason is Reason.TOO_FEW_SEEDS:
         seeds = USUAL_SEEDS

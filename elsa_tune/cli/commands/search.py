@@ -5,7 +5,10 @@ the answer.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from elsa_tune.search.planning.plan import Estimate
     from elsa_tune.search.session import Finished
     from elsa_tune.search.specification import Request
+    from elsa_tune.specs.search import SearchSpec
 
 
 def search(
@@ -117,12 +121,22 @@ def search(
     _conclude(start(request, say))
 
 
+class Until(enum.StrEnum):
+    """When a search may end."""
+
+    CERTIFIED = "certified"
+
+
 def resume(
     name: Annotated[
         str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
     ],
     seeds: Annotated[
         int | None, typer.Option(help="Measuring trials per depth, as many as before or more.")
+    ] = None,
+    until: Annotated[
+        Until | None,
+        typer.Option(help="In a hunt: take the second look at a depth that is not certified."),
     ] = None,
     max_time: Annotated[
         str | None, typer.Option(help="Time for this session, e.g. 2h; default: as at the start.")
@@ -152,12 +166,30 @@ def resume(
 
     from elsa_tune.search.launch import resume as go_on
 
-    finished = go_on(paths, say, seeds=seeds, max_time=seconds, tracking_uri=uri, address=address)
+    finished = go_on(
+        paths,
+        say,
+        more=_more(seeds, until),
+        max_time=seconds,
+        tracking_uri=uri,
+        address=address,
+    )
     _conclude(finished)
+
+
+def _more(seeds: int | None, until: Until | None) -> Callable[[SearchSpec], SearchSpec] | None:
+    from elsa_tune.search.specification import until_certain, with_seeds
+
+    if seeds is not None and until is not None:
+        raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
+    if seeds is not None:
+        return functools.partial(with_seeds, seeds=seeds)
+    return None if until is None else until_certain
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
+    from elsa_tune.search.specification import specify
     from elsa_tune.specs.trial import PrefixCache
     from elsa_tune.training.forward.prefix_store import budget_bytes
     from elsa_tune.training.schedule import few_steps
@@ -166,7 +198,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     cost = plan(request, train, evaluation)
     if note := few_steps(request.recipe, cost.steps_per_trial):
         say(note)
-    depths = ", ".join(depth.label for depth in request.space.depths_for(request.layers))
+    depths = ", ".join(depth.label for depth in specify(request).depths)
     disk = f"about {cost.disk_mb:.0f} MB"
     if request.recipe.prefix_cache is not PrefixCache.NONE:
         gigabytes = budget_bytes() / 1e9
@@ -186,7 +218,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         *held_out,
         ("depths", f"{depths} frozen layers"),
         ("exploring", _exploring(cost)),
-        ("measuring", f"{cost.measuring_trials} trials"),
+        ("measuring", _measuring(cost)),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
         ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
         ("time", _time(request, probe=probe)),
@@ -203,7 +235,7 @@ def _time(request: Request, *, probe: bool) -> str:
     from elsa_tune.search.specification import specify
 
     spec = specify(request)
-    trials = Counter({depth: spec.seeds for depth in spec.depths})
+    trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
     trials.update(dict.fromkeys(spec.explored, spec.tries))
     if probe:
         from elsa_tune.search.pace import forecast
@@ -221,6 +253,14 @@ def _time(request: Request, *, probe: bool) -> str:
     device = "GPUs" if like.resources.gpus else "CPU"
     about = f"about {duration(seconds)} on this machine's {device}"
     return f"{about}, at the pace of search '{like.name}'"
+
+
+def _measuring(cost: Estimate) -> str:
+    trials = f"{cost.measuring_trials} trials"
+    if not cost.second_looks:
+        return trials
+    most = cost.measuring_trials + cost.second_looks
+    return f"{trials} at first looks, up to {most} where all of them are followed by second ones"
 
 
 def _exploring(cost: Estimate) -> str:

@@ -7,20 +7,21 @@ MLflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.search.planning.extension import Surroundings, outward, scores_of
 from elsa_tune.search.planning.sampler import Slot, Tried
 from elsa_tune.specs.border import has_learnt
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import (
     Phase,
     PrefixCache,
     Selection,
     TrialSpec,
     TrialStatus,
+    canonical_rate,
     trial_quality,
     trial_score,
 )
@@ -146,7 +147,8 @@ def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[F
             continue
         if len(settled) == place or limited or not _may_go_on(spec, exploring, depth):
             settled.append(depth)
-    if FULL_MODEL in settled or not spec.explored:
+    leading = spec.explored if spec.strategy is Strategy.HUNT else (FULL_MODEL,)
+    if set(leading[:2]) <= set(settled) or not spec.explored:
         settled += [depth for depth in spec.depths if depth not in spec.explored]
     return frozenset(settled)
 
@@ -223,7 +225,8 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
 
     The best score (`KnownTrial.scores`) among completed exploring trials; where none completed
     (time was up), among all that reported, compared at the last evaluation they share. Ties go to
-    the lower rate. Depths that were not explored take the full model's rate.
+    the lower rate. Depths that were not explored take the full model's rate,
+    those of a hunt's ladder one between it and the next explored depth's.
     """
     if not spec.explored:
         values = spec.rates.values
@@ -246,8 +249,20 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
     if FULL_MODEL in chosen:
         for depth in spec.depths:
             if depth not in spec.explored:
-                chosen[depth] = chosen[FULL_MODEL]
+                chosen[depth] = _between(spec, chosen, depth)
     return chosen
+
+
+def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: FreezeDepth) -> float:
+    """The rate of a depth that was not explored: the full model's, or in a hunt one in proportion
+    between it and that of the next deeper depth that was explored.
+    """
+    full = chosen[FULL_MODEL]
+    deeper = next((one for one in spec.explored if one > depth and one in chosen), None)
+    if deeper is None or spec.strategy is Strategy.EVEN:
+        return full
+    share = depth.frozen_layers / deeper.frozen_layers
+    return canonical_rate(full * (chosen[deeper] / full) ** share)
 
 
 def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
@@ -262,7 +277,7 @@ def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
 
 
 def measuring_trials(
-    spec: SearchSpec, rates: dict[FreezeDepth, float], known: Iterable[KnownTrial]
+    spec: SearchSpec, rates: Mapping[FreezeDepth, float], known: Iterable[KnownTrial]
 ) -> tuple[TrialSpec, ...]:
     """Measuring trials still to run: every depth's first seed, then every depth's second, ...
 
@@ -284,7 +299,12 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
     """
     explored = sum(one.trial.phase is Phase.EXPLORE and one.trial.depth == depth for one in known)
     planned = spec.tries if depth in spec.explored else 0
-    return spec.seeds + max(planned, explored)
+    measured = spec.seeds
+    if spec.strategy is Strategy.HUNT:
+        # Its first look's; further ones as they begin.
+        begun = sum(one.trial.phase is Phase.MEASURE and one.trial.depth == depth for one in known)
+        measured = max(begun, spec.first_seeds(depth))
+    return measured + max(planned, explored)
 
 
 def exploring_share(spec: SearchSpec) -> float:
@@ -299,12 +319,14 @@ def exploring_share(spec: SearchSpec) -> float:
 class Estimate:
     """What a search will cost: ASHA off, every trial to its end.
 
-    exploring_trials: of the given rates. further_trials: beyond them, at most.
+    exploring_trials: of the given rates. further_trials: beyond them, at most. second_looks:
+    measuring trials of a hunt beyond those of first looks, at most.
     """
 
     exploring_trials: int
     further_trials: int
     measuring_trials: int
+    second_looks: int
     steps_per_trial: int
     evaluations_per_trial: int
     disk_mb: float
@@ -316,19 +338,20 @@ class Estimate:
 
     @property
     def most_steps(self) -> int:
-        """Optimiser steps where every depth goes on beyond the given rates as far as it may."""
-        return self.steps + self.further_trials * self.steps_per_trial
+        """Optimiser steps where every depth takes all the further trials that it may."""
+        return self.steps + (self.further_trials + self.second_looks) * self.steps_per_trial
 
 
 def estimate(spec: SearchSpec) -> Estimate:
     """Trials, optimiser steps and disk of a whole search."""
     per_epoch = math.ceil(spec.train_examples / spec.recipe.batch_size)
-    trials = spec.most_exploring_trials + spec.measuring_trials
+    trials = spec.most_exploring_trials + spec.most_measuring_trials
     predictions_mb = spec.evaluation_examples * 2 / 2**20
     return Estimate(
         exploring_trials=spec.exploring_trials,
         further_trials=spec.most_exploring_trials - spec.exploring_trials,
         measuring_trials=spec.measuring_trials,
+        second_looks=spec.most_measuring_trials - spec.measuring_trials,
         steps_per_trial=per_epoch * spec.recipe.epochs,
         evaluations_per_trial=spec.recipe.evaluations,
         disk_mb=DISK_PER_SEARCH_MB + trials * (DISK_PER_TRIAL_MB + predictions_mb),

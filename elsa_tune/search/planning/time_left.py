@@ -174,7 +174,7 @@ def _measuring(
         begun = [
             one for one in measuring if one.status.is_final or one.status is TrialStatus.RUNNING
         ]
-        left = max(0, spec.seeds - len(begun))
+        left = max(0, spec.first_seeds(depth) - len(begun))
         rest = running[depth] if measuring else []
         total += sum(rest) + left * seconds[depth]
         longest = max(longest, *rest, seconds[depth] if left else 0.0)

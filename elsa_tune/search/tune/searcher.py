@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -31,6 +32,7 @@ from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 ATTEMPTS = 2
 
 Rates = Mapping[FreezeDepth, float]
+Measuring = Callable[[Rates, Sequence[KnownTrial]], Sequence[TrialSpec]]
 
 
 class PlanSearcher(Searcher):
@@ -38,7 +40,8 @@ class PlanSearcher(Searcher):
 
     known: gives the trials of this search so far. rates: of depths that an earlier session began to
     measure; they explore no more. decide: called with the rates of all decided depths whenever
-    there are new ones. phases: those that this run is for.
+    there are new ones. phases: those that this run is for. measuring: gives what is to be measured
+    at given rates; None for the plan that measures every depth alike.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class PlanSearcher(Searcher):
         rates: Rates,
         decide: Callable[[Rates], None],
         phases: Collection[Phase] = (Phase.EXPLORE, Phase.MEASURE),
+        measuring: Measuring | None = None,
     ) -> None:
         super().__init__()
         self._spec = spec
@@ -55,6 +59,7 @@ class PlanSearcher(Searcher):
         self._rates = dict(rates)
         self._decide = decide
         self._phases = phases
+        self._measuring = measuring or partial(measuring_trials, spec)
         self._under_way: dict[str, TrialSpec] = {}
         self._attempts: Counter[str] = Counter()
 
@@ -102,7 +107,7 @@ class PlanSearcher(Searcher):
         is_over = not exploring and Phase.EXPLORE not in under_way
         self._settle(known, is_over=is_over)
         running = {trial.key for trial in self._under_way.values()}
-        left = measuring_trials(self._spec, self._rates, known)
+        left = self._measuring(self._rates, known)
         yield from self._startable((one for one in left if one.key not in running), known)
 
     def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:

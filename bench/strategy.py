@@ -1,0 +1,380 @@
+"""Whole searches in virtual time: what a certified answer costs, and how often it is right.
+
+    python bench/strategy.py                       # `hunt` and `even` on all families
+    python bench/strategy.py --studies 50 --families smooth flat --workers 8
+
+The product's own searcher, plan, early stopping and certificate run; only training is replaced, by
+draws from a world with a known truth: quality by depth and learning rate, seeds that spread,
+examples that differ in difficulty (the probit model of calibration.py), learning curves that
+flatter high rates early, and costs of trials as `relative_cost` has them. Writes
+bench/results/strategy.json: for each family and plan the mean cost in trials of the full model
+(`cost`), the virtual time with so many workers in the same unit (`time`), the share of studies with
+a false claim at the chosen rates (`false`), and against the full model at its best rate
+(`strong_false`), the share in which the deepest provable depth, or one layer more, is certified
+(`near`, of the studies where there is one), and what the full model's rate costs (`regret`).
+
+Families: smooth, flat, cliff, uneven, near_chance, all_needed, rough_rates, unlearnt, minilm (the
+first table that was measured, 6 layers), boundary, noisy_full, noisy_depth, plateau (as in
+calibration.py). 24 layers were kept aside from every choice of a constant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import heapq
+import itertools
+import json
+import math
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import machine
+import numpy as np
+import optuna
+from calibration import DIFFICULTY, NOISY, OF_DEPTH, OF_SEED, OWN, TARGET, _fewer_draws, _Kept
+from scipy.special import ndtr, ndtri
+
+from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.search.planning.hunt import walk
+from elsa_tune.search.planning.plan import (
+    KnownTrial,
+    is_cheap,
+    relative_cost,
+)
+from elsa_tune.search.specification import Request, specify
+from elsa_tune.search.tune.early_stopping import PerDepthAsha
+from elsa_tune.search.tune.searcher import PlanSearcher
+from elsa_tune.search.tune.trainable import trial_of
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
+
+FAMILIES = (
+    *("smooth", "flat", "cliff", "uneven", "near_chance", "all_needed", "rough_rates", "unlearnt"),
+    *("minilm", "boundary", "noisy_full", "noisy_depth", "plateau"),
+)
+# The space, and what is set in it.
+PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "hunt": ("hunt", ()),
+    "even, 3 seeds": ("joint", ()),
+    "even, 5 seeds": ("joint", ("seeds=5",)),
+}
+EPOCHS = 3
+EARLY_NOISE = (1.0, 0.6, 0.0)  # of seeds, at each epoch, beside the depth's own
+SPREAD_OF_SPREAD = 0.35  # of the logarithm, between depths
+# MiniLM on SST-2, 1,000 examples, at 1e-5 .. 5e-5; what lies beyond is as at 5e-5.
+MINILM = {
+    0: (0.545, 0.781, 0.791, 0.799, 0.805),
+    3: (0.54, 0.765, 0.778, 0.785, 0.789),
+    4: (0.53, 0.742, 0.768, 0.780, 0.788),
+    5: (0.512, 0.53, 0.60, 0.65, 0.689),
+    6: (0.5115, 0.5115, 0.5115, 0.5115, 0.5115),
+}
+
+
+class World:
+    """One study's truth, its examples, and every run that is made in it."""
+
+    def __init__(self, family: str, layers: int, examples: int, draw: np.random.Generator) -> None:
+        self.layers = 6 if family == "minilm" else layers
+        half = math.ceil(self.layers / 2)
+        self.depths = (0, *range(half, self.layers + 1))
+        self.family, self.draw, self.examples = family, draw, examples
+        count = len(self.depths)
+        frozen = np.array(self.depths) / self.layers
+        self.prevalence = 0.509 if family == "minilm" else draw.uniform(0.5, 0.6)
+        gain = draw.uniform(0.2, 0.35)
+        if family == "near_chance":
+            gain = draw.uniform(0.03, 0.1)
+        if family == "unlearnt":
+            gain = 0.002
+        kept = 1 - draw.uniform(0.3, 0.95) * frozen ** draw.uniform(2, 6)
+        if family == "flat":
+            kept = 1 - draw.uniform(0, 0.06) * frozen
+            kept[-1] -= draw.uniform(0.2, 0.8)
+        if family == "uneven":
+            kept = kept + draw.uniform(-0.08, 0.08, count) * (frozen > 0)
+        if family == "all_needed":
+            kept = 1 - draw.uniform(0.45, 0.6) - draw.uniform(0.1, 0.4) * (frozen - 0.5).clip(0)
+            kept[0] = 1
+        if family == "cliff":
+            at = int(draw.integers(1, count))
+            low = draw.uniform(0.1, 0.5)
+            kept = np.where(np.arange(count) < at, 1 - draw.uniform(0, 0.08) * frozen, low)
+        best = np.minimum(self.prevalence + gain * np.maximum(kept, 0), 0.985)
+        self.at: int | None = None
+        if family in ("boundary", "noisy_full", "noisy_depth", "plateau"):
+            at = self.at = int(draw.integers(1, count))
+            best = self.prevalence + gain * np.where(np.arange(count) < at, 0.98, 0.5)
+            best[0] = self.prevalence + gain
+            best[at : count if family == "plateau" else at + 1] = TARGET * best[0] - 1e-6
+        self.best = dict(zip(self.depths, best, strict=True))
+        slope = draw.uniform(0.6, 2.6), draw.uniform(0, 1.2)
+        centres = slope[0] + slope[1] * frozen + draw.normal(0, 0.15, count)
+        self.centres = dict(zip(self.depths, centres, strict=True))
+        self.curvature = draw.uniform(0.02, 0.12)
+        self.rough = draw.uniform(0, 0.1, (count, 5))
+        self.rough[np.arange(count), draw.integers(0, 5, count)] = 0
+        self.slow, self.tilt = draw.uniform(0.1, 0.4), draw.uniform(0, 0.7)
+        spread = OF_SEED * np.exp(SPREAD_OF_SPREAD * draw.normal(size=count))
+        if family == "noisy_full":
+            spread[0] = NOISY * OF_SEED
+        if family == "noisy_depth" and self.at is not None:
+            spread[self.at] = NOISY * OF_SEED
+        self.spread = dict(zip(self.depths, spread, strict=True))
+        labels = draw.random(examples) >= self.prevalence
+        self.labels = (labels if labels.mean() < 0.5 else ~labels).astype(np.int8)
+        self.chance = 1 - float(self.labels.mean())
+        self.difficulty = draw.normal(0, DIFFICULTY, examples)
+        self.of_depth = {n: draw.normal(0, OF_DEPTH, examples) for n in self.depths}
+
+    def quality(self, frozen: int, rate: float) -> float:
+        """What a fresh seed can expect."""
+        place = math.log2(rate / 1e-5)
+        if self.family == "minilm":
+            return float(np.interp(place, np.log2([1, 2, 3, 4, 5]), MINILM[frozen]))
+        best = self.best[frozen]
+        if self.at is not None and frozen in (0, *self.depths[self.at :]):
+            return best  # at any rate the truth lies on the boundary
+        if self.family == "rough_rates":
+            nearest = int(np.argmin(np.abs(np.log2([1, 2, 3, 4, 5]) - place)))
+            loss = self.rough[self.depths.index(frozen)][nearest] if place < 2.5 else 0.1
+        else:
+            loss = min(self.curvature * (place - self.centres[frozen]) ** 2, 0.6)
+        return best - loss * (best - self.prevalence)
+
+    def full_at_its_best(self) -> float:
+        """The full model's expected quality at its best rate."""
+        return max(self.quality(0, rate) for rate in np.geomspace(5e-6, 4e-4, 60))
+
+    def run(self, trial: TrialSpec) -> tuple[list[float], np.ndarray]:
+        """A trial's qualities at each epoch, and its last answers."""
+        frozen, spread = trial.depth.frozen_layers, self.spread[trial.depth.frozen_layers]
+        total = math.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
+        expected = self.quality(frozen, trial.learning_rate)
+        place = math.log2(trial.learning_rate / 1e-5)
+        of_seed = self.draw.normal(0, spread)
+        qualities: list[float] = []
+        right = np.zeros(self.examples, bool)
+        for epoch in range(1, EPOCHS + 1):
+            late = (1 - epoch / EPOCHS) ** 1.2
+            progress = min(max(1 - self.slow * late * 2 ** (self.tilt * (1.6 - place)), 0.02), 1)
+            quality = self.prevalence + (expected - self.prevalence) * progress
+            level = ndtri(quality) * total + of_seed
+            level += self.draw.normal(0, spread * EARLY_NOISE[epoch - 1])
+            share = ndtr(level + self.difficulty + self.of_depth[frozen])
+            right = self.draw.random(self.examples) < share
+            qualities.append(float(right.mean()))
+        return qualities, np.where(right, self.labels, 1 - self.labels).astype(np.int8)
+
+
+class Study:
+    """A search in a world, by the product's own searcher, with so many workers."""
+
+    def __init__(self, world: World, spec: SearchSpec, workers: int) -> None:
+        self.world, self.spec, self.workers = world, spec, workers
+        self.known: dict[str, KnownTrial] = {}
+        self.rows: list[ResultRow] = []
+        self.answers: dict[str, Predictions] = {}
+        self.rates: dict[Any, float] = {}
+        self.cost = self.time = 0.0
+        self._judged: tuple[int, Any] = (-1, None)
+
+    def search(self) -> None:
+        """Until the searcher has finished."""
+        spec = self.spec
+        measuring = self._measuring if spec.strategy is Strategy.HUNT else None
+        searcher = PlanSearcher(
+            spec, lambda: list(self.known.values()), {}, self.rates.update, measuring=measuring
+        )
+        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+        scheduler = PerDepthAsha(spec.asha, EPOCHS, exempt=exempt)
+        # (time, number, trial, epochs run): ends of epochs.
+        running: list[tuple[float, int, Any, int]] = []
+        numbers = itertools.count()
+        controller: Any = None
+        while True:
+            while len(running) < self.workers:
+                number = next(numbers)
+                config = searcher.suggest(str(number))
+                if not isinstance(config, dict):
+                    break
+                trial = trial_of(spec, config)
+                ray_trial: Any = SimpleNamespace(trial_id=str(number), config=config)
+                scheduler.on_trial_add(controller, ray_trial)
+                one = SimpleNamespace(ray=ray_trial, spec=trial, run=self.world.run(trial))
+                heapq.heappush(running, (self.time + self._epoch(trial), number, one, 1))
+            if not running:
+                return
+            self.time, number, one, epoch = heapq.heappop(running)
+            self.cost += self._epoch(one.spec)
+            result = {"evaluation": epoch, "quality": one.run[0][epoch - 1]}
+            is_stopped = scheduler.on_trial_result(controller, one.ray, result) == "STOP"
+            is_over = is_stopped or epoch == EPOCHS
+            self._record(one, epoch, is_over)
+            if is_over:
+                searcher.on_trial_complete(str(number))
+            else:
+                heapq.heappush(running, (self.time + self._epoch(one.spec), number, one, epoch + 1))
+
+    def _epoch(self, trial: TrialSpec) -> float:
+        return relative_cost(self.spec, trial.depth) / EPOCHS
+
+    def _record(self, one: Any, epoch: int, is_over: bool) -> None:
+        trial: TrialSpec = one.spec
+        qualities, answered = one.run
+        status = TrialStatus.RUNNING
+        if is_over:
+            status = TrialStatus.COMPLETED if epoch == EPOCHS else TrialStatus.STOPPED_EARLY
+        self.known[trial.key] = KnownTrial(
+            trial=trial, status=status, qualities=tuple(qualities[:epoch]), attempt=1
+        )
+        if not is_over or trial.phase is Phase.EXPLORE:
+            return
+        self.answers[trial.key] = Predictions(
+            predictions=answered, labels=self.world.labels, classes=2
+        )
+        self.rows.append(
+            ResultRow(
+                model="synthetic",
+                task="synthetic",
+                layers=self.world.layers,
+                depth=trial.depth,
+                quality=qualities[-1],
+                status=status,
+                phase=trial.phase,
+                metric="accuracy",
+                chance=self.world.chance,
+                learning_rate=trial.learning_rate,
+                seed=trial.seed,
+                search="study",
+                trial=trial.key,
+                examples=self.world.examples,
+                predictions=trial.key,
+                looks=self.spec.looks(trial.depth),
+            )
+        )
+
+    def _measuring(self, rates: Any, known: Any) -> Any:
+        if self._judged[0] != len(self.rows):
+            curves = freeze_curves(self.rows, _Kept(self.answers))
+            self._judged = len(self.rows), next(iter(curves), None)
+        return walk(self.spec, rates, known, self._judged[1]).trials
+
+    def verdict(self) -> dict[str, Any]:
+        """What was claimed, and what is true at the chosen rates."""
+        [answer] = answer_rows(self.rows, TARGET, evidence=_Kept(self.answers))
+        world, rates = self.world, {d.frozen_layers: rate for d, rate in self.rates.items()}
+        full, best = world.quality(0, rates[0]), world.full_at_its_best()
+        measured = sorted({row.depth.frozen_layers for row in self.rows} - {0})
+        certified = answer.certified.depth.frozen_layers if answer.certified else 0
+        claimed = [n for n in measured if n <= certified]
+        tops = {
+            n: max(world.quality(n, r) for r in np.geomspace(5e-6, 4e-4, 60)) for n in world.depths
+        }
+        reach = [n for n in world.depths if tops[n] >= TARGET * best - 1e-9]
+        provable = [n for n in world.depths if set(m for m in world.depths if m <= n) <= set(reach)]
+        truths = {max(provable), max(reach)}
+        return {
+            "cost": self.cost,
+            "time": self.time,
+            "trials": len(self.known),
+            "claims": certified > 0,
+            "false": any(world.quality(n, rates[n]) < TARGET * full for n in claimed),
+            "strong_false": any(world.quality(n, rates[n]) < TARGET * best for n in claimed),
+            "near": certified > 0 and any(t - certified in (0, 1) for t in truths)
+            if max(reach) > 0
+            else None,
+            "regret": best - full,
+        }
+
+
+def specification(plan: str, layers: int, chance: float, workers: int) -> SearchSpec:
+    """The search of a plan over a model of so many layers."""
+    name, overrides = PLANS[plan]
+    space = load_space(name, ["epochs=3", *overrides])
+    with tempfile.TemporaryDirectory() as folder:
+        request = Request(
+            name="study",
+            model=resolve_model("minilm"),
+            layers=layers,
+            task=resolve_task("stdlib"),
+            recipe=space.recipe(EPOCHS),
+            space=space,
+            space_name=name,
+            storage=Path(folder),
+            tracking_uri="sqlite:////nowhere",
+        )
+        return dataclasses.replace(specify(request), chance=chance)
+
+
+def cell(job: tuple[str, str, int, int, int, int]) -> dict[str, Any]:
+    """All studies of one family and plan."""
+    family, plan, layers, examples, workers, studies = job
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    started, found = time.monotonic(), []
+    for number in range(studies):
+        # The same worlds for every plan.
+        key = [FAMILIES.index(family), layers, examples, number]
+        world = World(family, layers, examples, np.random.default_rng(key))
+        study = Study(world, specification(plan, world.layers, world.chance, workers), workers)
+        study.search()
+        found.append(study.verdict())
+
+    def mean(name: str) -> float | None:
+        values = [one[name] for one in found if one[name] is not None]
+        return round(float(np.mean(values)), 4) if values else None
+
+    costs = sorted(one["cost"] for one in found)
+    return {
+        "family": family,
+        "plan": plan,
+        "layers": layers,
+        "examples": examples,
+        "workers": workers,
+        "studies": studies,
+        **{name: mean(name) for name in found[0]},
+        "cost_90": round(costs[int(0.9 * (len(costs) - 1))], 2),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def main() -> None:
+    """Every cell, two at a time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=200)
+    parser.add_argument("--families", nargs="+", default=list(FAMILIES))
+    parser.add_argument("--plans", nargs="+", default=list(PLANS))
+    parser.add_argument("--layers", nargs="+", type=int, default=[12])
+    parser.add_argument("--examples", nargs="+", type=int, default=[1000])
+    parser.add_argument("--workers", nargs="+", type=int, default=[1])
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--name", default="strategy")
+    options = parser.parse_args()
+    jobs = [
+        (*one, options.studies)
+        for one in itertools.product(
+            options.families, options.plans, options.layers, options.examples, options.workers
+        )
+    ]
+    results = []
+    start = functools.partial(_fewer_draws, 1000)
+    with ProcessPoolExecutor(options.processes, initializer=start) as pool:
+        for found in pool.map(cell, jobs):
+            results.append(found)
+            print(json.dumps(found), flush=True)
+    note = "synthetic studies; cost and time in trials of the full model, shares of studies"
+    print(machine.write(options.name, results, note))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""A hunt's measuring trials, from the record: its journal and the predictions beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.search.planning.hunt import walk
+from elsa_tune.search.planning.plan import KnownTrial
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.predictions import KeptPredictions
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import SearchState
+
+
+class HuntMeasuring:
+    """What a hunt measures next, for whoever asks again and again.
+
+    state: gives the record so far. folder: the search's. say: is told what the next trials are for,
+    whenever that is something new.
+    """
+
+    def __init__(
+        self,
+        spec: SearchSpec,
+        state: Callable[[], SearchState],
+        folder: Path,
+        say: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._spec, self._state, self._folder, self._say = spec, state, folder, say
+        self._said = ""
+        self._judged: frozenset[str] | None = None
+        self._curve: FreezeCurve | None = None
+
+    def __call__(
+        self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]
+    ) -> Sequence[TrialSpec]:
+        """The measuring trials that could start now, those that run included."""
+        found = walk(self._spec, rates, known, self._curve_of(known))
+        if found.why != self._said and not found.waits:
+            self._said = found.why
+            self._say(f"measuring: {found.why}")
+        return found.trials
+
+    def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
+        """Of the trials that have ended; made anew when another one has."""
+        ended = frozenset(
+            one.trial.key
+            for one in known
+            if one.trial.phase is Phase.MEASURE and one.status.is_final
+        )
+        if ended != self._judged:
+            rows = [row for row in rows_of(self._state(), self._folder) if row.trial in ended]
+            evidence = KeptPredictions(rows, self._folder)
+            self._curve = next(iter(freeze_curves(rows, evidence)), None)
+            self._judged = ended
+        return self._curve

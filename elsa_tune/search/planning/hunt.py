@@ -1,0 +1,178 @@
+"""The walk of a hunt: measure the full model and the depths that can decide, look at most twice,
+stop.
+
+A depth whose first look rejects is left behind for the next deeper one. Where a look does not
+reject, more seeds come only if they promise something. Which trials run never endangers the
+certificate (docs/concepts/how-sure.md): it uses planned seeds at planned looks alone.
+
+Measured and simulated: bench/strategy.py. It must not know Ray or where results are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elsa_tune.analysis.certainty import second_look_promises, step_of
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.target import ROUNDING
+from elsa_tune.search.planning.plan import KnownTrial, relative_cost
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.words import depths_text
+
+# In standard errors of what the evaluation examples leave open: an exploring run so far below the
+# target is not worth a measuring one.
+HOPELESS = 2.5
+
+# Below this share of a full-model trial a depth is measured in any case: its curve costs nothing.
+FREE = 0.03
+
+# A second look is taken where it would reject in so many of cases.
+PROMISING = 0.3
+
+# One-sided 95 %, by the examples alone.
+_ABOVE_CHANCE = 1.645
+
+Rates = Mapping[FreezeDepth, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """trials: to measure now. why: what they are for, or what ended the walk. waits: some rate is
+    still being explored.
+    """
+
+    trials: tuple[TrialSpec, ...]
+    why: str
+    waits: bool = False
+
+
+def walk(
+    spec: SearchSpec, rates: Rates, known: Sequence[KnownTrial], curve: FreezeCurve | None
+) -> Walk:
+    """What a hunt measures next; nothing where it waits or has ended.
+
+    rates: of the depths whose exploring has ended. curve: of what has been measured, None before
+    anything has.
+    """
+    lacking = _Lacking(spec, rates, known)
+    if FULL_MODEL not in rates:
+        return Walk((), "the full model's learning rate is being explored", waits=True)
+    deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
+    _, first_of_full = _counts(spec, deep[0])[0]
+    if trials := lacking.of(FULL_MODEL, first_of_full):
+        return Walk(trials, "the full model comes first")
+    full = None if curve is None else curve.full
+    if curve is None or full is None or full.quality is None:
+        return Walk((), "the full model gave no result")
+    if _is_at_chance(curve, full):
+        return Walk((), "the full model is no better than a constant answer")
+    if missing := [depth for depth in deep if depth not in rates]:
+        return Walk((), f"the learning rate of {depths_text(missing)} is being explored", True)
+    hopeless = {depth for depth in deep if _is_hopeless(spec, rates, known, curve, depth)}
+    # How seeds spread is learnt where they are cheap, before anything is tested.
+    begin = [d for d in deep if _is_free(spec, d) or (d == deep[0] and d not in hopeless)]
+    for depth in begin:
+        if trials := lacking.of(depth, _counts(spec, depth)[0][0]):
+            return Walk(trials, f"the first look at {depths_text([depth])}")
+    points = {point.depth: point for point in curve.measured}
+    for depth in spec.depths[1:]:
+        where = depths_text([depth])
+        if depth not in rates:
+            return Walk((), f"the learning rate of {where} is being explored", waits=True)
+        if depth in hopeless and not _is_free(spec, depth):
+            return Walk((), f"{where} is far from the target")
+        counts = _counts(spec, depth)
+        if trials := lacking.of(depth, counts[0][0]):
+            return Walk(trials, f"the first look at {where}")
+        point = points.get(depth)
+        contrast = None
+        if point is not None:
+            contrast = step_of(curve, point, spec.target, corrected=False).contrast
+        if contrast is not None and contrast.lower > ROUNDING:
+            continue
+        if point is None or point.quality is None:
+            return Walk((), f"{where} gave no result")
+        if contrast is None and point.quality > spec.target * full.quality:
+            # So few seeds say nothing of their spread; those of the next depth may.
+            for other in spec.depths[spec.depths.index(depth) + 1 :]:
+                trials = () if other in hopeless else lacking.of(other, _counts(spec, other)[0][0])
+                if trials:
+                    return Walk(trials, f"the first look at {depths_text([other])}")
+        here, there = counts[1]
+        trials = (*lacking.of(FULL_MODEL, there), *lacking.of(depth, here))
+        if not trials:
+            return Walk((), f"{where} is undecided after its last look")
+        if contrast is None:
+            promises = point.quality > spec.target * full.quality
+        else:
+            promises = second_look_promises(curve, point, spec.target) >= PROMISING
+        if not promises and not spec.until_certified:
+            return Walk((), f"{where} is undecided, and a second look would hardly help")
+        return Walk(trials, f"the second look at {where}")
+    return Walk((), "every depth keeps the target")
+
+
+def _counts(spec: SearchSpec, depth: FreezeDepth) -> tuple[tuple[int, int], ...]:
+    looks = spec.looks(depth)
+    assert looks is not None  # the depths of a hunt all have some
+    return looks.counts
+
+
+def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
+    return relative_cost(spec, depth) < FREE
+
+
+class _Lacking:
+    """Measuring trials that have not ended yet."""
+
+    def __init__(self, spec: SearchSpec, rates: Rates, known: Sequence[KnownTrial]) -> None:
+        self._spec, self._rates = spec, rates
+        self._ended = {one.trial.key for one in known if one.status.is_final}
+
+    def of(self, depth: FreezeDepth, count: int) -> tuple[TrialSpec, ...]:
+        """Those of the first `count` seeds of a depth."""
+        wanted = (
+            self._spec.trial(Phase.MEASURE, depth, self._rates[depth], seed)
+            for seed in self._spec.measuring_seeds[:count]
+        )
+        return tuple(trial for trial in wanted if trial.key not in self._ended)
+
+
+def _is_at_chance(curve: FreezeCurve, full: CurvePoint) -> bool:
+    """Whether the full model is not above a constant answer by its examples alone."""
+    known = curve.uncertainty
+    variance = None if known is None else known.example_variance(full.depth)
+    if full.quality is None or curve.chance is None or variance is None:
+        return False
+    return full.quality - curve.chance <= _ABOVE_CHANCE * math.sqrt(variance)
+
+
+def _is_hopeless(
+    spec: SearchSpec,
+    rates: Rates,
+    known: Sequence[KnownTrial],
+    curve: FreezeCurve,
+    depth: FreezeDepth,
+) -> bool:
+    """Whether a depth's exploring run at its rate lies far below the target.
+
+    Its examples and the full model's are taken as independent, which calls fewer depths hopeless.
+    """
+    runs = [
+        one.quality
+        for one in known
+        if one.trial.phase is Phase.EXPLORE
+        and one.trial.depth == depth
+        and one.trial.learning_rate == rates[depth]
+        and one.quality is not None
+    ]
+    full, uncertainty = curve.full, curve.uncertainty
+    variance = uncertainty.example_variance(FULL_MODEL) if uncertainty is not None else None
+    if not runs or full is None or full.quality is None or variance is None:
+        return False
+    error = math.sqrt(variance * (1 + spec.target**2))
+    return max(runs) - spec.target * full.quality < -HOPELESS * error

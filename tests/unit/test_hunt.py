@@ -1,0 +1,266 @@
+"""A hunt, in virtual time: the product's own searcher and certificate on trials that are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.errors import SpaceError
+from elsa_tune.search.planning.hunt import walk
+from elsa_tune.search.planning.plan import KnownTrial, estimate
+from elsa_tune.search.specification import Request, specify, until_certain, with_seeds
+from elsa_tune.search.tune.searcher import PlanSearcher
+from elsa_tune.search.tune.trainable import trial_of
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.search import SearchSpec, hunted
+from elsa_tune.specs.space import load_space
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
+
+EXAMPLES = 1000
+# Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
+CLEAR = {0: 0.90, 6: 0.89, 7: 0.89, 8: 0.88, 9: 0.87, 10: 0.75, 11: 0.70, 12: 0.60}
+
+
+def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> SearchSpec:
+    space = load_space("hunt", ["epochs=2", *overrides])
+    request = Request(
+        name="s",
+        model=resolve_model("minilm"),
+        layers=layers,
+        task=resolve_task("stdlib"),
+        recipe=space.recipe(2),
+        space=space,
+        space_name="hunt",
+        storage=folder,
+        tracking_uri="sqlite:////nowhere",
+        **changes,
+    )
+    return dataclasses.replace(specify(request), chance=0.5)
+
+
+class Drawn:
+    """Trials that are drawn instead of trained; the same trial always gives the same."""
+
+    def __init__(self, plan: SearchSpec, qualities: Mapping[int, float], spread: float) -> None:
+        self.spec, self.qualities, self.spread = plan, qualities, spread
+        self.known: dict[str, KnownTrial] = {}
+        self.rows: dict[str, ResultRow] = {}
+        self.answers: dict[str, Predictions] = {}
+        self.rates: dict[FreezeDepth, float] = {}
+        draw = np.random.default_rng(7)
+        self.labels = np.arange(EXAMPLES) % 2
+        self.difficulty = draw.random(EXAMPLES)
+
+    # ---- as `Evidence` ----
+
+    def predictions(self, row: ResultRow) -> Predictions | None:
+        return self.answers[row.trial or ""]
+
+    def stamp(self, row: ResultRow) -> str:
+        return ""
+
+    def load(self, key: str) -> None:
+        return None
+
+    def save(self, key: str, arrays: Any) -> None:
+        pass
+
+    # ---- a search ----
+
+    def searcher(self) -> PlanSearcher:
+        return PlanSearcher(
+            self.spec,
+            lambda: list(self.known.values()),
+            dict(self.rates) if self._has_measured() else {},
+            self.rates.update,
+            measuring=lambda rates, known: walk(self.spec, rates, known, self.curve()).trials,
+        )
+
+    def _has_measured(self) -> bool:
+        return any(one.trial.phase is Phase.MEASURE for one in self.known.values())
+
+    def curve(self) -> Any:
+        return next(iter(freeze_curves(self.rows.values(), self)), None)
+
+    def run(self, most: int = 1000, workers: int = 1, order: int = 0) -> list[str]:
+        """Trials one after the other, or of so many at once the `order`th first; their keys."""
+        searcher, running, keys = self.searcher(), [], []
+        for number in range(most):
+            while len(running) < workers:
+                config = searcher.suggest(f"{number}-{len(running)}")
+                if not isinstance(config, dict):
+                    break
+                running.append((f"{number}-{len(running)}", trial_of(self.spec, config)))
+            if not running:
+                break
+            name, trial = running.pop(order % len(running))
+            keys.append(trial.key)
+            self.end(trial)
+            searcher.on_trial_complete(name)
+        return keys
+
+    def end(self, trial: TrialSpec) -> None:
+        seed = [trial.seed, trial.depth.frozen_layers, round(1e7 * trial.learning_rate)]
+        draw = np.random.default_rng([*seed, trial.phase is Phase.MEASURE])
+        # The best rate is 3e-5 everywhere.
+        loss = 0.02 * abs(np.log2(trial.learning_rate / 3e-5))
+        quality = self.qualities[trial.depth.frozen_layers] - loss + draw.normal(0, self.spread)
+        wrong = np.argsort(self.difficulty + draw.normal(0, 0.1, EXAMPLES))
+        answered = self.labels.copy()
+        answered[wrong[: round((1 - quality) * EXAMPLES)]] ^= 1
+        quality = float((answered == self.labels).mean())
+        self.known[trial.key] = KnownTrial(
+            trial=trial, status=TrialStatus.COMPLETED, qualities=(quality, quality), attempt=1
+        )
+        if trial.phase is Phase.EXPLORE:
+            return
+        self.answers[trial.key] = Predictions(predictions=answered, labels=self.labels, classes=2)
+        self.rows[trial.key] = ResultRow(
+            model="minilm",
+            task="drawn",
+            layers=self.spec.layers,
+            depth=trial.depth,
+            quality=quality,
+            status=TrialStatus.COMPLETED,
+            phase=Phase.MEASURE,
+            metric="accuracy",
+            chance=0.5,
+            learning_rate=trial.learning_rate,
+            seed=trial.seed,
+            search="s",
+            trial=trial.key,
+            examples=EXAMPLES,
+            predictions=trial.key,
+            looks=self.spec.looks(trial.depth),
+        )
+
+    def answer(self) -> Answer:
+        [answer] = answer_rows(list(self.rows.values()), evidence=self)
+        return answer
+
+    def measured(self) -> dict[int, int]:
+        """Seeds by frozen layers."""
+        depths = [row.depth.frozen_layers for row in self.rows.values()]
+        return {depth: depths.count(depth) for depth in sorted(set(depths))}
+
+
+def certified(answer: Answer) -> int | None:
+    return None if answer.certified is None else answer.certified.fine_tuned_layers
+
+
+def test_it_measures_what_decides_and_stops(tmp_path: Path) -> None:
+    one = Drawn(spec(tmp_path), CLEAR, 0.004)
+    one.run()
+    assert certified(one.answer()) == 3
+    # The ladder's gates, the anchor's first look, and what costs nothing; 10 is far from the
+    # target, and 7 not on the ladder.
+    assert one.measured() == {0: 2, 6: 2, 8: 2, 9: 4, 12: 4} | {11: 4}
+    assert one.answer().next_step is None
+
+
+def test_nothing_is_measured_beyond_a_full_model_that_learnt_nothing(tmp_path: Path) -> None:
+    one = Drawn(spec(tmp_path), dict.fromkeys(CLEAR, 0.51), 0.004)
+    one.run()
+    assert one.measured() == {0: 2}
+    assert one.answer().operating_point is None
+
+
+def test_where_all_layers_are_needed_the_walk_ends_at_its_first_step(tmp_path: Path) -> None:
+    poor = {depth: 0.90 if depth == 0 else 0.62 for depth in CLEAR}
+    one = Drawn(spec(tmp_path), poor, 0.004)
+    one.run()
+    # N = 6 would be the first step; it is measured, far below, and nothing else but what is free.
+    assert one.measured() == {0: 2, 6: 2, 11: 4, 12: 4}
+    assert one.answer().reason is Reason.NOTHING_REACHES_TARGET
+
+
+def test_a_doubtful_depth_has_a_second_look_that_counts(tmp_path: Path) -> None:
+    # Just above the target, with seeds that spread: four are too few for it.
+    doubtful = {**CLEAR, 9: 0.845}
+    one = Drawn(spec(tmp_path), doubtful, 0.02)
+    one.run()
+    assert one.measured()[9] == 8 and one.measured()[0] == 3
+    look = next(c.look for c in one.answer().contrasts if c.depth.frozen_layers == 9)
+    assert look is not None and (look.number, look.seeds, look.full_seeds) == (2, 8, 3)
+
+
+@pytest.mark.parametrize("after", [3, 17, 24, 30])
+def test_killed_after_any_trial_it_goes_on_with_the_same(tmp_path: Path, after: int) -> None:
+    whole = Drawn(spec(tmp_path), CLEAR, 0.004)
+    keys = whole.run()
+    parts = Drawn(whole.spec, CLEAR, 0.004)
+    assert [*parts.run(after), *parts.run()] == keys
+    assert parts.answer() == whole.answer()
+
+
+def test_the_certificate_is_that_of_any_order_in_which_trials_end(tmp_path: Path) -> None:
+    answers = []
+    for order in (0, 3):
+        one = Drawn(spec(tmp_path), CLEAR, 0.004)
+        one.run(workers=4, order=order)
+        answers.append(certified(one.answer()))
+    assert set(answers) == {3}
+
+
+def test_until_certified_takes_the_look_that_promised_little(tmp_path: Path) -> None:
+    below = {**CLEAR, 9: 0.80}
+    one = Drawn(spec(tmp_path), below, 0.004)
+    one.run()
+    assert one.measured()[9] == 4 and certified(one.answer()) == 4
+    assert one.answer().next_step == "elsa-tune resume s --until certified"
+    one.spec = until_certain(one.spec)
+    one.run()
+    assert one.measured()[9] == 8 and one.answer().next_step is None
+
+
+def test_which_depths_a_hunt_has() -> None:
+    def of(layers: int, *frozen: int) -> list[int]:
+        depths = [FreezeDepth.of(n) for n in frozen or (0, *range((layers + 1) // 2, layers + 1))]
+        return [depth.frozen_layers for depth in hunted(depths, layers)]
+
+    assert of(12) == [0, 6, 8, 9, 10, 11, 12]
+    assert of(24) == [0, 12, 14, 16, *range(18, 25)]
+    assert of(6) == [0, 3, 4, 5, 6]
+    assert of(2) == [0, 1, 2]
+    assert of(1) == [0, 1]
+    assert of(12, 0, 3) == [0, 3]
+
+
+def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
+    cost = estimate(spec(tmp_path))
+    # First looks: 2 of the full model, 2 of each of the ladder's depths, 4 of each deeper one.
+    assert cost.measuring_trials == 2 + 2 * 2 + 4 * 4
+    assert cost.second_looks == 1 + 2 * 3 + 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "says"),
+    [
+        (["depths=[6, 9]"], {}, "with the full model"),
+        (["depths=[0]"], {}, "depths with frozen layers"),
+        (["learning_rate=2e-5"], {}, "its own learning rate|own learning rate"),
+        ([], {"seeds": 5}, "as many as its tests need"),
+    ],
+)
+def test_what_is_no_hunt_is_refused(
+    tmp_path: Path, overrides: list[str], changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(SpaceError, match=says):
+        spec(tmp_path, *overrides, **changes)
+
+
+def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="is a hunt"):
+        with_seeds(spec(tmp_path), 9)
+    with pytest.raises(SpaceError, match="tests each depth once"):
+        until_certain(spec(tmp_path, "strategy=even"))

@@ -1,0 +1,141 @@
+"""Levels of planned looks, and the words in which they are recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from elsa_tune.analysis.answer import Answer, Contrast, Reason
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.statistics.looks import levels, second_level
+from elsa_tune.errors import SpaceError
+from elsa_tune.specs.looks import Looks
+from elsa_tune.specs.result_row import ResultRow
+from tests.unit.result_rows import seeds
+
+
+def test_pococks_constant_is_reproduced() -> None:
+    """gsDesign and rpact: two looks at half and all of the information, one-sided .05: z = 1.875,
+    which is a nominal .0304 at both.
+    """
+    assert second_level(0.05, 0.0304, 0.5**0.5) == pytest.approx(0.0303, abs=1e-4)
+    # Pocock's table: one-sided .025, z = 2.178.
+    assert second_level(0.025, 0.0147, 0.5**0.5) == pytest.approx(0.0147, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "level"), [(0.5**0.5, 0.0307), (0.4**0.5, 0.0283), (0.0, 0.0206)]
+)
+def test_the_second_look_has_what_the_first_leaves(correlation: float, level: float) -> None:
+    assert second_level(0.05, 0.03, correlation) == pytest.approx(level, abs=1e-4)
+
+
+def test_one_look_has_all_of_the_error() -> None:
+    assert levels([(3, 3)], 0.05) == (0.05,)
+
+
+def test_the_least_correlation_decides() -> None:
+    first, second = levels([(2, 2), (5, 3)], 0.05)
+    assert first == pytest.approx(0.03)
+    assert second == second_level(0.05, first, 0.4**0.5)
+
+
+def test_looks_are_read_back_as_they_were_written() -> None:
+    looks = Looks(after=6, first_seed=1, counts=((4, 2), (8, 3)), error=0.045)
+    assert str(looks) == "after N=6, from seed 1, at 0.045: 4/2 8/3"
+    assert Looks.of(str(looks)) == looks
+    with pytest.raises(SpaceError, match="does not say when"):
+        Looks.of("4/2")
+
+
+# ---- what they make of results ----
+
+TWO = ((2, 2), (5, 3))
+FULL = [0.90, 0.902, 0.901, 0.899, 0.9]
+
+
+def planned(
+    frozen: int, qualities: list[float], after: int, *counts: tuple[int, int]
+) -> list[ResultRow]:
+    looks = Looks(after=after, first_seed=1, counts=counts)
+    return seeds(frozen, qualities, looks=looks, search="s")
+
+
+def answered(rows: list[ResultRow]) -> Answer:
+    (answer,) = answer_rows(rows)
+    return answer
+
+
+def contrast(answer: Answer, frozen: int) -> Contrast:
+    return next(one for one in answer.contrasts if one.depth.frozen_layers == frozen)
+
+
+def test_seeds_beyond_the_plan_count_for_the_curve_alone() -> None:
+    deep = [0.89, 0.891, 0.889]
+    three = answered([*planned(0, FULL[:3], 0, (3, 3)), *planned(3, deep, 0, (3, 3))])
+    more = answered([*planned(0, FULL, 0, (3, 3)), *planned(3, [*deep, 0.5, 0.5], 0, (3, 3))])
+    assert contrast(more, 3) == contrast(three, 3)
+    assert more.certified == three.certified and more.certified is not None
+    assert more.points[1].quality == pytest.approx(sum([*deep, 0.5, 0.5]) / 5)
+    assert more.next_step is None
+    look = contrast(more, 3).look
+    assert look is not None and (look.number, look.planned, look.seeds) == (1, 1, 3)
+
+
+def test_without_predictions_and_looks_everything_is_judged_as_ever() -> None:
+    deep = [0.89, 0.891, 0.889]
+    free = answered([*seeds(0, FULL[:3], search="s"), *seeds(3, deep, search="s")])
+    bound = answered([*planned(0, FULL[:3], 0, (3, 3)), *planned(3, deep, 0, (3, 3))])
+    assert contrast(free, 3).look is None
+    assert (contrast(free, 3).low, contrast(free, 3).lower) == (
+        contrast(bound, 3).low,
+        contrast(bound, 3).lower,
+    )
+
+
+def test_a_look_whose_seed_is_missing_does_not_count() -> None:
+    rows = [*planned(0, FULL[:3], 0, (3, 3)), *planned(3, [0.89, 0.891, 0.889], 0, (3, 3))]
+    without = [row for row in rows if (row.depth.frozen_layers, row.seed) != (3, 2)]
+    later = planned(3, [0.89] * 4, 0, (3, 3))[3]
+    answer = answered([*without, later])  # three seeds, but not the planned three
+    assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
+    assert "the seeds planned for the first test are not all there" in answer.certainty
+
+
+def test_the_second_look_is_taken_where_the_first_rejects_nothing() -> None:
+    rows = [*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.83, 0.80], 0, *TWO)]
+    rows += planned(5, [0.72, 0.73], 3, *TWO)
+    first = answered(rows)
+    look = contrast(first, 3).look
+    assert look is not None and look.number == 1 and look.level == pytest.approx(0.03)
+    assert first.certified is not None and first.certified.depth.is_full_model
+    rows = [*planned(0, FULL, 0, *TWO), *planned(3, [0.83, 0.80, *[0.85] * 8], 0, *TWO)]
+    rows += planned(5, [0.72, 0.73], 3, *TWO)
+    both = answered(rows)
+    look = contrast(both, 3).look
+    # Five of the ten seeds, and three of the full model's.
+    assert look is not None and (look.number, look.seeds, look.full_seeds) == (2, 5, 3)
+    assert look.level == second_level(0.05, 0.03, 0.4**0.5)
+    assert contrast(both, 3).value == pytest.approx(
+        sum([0.83, 0.80, *[0.85] * 3]) / 5 - 0.9 * 0.901
+    )
+
+
+def test_a_depth_is_tested_only_behind_the_one_it_was_planned_to_follow() -> None:
+    good = [0.89, 0.891]
+    rows = [*planned(0, FULL[:2], 0, *TWO), *planned(5, good, 4, *TWO)]
+    rows += planned(3, [*good, 0.89], 0, *TWO)
+    answer = answered(rows)
+    assert answer.certified is not None and answer.certified.depth.frozen_layers == 3
+    rows += planned(4, [*good, 0.89], 3, *TWO)
+    answer = answered(rows)
+    assert answer.certified is not None and answer.certified.depth.frozen_layers == 5
+
+
+def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:
+    rows = [*planned(0, FULL[:3], 0, (3, 3)), *planned(3, [0.89, 0.891, 0.889], 0, (3, 3))]
+    other = seeds(3, [0.89], looks=rows[-1].looks, search="t")
+    answer = answered([*rows, *[dataclasses.replace(row, seed=9) for row in other]])
+    assert answer.certified is None and answer.reason is Reason.LOOKS_NOT_PLANNED
+    assert "the seeds of several searches" in answer.certainty
