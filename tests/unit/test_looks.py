@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 
 from elsa_tune.analysis.answer import Answer, Contrast, Reason
@@ -139,3 +141,31 @@ def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:
     answer = answered([*rows, *[dataclasses.replace(row, seed=9) for row in other]])
     assert answer.certified is None and answer.reason is Reason.LOOKS_NOT_PLANNED
     assert "the seeds of several searches" in answer.certainty
+
+
+# ---- an adversary that sees everything ----
+
+
+def share_rejected(error: float, draws: int = 400_000) -> float:
+    """How often either look rejects a depth that misses the target by nothing, whatever is done to
+    make it: four and eight seeds, two and three of the full model, and examples that both share.
+    """
+    draw = np.random.default_rng(3)
+    here, full = draw.normal(size=(8, draws)), draw.normal(size=(3, draws))
+    examples = draw.normal(size=draws)
+    rejected = np.zeros(draws, dtype=bool)
+    for (s, r), level in zip(COUNTS, levels(COUNTS, error), strict=True):
+        value = here[:s].mean(axis=0) - 0.9 * full[:r].mean(axis=0) + 0.3 * examples
+        spread = np.sqrt(1 / s + 0.81 / r + 0.09)
+        rejected |= value / spread > NormalDist().inv_cdf(1 - level)
+    return float(rejected.mean())
+
+
+COUNTS = ((4, 2), (8, 3))
+
+
+def test_who_sees_every_outcome_and_looks_whenever_it_pays_is_wrong_in_one_of_twenty() -> None:
+    assert 0.04 < share_rejected(0.05) < 0.0505
+    # The same two looks, each at what one of them alone would have: what planning them saves.
+    assert levels(COUNTS, 0.05 / 0.6)[0] == pytest.approx(0.05)
+    assert share_rejected(0.05 / 0.6) > 0.065
