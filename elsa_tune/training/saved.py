@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from elsa_tune.errors import DataError, ModelError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -121,6 +121,13 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
     if not len(split):
         raise DataError(f"{path} has no complete row of {', '.join(task.text_columns)} and label")
     return split
+
+
+def classifier(folder: Path) -> Any:
+    """Transformers' own pipeline on a saved model."""
+    # Absolute: MLflow looks on the hub for whatever could be a name there.
+    with quiet():
+        return pipeline("text-classification", model=str(folder.absolute()), truncation=True)
 
 
 @torch.inference_mode()

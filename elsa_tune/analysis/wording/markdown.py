@@ -15,7 +15,7 @@ _COLUMNS = ("fine-tuned", "frozen", "quality", "95 %", "kept", "corrected", "rat
 def answer_markdown(answer: Answer) -> str:
     """The answer, how sure it is, the freeze curve as a table, and the warnings."""
     parts = [answer.sentence, answer.certainty, curve_table(answer)]
-    parts += [f"- {warning.text}" for warning in answer.warnings]
+    parts.append("\n".join(f"- {warning.text}" for warning in answer.warnings))
     return "\n\n".join(part for part in parts if part)
 
 
