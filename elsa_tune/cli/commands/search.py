@@ -301,6 +301,9 @@ def _conclude(finished: Finished) -> None:
         raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
         say(f"Next: {resume_it}")
-    if not any(answer.operating_point for answer in finished.answers):
+    is_answered = any(answer.operating_point for answer in finished.answers)
+    if is_answered and finished.status is SearchStatus.COMPLETED:
+        say(f"Next: {resume_it.replace('resume', 'export --search', 1)} --out {name}-model")
+    if not is_answered:
         reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
         raise NoAnswerError(" ".join(reasons))
