@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -17,16 +18,15 @@ def check_onnx() -> None:
     if found is None or importlib.util.find_spec("optimum.exporters") is None:
         raise UsageError(
             "ONNX files are made by optimum, which is not installed; pip install 'optimum[onnx]', "
-            "or leave --onnx out"
+            "or leave `onnx` out"
         )
 
 
 def write_onnx(folder: Path) -> None:
     """Beside the weights, in `onnx/`. Raises RunError where optimum cannot."""
-    from optimum.exporters.onnx import main_export
-
+    exporter = importlib.import_module("optimum.exporters.onnx")
     try:
-        main_export(str(folder), output=folder / "onnx", task="text-classification")
+        exporter.main_export(str(folder), output=folder / "onnx", task="text-classification")
     except Exception as error:  # of any library below it
         raise RunError(f"optimum made no ONNX file: {first_line(error)}") from error
 
@@ -34,7 +34,7 @@ def write_onnx(folder: Path) -> None:
 def check_hub_id(name: str) -> None:
     """Raise UsageError for what can be no model's name on the hub."""
     if not _HUB_ID.fullmatch(name):
-        raise UsageError(f"--push {name}: write owner/name, as the hub calls a model")
+        raise UsageError(f"`push` {name}: write owner/name, as the hub calls a model")
 
 
 def push(folder: Path, name: str) -> str:

@@ -27,7 +27,6 @@ def log_model(
     """
     store.import_mlflow()
     import mlflow
-    import pandas as pd
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, Schema
 
@@ -43,7 +42,7 @@ def log_model(
         run_id=run_id,
         task="text-classification",
         signature=ModelSignature(inputs, outputs),
-        input_example=pd.DataFrame([dict(row)]),
+        input_example=[dict(row)],
         model_config={"truncation": True},
         pip_requirements=packages,
     )

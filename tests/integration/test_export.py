@@ -37,6 +37,7 @@ alone = pipeline("text-classification", folder, truncation=True)(rows)
 print(json.dumps({
     "mlflow": answers["label"].tolist(),
     "alone": [one["label"] for one in alone],
+    "example": loaded.input_example.columns.tolist(),
     "signature": loaded.metadata.signature.inputs.input_names(),
 }))
 """
@@ -93,9 +94,11 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(server: Server, tmp_path: Path
     assert model is not None
     rows = [{"text": one, "text_pair": other} for one, other in zip(*texts, strict=True)][:8]
     asked = (server.uri, model[1], "out", json.dumps(rows))
+    columns = ["text", "text_pair"]
     found = json.loads(python("-c", ASK, *asked, cwd=tmp_path).partition("\n---")[0])
     labels = [spec.task.classes[prediction] for prediction in predictions[:8]]
-    assert found == {"mlflow": labels, "alone": labels, "signature": ["text", "text_pair"]}
+    assert found["mlflow"] == found["alone"] == labels
+    assert found["example"] == found["signature"] == columns
 
     client = MlflowClient(server.uri)
     experiment = client.get_experiment_by_name("elsa-tune/stdlib")

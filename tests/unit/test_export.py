@@ -188,7 +188,7 @@ def test_bad_input_is_said_before_anything_is_trained(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
-    with pytest.raises(UsageError, match="--push name: write owner/name"):
+    with pytest.raises(UsageError, match="`push` name: write owner/name"):
         exported(paths, push="name")
     with pytest.raises(UsageError, match="optimum, which is not installed"):
         exported(paths, onnx=True)
@@ -208,7 +208,7 @@ def test_bad_input_is_said_before_anything_is_trained(
     replace_specification(dataclasses.replace(spec, recipe=mean), paths)
     with pytest.raises(ModelError, match="pooling mean"):
         exported(paths)
-    assert with_options("`layers` K") == "--layers K"
+    assert with_options("`layers` K, `push` and `onnx`") == "--layers K, --push and --onnx"
 
 
 def test_a_trial_that_ends_badly_is_recorded(
