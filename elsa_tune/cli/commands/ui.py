@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elsa_tune.cli.options import TrackingUri
-from elsa_tune.errors import RunError, UsageError
+from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
@@ -27,15 +28,16 @@ def ui(
 ) -> None:
     """Open MLflow's pages on the recorded searches."""
     from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.paths import StorePaths, shown_uri
+    from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
     places = StorePaths(Path.cwd())
     uri = places.tracking_uri(tracking_uri)
     if uri.startswith("http"):
         say(f"the record is on a server; open {shown_uri(uri)}")
-        store = MlflowStore(uri)
-        store.check()
-        _say_page(store, shown_uri(uri))
+        with contextlib.suppress(TrackingError):  # its address is all that was asked for
+            store = MlflowStore(uri)
+            store.check()
+            _say_page(store, without_credentials(uri))
         return
     _check_port(host, port)
     artifacts = places.artifact_root_for(uri)
