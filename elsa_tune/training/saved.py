@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import pipeline
 
 from elsa_tune.errors import DataError, ModelError
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.table_file import format_of, read_table
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
@@ -29,8 +28,6 @@ from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, qu
 from elsa_tune.training.model.parts import divide, final_linear
 from elsa_tune.training.objective import Objective
 
-_BATCH = 32
-
 
 def check_exportable(recipe: Recipe) -> None:
     """Raise ModelError where no class of transformers computes what was trained."""
@@ -39,12 +36,6 @@ def check_exportable(recipe: Recipe) -> None:
             "the search trained with pooling mean, which no classifier of transformers computes, "
             "so that a saved model would answer otherwise; search with pooling=head to export"
         )
-
-
-def label_names(task: TaskSpec, outputs: int) -> dict[int, str]:
-    """Of each output: the class as the data call it, or a regression's column."""
-    names = task.classes or (task.label_column,)
-    return {i: names[i] if i < len(names) else f"LABEL_{i}" for i in range(outputs)}
 
 
 def save_classifier(
@@ -78,7 +69,8 @@ def save_classifier(
         "prefix_sha256": _digest({n: p for n, p in model.named_parameters() if n in frozen}),
         "max_length": trial.recipe.max_length,
     }
-    names = label_names(trial.task, objective.outputs)
+    known = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
+    names = {i: known.get(i, f"LABEL_{i}") for i in range(objective.outputs)}
     model.config.id2label = names
     model.config.label2id = {name: i for i, name in names.items()}
     model.config.elsa_tune = facts
@@ -91,16 +83,6 @@ def save_classifier(
     except SafetensorError as error:
         raise OSError(f"the weights could not be written: {error}") from error
     return facts
-
-
-def frozen_digest(folder: Path) -> str:
-    """The digest of a saved model's frozen tensors, as its configuration should have it."""
-    with quiet():
-        model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
-    facts = model.config.elsa_tune
-    depth = FreezeDepth(facts["frozen_layers"], facts["embeddings_frozen"])
-    frozen = divide(model).frozen(depth)
-    return _digest({n: p for n, p in model.named_parameters() if n in frozen})
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -130,22 +112,16 @@ def classifier(folder: Path) -> Any:
         return pipeline("text-classification", model=str(folder.absolute()), truncation=True)
 
 
-@torch.inference_mode()
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
     """Class ids (int64) or values (float32) [E] of a saved model. texts: a list of E texts for each
     text column.
     """
-    with quiet():
-        model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    found = []
-    for start in range(0, len(texts[0]), _BATCH):
-        part = [list(column[start : start + _BATCH]) for column in texts]
-        inputs = tokenizer(*part, truncation=True, padding=True, return_tensors="pt")
-        logits = model(**inputs).logits
-        is_regression = model.config.problem_type == "regression"
-        found.append(logits.squeeze(-1) if is_regression else logits.argmax(-1))
-    return torch.cat(found).numpy()
+    ask = classifier(folder)
+    rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
+    answers = ask(rows)
+    if ask.model.config.problem_type == "regression":
+        return np.asarray([answer["score"] for answer in answers], dtype=np.float32)
+    return np.asarray([ask.model.config.label2id[answer["label"]] for answer in answers])
 
 
 def scores(task: TaskSpec, split: Split, predictions: np.ndarray) -> dict[str, float]:

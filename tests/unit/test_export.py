@@ -25,7 +25,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.export import final, model
 from elsa_tune.export.choice import choose
-from elsa_tune.export.model import Exported, ExportRequest, export
+from elsa_tune.export.model import ExportRequest, export
 from elsa_tune.search.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
@@ -50,9 +50,17 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
     return made_up_search(tmp_path, str(tmp_path / "model"), str(tmp_path / "task.yaml"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    folder: Path
+    quality: float
+    said: list[str]
+
+
 def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Exported:
-    request = ExportRequest(paths=paths, out=paths.storage.parent / name, **changes)  # type: ignore[arg-type]
-    return export(request, lambda line: None)
+    out, said = paths.storage.parent / name, list[str]()
+    quality = export(ExportRequest(paths=paths, out=out, **changes), said.append)  # type: ignore[arg-type]
+    return Exported(out, quality, said)
 
 
 def test_the_certified_depth_is_trained_once_more_and_counted_nowhere(paths: SearchPaths) -> None:
@@ -75,7 +83,7 @@ def test_the_certified_depth_is_trained_once_more_and_counted_nowhere(paths: Sea
     # Of one more run: three of .9, .91, .91 and Student's t with two degrees of freedom.
     assert (low, high) == pytest.approx((0.87798, 0.93535), abs=1e-4)
     place = "below" if done.quality < low else "above" if done.quality > high else "within"
-    assert f", {place} 87.8..93.5, the 95 % interval" in done.lines[0]
+    assert f", {place} 87.8..93.5, the 95 % interval" in done.said[-2]
 
     spec = load_specification(paths)
     texts = read_splits(spec.task, spec.recipe)["evaluation"].texts
@@ -97,7 +105,7 @@ def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
     [result] = metadata["model-index"][0]["results"]
     assert result["metrics"] == [{"type": "accuracy", "value": pytest.approx(done.quality)}]
     assert "Fine-tuned layers: 1 of 2 layers (certified to keep 90 % of the full model)." in body
-    assert done.lines[0] in body
+    assert done.said[-2] in body
     assert "| **1** | **1** | **90.7 ± 0.6** |" in body
     assert "The labels are `bad`, `good`, read from `text`." in body
     assert (done.folder / "freeze_curve.png").read_bytes().startswith(b"\x89PNG")
@@ -106,7 +114,7 @@ def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
 def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> None:
     check = paths.storage.parent / "dev.csv"
     done = exported(paths, layers=2, check=check)
-    assert "64 rows of" in done.lines[1] and "accuracy" in done.lines[1]
+    assert "64 rows of" in done.said[-2] and "accuracy" in done.said[-2]
     about = json.loads((done.folder / "elsa-tune.json").read_text())["exported"]
     assert about["frozen_layers"] == 0 and about["chosen"] == "as asked for"
     with pytest.raises(UsageError, match=r"is 5, but .* measured: 2, 1, 0"):
@@ -122,9 +130,7 @@ def test_all_rows_where_the_search_used_a_subset(paths: SearchPaths, tmp_path: P
         name="small",
         recipe=dataclasses.replace(spec.recipe, train_size=48),
     )
-    said: list[str] = []
-    request = ExportRequest(paths=small, out=tmp_path / "full", full=True)
-    export(request, said.append)
+    said = exported(small, "full", full=True).said
     assert "the learning rate was chosen on 48 rows; this model trains on 96" in said
     about = json.loads((tmp_path / "full" / "elsa-tune.json").read_text())["exported"]
     assert about["train_examples"] == 96
@@ -247,8 +253,6 @@ def test_an_mlflow_that_fails_costs_nothing_else(
     paths: SearchPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "log_model", Mock(side_effect=OSError("no room")))
-    said: list[str] = []
-    request = ExportRequest(paths=paths, out=paths.storage.parent / "out")
-    done = export(request, said.append)
-    assert "the model did not reach MLflow: no room" in said
-    assert len(done.lines) == 1 and (done.folder / "config.json").exists()
+    done = exported(paths)
+    assert done.said[-1] == "the model did not reach MLflow: no room"
+    assert (done.folder / "config.json").exists()

@@ -58,7 +58,7 @@ def export(
     from elsa_tune.export.model import ExportRequest
     from elsa_tune.export.model import export as carry_out
 
-    exported = carry_out(
+    carry_out(
         ExportRequest(
             paths=paths,
             out=out,
@@ -70,8 +70,4 @@ def export(
         ),
         say,
     )
-    for line in exported.lines:
-        say(line)
-    if exported.address is not None:
-        say(f"On the hub: {exported.address}")
-    typer.echo(exported.folder)
+    typer.echo(out)
