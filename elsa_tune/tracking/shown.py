@@ -124,4 +124,6 @@ def latest_page(client: MlflowClient, address: str) -> tuple[str, str] | None:
         return None
     name, experiment = latest[0].data.tags[SEARCH_TAG], latest[0].info.experiment_id
     wanted = quote(f"tags.`{SEARCH_TAG}` = '{name}'", safe="")
-    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/runs?searchFilter={wanted}"
+    # Without the type MLflow 3 shows its menu for language models around the table.
+    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
+    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"
