@@ -15,8 +15,8 @@ from elsa_tune.search.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.tasks import resolve_task
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from transformers import pipeline
 
 from elsa_tune.errors import DataError, ModelError
-from elsa_tune.specs.table_file import format_of, read_table
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
+from elsa_tune.tables.table_file import format_of, read_table
 from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, TaskData
