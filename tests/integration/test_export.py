@@ -37,7 +37,7 @@ alone = pipeline("text-classification", folder, truncation=True)(rows)
 print(json.dumps({
     "mlflow": answers["label"].tolist(),
     "alone": [one["label"] for one in alone],
-    "example": loaded.input_example.columns.tolist(),
+    "example": sorted(loaded.input_example[0]),
     "signature": loaded.metadata.signature.inputs.input_names(),
 }))
 """
