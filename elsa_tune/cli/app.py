@@ -20,6 +20,7 @@ from elsa_tune.cli.commands import (
     answer,
     cache,
     doctor,
+    export,
     models,
     report,
     reproduce,
@@ -51,6 +52,7 @@ app.command("operating-point")(answer.operating_point)
 app.command("curve")(answer.curve)
 app.command("reproduce")(reproduce.reproduce)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("trial")(trial.trial)
 app.command("models")(models.models)
 app.command("tasks")(tasks.tasks)
@@ -92,7 +94,7 @@ def entry() -> None:
 
 # What the code calls `storage_path` is typed as --storage-path.
 _SETTINGS = re.compile(
-    r"`(address|cpus_per_trial|data_dir|gpus_per_trial|map|max_time|model|name|out|scale|search|"
+    r"`(address|cpus_per_trial|data_dir|gpus_per_trial|layers|map|max_time|model|name|onnx|out|push|scale|search|"
     r"seeds|set|space|storage_path|task|tracking_uri|train_size|trials)`"
 )
 

@@ -125,7 +125,7 @@ def start(request: Request, say: Say) -> Finished:
     try:
         store = _open_store(request.tracking_uri)
         draft = dataclasses.replace(draft, model=pinned(draft.model))
-        data, fingerprints = _inputs(draft)
+        data, fingerprints = inputs_of(draft)
         _check_evaluations(draft.recipe, len(data.train))
         draft = dataclasses.replace(
             draft,
@@ -134,7 +134,7 @@ def start(request: Request, say: Say) -> Finished:
             holdout_examples=len(data.holdout) if data.holdout else 0,
             evaluation_examples=len(data.evaluation),
             fingerprints=fingerprints,
-            versions=_versions(),
+            versions=versions_here(),
         )
         if note := few_steps(draft.recipe, estimate(draft).steps_per_trial):
             say(note)
@@ -201,8 +201,8 @@ def resume(
         spec = dataclasses.replace(spec, max_time=max_time)
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
-    data, fingerprints = _inputs(spec)
-    _check_unchanged(spec, fingerprints)
+    data, fingerprints = inputs_of(spec)
+    check_unchanged(spec, fingerprints)
     from elsa_tune.search.session import run_session
     from elsa_tune.search.tune.cluster import ray_session
 
@@ -253,6 +253,11 @@ def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Co
 # ---- what a search stands on ----
 
 
+def store_of(spec: SearchSpec) -> MlflowStore:
+    """The store of a search that was saved; it need not answer."""
+    return _store(_remembered(spec.tracking_uri))
+
+
 def _store(tracking_uri: str) -> MlflowStore:
     return MlflowStore(tracking_uri, StorePaths(Path.cwd()).artifact_root_for(tracking_uri))
 
@@ -274,7 +279,7 @@ def _open_store(tracking_uri: str) -> MlflowStore:
     return store
 
 
-def _inputs(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
+def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     """The tokenised data, and fingerprints of it and of the weights, which are thereby known to be
     there.
     """
@@ -294,7 +299,8 @@ def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
     evaluation_steps(recipe, train_examples)
 
 
-def _check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
+def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
+    """Raise DataError or ModelError where data or weights are not what the search had."""
     if fingerprints["data"] != spec.fingerprints["data"]:
         raise DataError(
             f"the data of task '{spec.task.name}' changed since search '{spec.name}' began; put it "
@@ -307,7 +313,8 @@ def _check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
         )
 
 
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
+    """Of Python, the packages that decide results, and this repository, as tags."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

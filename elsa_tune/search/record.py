@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,14 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskKind
-from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec
+from elsa_tune.specs.trial import (
+    HOLDOUT_QUALITY,
+    QUALITY,
+    Phase,
+    Selection,
+    TrialSpec,
+    trial_quality,
+)
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
@@ -35,6 +42,12 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rates_text, rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
+
+# Once-per-trial figures: those of the last report.
+_ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
+# Reported every time; a metric of the epoch.
+_PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
+_REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
 
 
 class SearchRecord:
@@ -167,6 +180,41 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
 def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
     """The metric's values, for as many reports as have it."""
     return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
+
+
+def report_record(
+    key: str, attempt: int, result: Mapping[str, Any], tags: Mapping[str, str]
+) -> Report:
+    """One evaluation as a record. result: the fields of an EpochResult. tags: beside its own."""
+    metrics = {name: float(result[name]) for name in _PER_EVALUATION}
+    if result[HOLDOUT_QUALITY] is not None:
+        metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
+    own = {name: str(result[name]) for name in _REPORT_TAGS}
+    return Report(
+        trial=key,
+        attempt=attempt,
+        evaluation=result["evaluation"],
+        step=result["step"],
+        metrics={**result["metrics"], **metrics},
+        notes=list(result["notes"]),
+        tags={**tags, **own},
+    )
+
+
+def end_metrics(selection: Selection, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What a trial's end says of its evaluations, given as `report_record` takes them; {} without
+    any.
+    """
+    if not reports:
+        return {}
+    metrics = {name: float(reports[-1][name]) for name in _ONCE}
+    by_holdout = selection is Selection.HOLDOUT
+    metrics[QUALITY] = trial_quality(
+        selection,
+        [report[QUALITY] for report in reports],
+        [report[HOLDOUT_QUALITY] for report in reports] if by_holdout else (),
+    )
+    return metrics
 
 
 def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:

@@ -15,6 +15,8 @@ import torch
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.target import DEFAULT_TARGET
+from elsa_tune.analysis.wording.markdown import answer_markdown
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
@@ -36,15 +38,13 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import MACHINE_TAG, REPORT
+from elsa_tune.tracking.names import ANSWER, DESCRIPTION, MACHINE_TAG, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import histories_of, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
-
-ANSWER = "answer"
 
 # What is missing while a search runs, and will be there.
 NOT_YET = {
@@ -112,6 +112,8 @@ def run_session(
                 answers = answers_of(record.state(), paths, board.say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
+                told = "\n\n".join(answer_markdown(answer) for answer in answers)
+                record.write(Decision(what=DESCRIPTION, value=told))
                 record.write(SearchEnded(status=status, message=message))
                 if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
                     board.phase("drawing the report")
@@ -196,6 +198,7 @@ def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
             "evaluation_examples": str(spec.evaluation_examples),
             "chance": f"{spec.chance:.6g}",
             "comparison": spec.comparison,
+            "target": f"{DEFAULT_TARGET:g}",
         },
         tags={
             **spec.versions,

@@ -23,6 +23,7 @@ class Phase(enum.StrEnum):
     EXPLORE = "explore"  # looks for the best learning rate of a depth; ASHA may stop it
     MEASURE = "measure"  # repeats a depth's best rate with a fresh seed; never stopped early
     PROBE = "probe"  # a linear probe on the frozen model: trains nothing, and is no depth's quality
+    FINAL = "final"  # trains the model that is exported; counts in no answer
 
 
 class TrialStatus(enum.StrEnum):

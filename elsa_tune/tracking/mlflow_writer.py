@@ -46,6 +46,7 @@ from elsa_tune.tracking.names import (
     TRIAL_TAG,
     after_prefix,
 )
+from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
 
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
 _METRICS_A_BATCH = 1000
@@ -84,6 +85,7 @@ class MlflowStore(Connection):
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
         self._begin(record, "", record, params, tags)
+        self.client().log_inputs(self.run_id(record), datasets=[data_input(record)])
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
@@ -121,16 +123,20 @@ class MlflowStore(Connection):
         record: TrialEnded | SearchEnded,
         reports: Sequence[Report] = (),
         tags: Mapping[str, str] | None = None,
+        name: str | None = None,
     ) -> None:
-        """Let a run read as ended, with its status, message and last reports and tags. At a
-        search's end, runs that a lost answer made twice are removed.
+        """Let a run read as ended, with its status, message and last reports and tags. name: the
+        run's from now on, None leaves it. At a search's end, runs that a lost answer made twice are
+        removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
         every = {**(tags or {}), STATUS_TAG: record.status.value}
         if record.message:
             every["message"] = record.message
         self.log(search, trial, reports, every)
-        run_id, status = self._known(search, trial).run_id, RUN_STATUS[record.status]
+        run_id, status = self.run_id(search, trial), RUN_STATUS[record.status]
+        if name is not None:
+            self.client().update_run(run_id, name=name)
         self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
         if not trial:
             self._loaded.discard(search.search_id)
@@ -153,6 +159,10 @@ class MlflowStore(Connection):
             _link(source, target / source.name)
         else:
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
+
+    def run_id(self, search: SearchStarted, trial: str = "") -> str:
+        """MLflow's name of a trial's run, or of the search's own."""
+        return self._known(search, trial).run_id
 
     def require(self, search: SearchStarted) -> None:
         """Raise StoreGoneError unless the parent run is there, by the search's id."""
@@ -193,7 +203,7 @@ class MlflowStore(Connection):
         params = {_key(name): _cut(value, _PARAM_LENGTH) for name, value in params.items()}
         is_new = (search.search_id, trial) not in self._runs
         if is_new:
-            self._create(search, trial, record.milliseconds, tags)
+            self._create(search, trial, record, tags)
         run = self._known(search, trial)
         missing = [Param(name, value) for name, value in params.items() if name not in run.params]
         for start in range(0, len(missing), _PAIRS_A_BATCH):
@@ -207,10 +217,14 @@ class MlflowStore(Connection):
             f"{CHANGED_PARAM_PREFIX}{name}": params[name] for name in run.changed & set(params)
         }
         self.log(search, trial, [], tags | changed)
-        self.client().update_run(run.run_id, status="RUNNING")
+        self.client().update_run(run.run_id, status="RUNNING", name=_name(record))
 
     def _create(
-        self, search: SearchStarted, trial: str, milliseconds: int, tags: dict[str, str]
+        self,
+        search: SearchStarted,
+        trial: str,
+        record: SearchStarted | TrialStarted,
+        tags: dict[str, str],
     ) -> None:
         tags |= {
             SEARCH_ID_TAG: search.search_id,
@@ -223,9 +237,9 @@ class MlflowStore(Connection):
         self._loaded.discard(search.search_id)  # without an answer it may exist all the same
         run = self.client().create_run(
             self._experiment(search.task),
-            start_time=milliseconds,
+            start_time=record.milliseconds,
             tags={_key(name): _cut(value, TAG_LENGTH) for name, value in tags.items()},
-            run_name=trial or search.name,
+            run_name=_name(record),
         )
         self._loaded.add(search.search_id)
         self._runs[search.search_id, trial] = _Run(run.info.run_id, run.info.artifact_uri, {})
@@ -273,7 +287,7 @@ class MlflowStore(Connection):
             if self.artifact_root is not None:
                 location = (self.artifact_root / slug(task)).absolute().as_uri()
             try:
-                client.create_experiment(name, artifact_location=location)
+                client.create_experiment(name, location, EXPERIMENT_TAGS)
             except MlflowException as error:
                 # Another search was faster.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
@@ -288,6 +302,12 @@ class MlflowStore(Connection):
 
 class StoreGoneError(Exception):
     """A run that should be there is not: somebody removed it, or the store was replaced."""
+
+
+def _name(record: SearchStarted | TrialStarted) -> str:
+    if isinstance(record, SearchStarted):
+        return record.name
+    return run_name(record.trial, record.params)
 
 
 def _link(source: str | Path, target: str | Path) -> None:

@@ -31,6 +31,9 @@ EXPERIMENT_PREFIX: Final = "elsa-tune/"
 PREDICTIONS_FOLDER: Final = "predictions"
 # On a trial's run: its predictions' file, relative to the search's folder and to the artifacts.
 PREDICTIONS_TAG: Final = "predictions"
+# The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
+ANSWER: Final = "answer"
+DESCRIPTION: Final = "description"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
 # On the search's run: the machine that its driver runs on.

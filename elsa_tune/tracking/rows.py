@@ -19,6 +19,7 @@ from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.names import MACHINE_TAG
 from elsa_tune.tracking.predictions import predictions_place
@@ -43,9 +44,14 @@ def read_rows(
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """One row a trial, in the order of their start; those of unfinished searches come with their
-    status. folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
+    status, and a final one, which is no result, has none. folder: the search's. Raises ResultsError
+    for a trial that lacks what a row needs.
     """
-    return [_row(state.search.name, trial, folder) for trial in state.trials.values()]
+    return [
+        _row(state.search.name, trial, folder)
+        for trial in state.trials.values()
+        if trial.params.get("phase") != Phase.FINAL
+    ]
 
 
 def origin_of(state: SearchState) -> str:

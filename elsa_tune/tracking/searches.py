@@ -12,6 +12,7 @@ from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal import holder, take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import ANSWER
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.state import SearchState, read_state
 
@@ -46,7 +47,7 @@ class RecordedSearch:
     @property
     def answer(self) -> Any:
         """What the search recorded as such, any JSON, or None."""
-        return self.state.decisions.get("answer")
+        return self.state.decisions.get(ANSWER)
 
 
 def list_searches(

@@ -22,12 +22,15 @@ from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
     SearchStarted,
+    SearchStatus,
     TrialEnded,
     TrialStarted,
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.names import (
+    ANSWER,
     DECISION_PREFIX,
+    DESCRIPTION,
     EVALUATION,
     HOST_TAG,
     JOURNAL_TAG,
@@ -36,6 +39,7 @@ from elsa_tune.tracking.names import (
     TAG_LENGTH,
     TRIAL_QUALITY,
 )
+from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name
 from elsa_tune.tracking.state import SearchState
 
 log = logging.getLogger(__name__)
@@ -113,7 +117,7 @@ class Sender:
                 waiting.clear()
                 self._interrupt_running(record.time)
                 if isinstance(record, SearchEnded):
-                    self._store.end(self._search, record)
+                    self._store.end(self._search, record, self._curve(record))
                 else:
                     place = {
                         JOURNAL_TAG: str(self._journal.absolute()),
@@ -133,22 +137,40 @@ class Sender:
     def _decide(self, record: Decision) -> None:
         if record.what == REPORT:
             self._add_artifact("", str(record.value))
-            return
-        tags = {f"{DECISION_PREFIX}{record.what}": _tag_text(record.value)}
-        self._store.log(self._search, "", [], tags)
+            if DESCRIPTION in self._state.decisions:
+                self._describe(str(self._state.decisions[DESCRIPTION]), is_drawn=True)
+        elif record.what == DESCRIPTION:
+            self._describe(str(record.value), is_drawn=False)
+        else:
+            tags = {f"{DECISION_PREFIX}{record.what}": _tag_text(record.value)}
+            self._store.log(self._search, "", [], tags)
+
+    def _describe(self, text: str, *, is_drawn: bool) -> None:
+        run_id = self._store.run_id(self._search)
+        self._store.log(self._search, "", [], described(text, run_id, is_drawn=is_drawn))
+
+    def _curve(self, end: SearchEnded) -> list[Report]:
+        """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
+        if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+            return []
+        return curve_reports(self._state.decisions.get(ANSWER), end.time)
 
     def _send_reports(self, reports: Sequence[Report]) -> None:
         if reports:
-            numbered = [*map(_numbered, reports)]
+            numbered = self._shown(reports)
             self._store.log(self._search, reports[0].trial, numbered, self._notes(reports))
 
     def _end_trial(self, reports: Sequence[Report], record: TrialEnded) -> None:
         if not self._state.expects(record):
             return  # the end of an attempt that was given up meanwhile
         values = dict(record.metrics)
+        trial = self._state.trials[record.trial]
+        reported = trial.reports
         if "quality" in values:
             values[TRIAL_QUALITY] = values.pop("quality")
-        reported = self._state.trials[record.trial].reports
+            # Another number than the last evaluation's only where the selection chose another.
+            if reported and reported[-1].metrics.get("quality") == values[TRIAL_QUALITY]:
+                del values[TRIAL_QUALITY]
         last = Report(
             trial=record.trial,
             evaluation=len(reported),
@@ -160,9 +182,21 @@ class Sender:
         tags = self._notes(reports)
         if record.artifact:
             tags[PREDICTIONS_TAG] = record.artifact
-        self._store.end(self._search, record, [*map(_numbered, reports), last], tags)
+        name = run_name(record.trial, trial.params, record.status)
+        self._store.end(self._search, record, [*self._shown(reports), last], tags, name)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
+
+    def _shown(self, reports: Sequence[Report]) -> list[Report]:
+        """With their numbers among their metrics, and no number under two names."""
+        shown = []
+        for report in reports:
+            # The headline metric by its own name is `quality` once more.
+            twice = TWICE | {self._state.trials[report.trial].params.get("metric")}
+            values = report.metrics | {EVALUATION: float(report.evaluation)}
+            once = {name: value for name, value in values.items() if name not in twice}
+            shown.append(replace(report, metrics=once))
+        return shown
 
     def _notes(self, reports: Sequence[Report]) -> dict[str, str]:
         """The tag of a trial's notes, those of earlier reports among them, if these have any."""
@@ -199,12 +233,8 @@ class Sender:
                     message="the search ended before the trial did",
                     time=at,
                 )
-                self._store.end(self._search, end)
-
-
-def _numbered(report: Report) -> Report:
-    """With its number among its metrics."""
-    return replace(report, metrics=report.metrics | {EVALUATION: float(report.evaluation)})
+                name = run_name(key, trial.params, end.status)
+                self._store.end(self._search, end, name=name)
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -67,8 +67,8 @@ class TrialState:
 
     @property
     def is_planned(self) -> bool:
-        """Whether it is a trial of the plan: all but the linear probe are."""
-        return self.params.get("phase") != Phase.PROBE
+        """Whether it is a trial of the plan; neither the linear probe nor a final one is."""
+        return self.params.get("phase") not in (Phase.PROBE, Phase.FINAL)
 
     @property
     def latest(self) -> dict[str, float]:
@@ -151,7 +151,7 @@ class SearchState:
 
     @property
     def planned_trials(self) -> list[TrialState]:
-        """Those of the plan: all but the linear probe."""
+        """Those of the plan."""
         return [trial for trial in self.trials.values() if trial.is_planned]
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError
-from elsa_tune.specs.trial import EpochResult, TrialSpec, chosen_evaluation
+from elsa_tune.specs.trial import EpochResult, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
@@ -37,6 +37,9 @@ from elsa_tune.training.schedule import evaluation_steps, shuffled_batches
 _TRIED_ON = ("cuda",)
 _FEW = 4
 
+# Takes what trained, by name, as it stands; it must copy what it keeps.
+Keep = Callable[[Mapping[str, Tensor]], None]
+
 
 def train(
     trial: TrialSpec,
@@ -44,20 +47,23 @@ def train(
     *,
     device: str | None = None,
     depths: Sequence[int] = (),
+    keep: Keep | None = None,
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
     there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
-    the same pass over the model as this trial's. The numbers depend on the trial alone, not on what
-    ran before in the process: weights, head, order of examples and dropout follow `trial.seed`.
+    the same pass over the model as this trial's. keep: called after every evaluation that may give
+    the trial's quality, at last with the one that does. The numbers depend on the trial alone, not
+    on what ran before in the process: weights, head, order of examples and dropout follow
+    `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
-    with _running(trial, data, device, depths) as run:
+    with _running(trial, data, device, depths, keep) as run:
         yield from run.evaluations()
 
 
@@ -72,11 +78,15 @@ def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexAr
 
 @contextlib.contextmanager
 def _running(
-    trial: TrialSpec, data: TaskData, device: str, depths: Sequence[int]
+    trial: TrialSpec,
+    data: TaskData,
+    device: str,
+    depths: Sequence[int],
+    keep: Keep | None = None,
 ) -> Iterator[_Run]:
     where = torch.device(device)
     with reproducible(trial.seed, where, trial.recipe.precision):
-        run = _Run(trial, data, where, depths)
+        run = _Run(trial, data, where, depths, keep)
         try:
             yield run
         finally:
@@ -88,13 +98,20 @@ class _Run:
     """A trial under way: the model, its optimiser, and how far it has come."""
 
     def __init__(
-        self, trial: TrialSpec, data: TaskData, device: torch.device, depths: Sequence[int]
+        self,
+        trial: TrialSpec,
+        data: TaskData,
+        device: torch.device,
+        depths: Sequence[int],
+        keep: Keep | None,
     ) -> None:
         recipe = trial.recipe
         self.trial, self.data, self.device = trial, data, device
         self.memory = PeakMemory(device)
         self.precision = resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
+        self.keep = keep
+        self.named: dict[str, Tensor] = {}
         self.trainable_parameters = 0
         self.runner = self._frozen_model(depths)
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
@@ -136,7 +153,11 @@ class _Run:
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
             depths=depths,
+            keeps_words=self.keep is not None,
         )
+        if self.keep is not None:
+            # By identity: whatever runs the model moves its modules, and trains these.
+            self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
         with forked(self.device):
             return runner_for(model, self.data, setting)
@@ -145,7 +166,7 @@ class _Run:
         """Drop everything that holds memory."""
         self.optimizer.zero_grad(set_to_none=True)
         self.runner.close()
-        del self.runner, self.optimizer, self.schedule, self.trained
+        del self.runner, self.optimizer, self.schedule, self.trained, self.named
         release()
 
     def evaluations(self) -> Iterator[EpochResult]:
@@ -239,6 +260,9 @@ class _Run:
         self.scores.append(float(getattr(found, recipe.selection.score)))
         if chosen_evaluation(recipe.selection, self.scores) == number - 1:
             self.predictions = found.predictions
+            is_needed = recipe.selection is not Selection.LAST or number == len(self.points)
+            if self.keep is not None and is_needed:
+                self.keep(self.named)
         return EpochResult(
             evaluation=number,
             evaluations=len(self.points),

@@ -39,7 +39,9 @@ class Assessment:
 
 
 class Objective:
-    """A task's loss and scores on its data. outputs: C, one for a regression."""
+    """A task's loss and scores on its data. outputs: C, one for a regression. mean, std: what a
+    logit of 0 and a step of 1 stand for on the scale of a regression's labels.
+    """
 
     def __init__(
         self, task: TaskSpec, data: TaskData, device: torch.device, standardize: bool = False
@@ -51,11 +53,11 @@ class Objective:
         self._task = task
         self._data = data
         # A fresh head gives about 0: in these units the mean, which need not be learnt any more.
-        self._mean, self._std = 0.0, 1.0
+        self.mean, self.std = 0.0, 1.0
         if self.is_regression and standardize:
             labels = data.train.labels.astype(np.float64)
-            self._mean = float(labels.mean())
-            self._std = float(labels.std()) if np.ptp(labels) > 0 else 1.0
+            self.mean = float(labels.mean())
+            self.std = float(labels.std()) if np.ptp(labels) > 0 else 1.0
         self._labels = {
             name: torch.from_numpy(rows.labels).to(device) for name, rows in data.splits().items()
         }
@@ -67,7 +69,7 @@ class Objective:
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Sum of the examples' losses, of logits [B, C]; labels [B] as the data have them."""
         if self.is_regression:
-            targets = (labels.float() - self._mean) / self._std
+            targets = (labels.float() - self.mean) / self.std
             return F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return F.cross_entropy(logits, labels, reduction="sum")
 
@@ -109,7 +111,7 @@ class Objective:
     def _predictions(self, logits: Tensor) -> np.ndarray:
         """Class ids [E], or values [E] on the scale of the data's labels."""
         if self.is_regression:
-            chosen = logits.squeeze(-1) * self._std + self._mean
+            chosen = logits.squeeze(-1) * self.std + self.mean
         else:
             chosen = logits.argmax(-1)
         return chosen.cpu().numpy()

@@ -131,7 +131,7 @@ def test_seeds_that_were_asked_for_are_remembered_whatever_ends_the_start(
     def interrupted(spec: SearchSpec) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "_inputs", interrupted)
+    monkeypatch.setattr(launch, "inputs_of", interrupted)
     four = functools.partial(with_seeds, seeds=4)
     for more in (four, None):  # the second time as `resume` alone
         with pytest.raises(KeyboardInterrupt):

@@ -55,13 +55,14 @@ def client_of(places: StorePaths) -> MlflowClient:
 
 
 def runs_in(places: StorePaths, task: str = "rte") -> dict[str, object]:
-    """MLflow's own view: run name -> run."""
+    """MLflow's own view: the trial's key, or the search's name -> run."""
     client = client_of(places)
     experiment = client.get_experiment_by_name(f"elsa-tune/{task}")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
-    assert len({run.info.run_name for run in runs}) == len(runs)
-    return {run.info.run_name: run for run in runs}
+    found = {run.data.tags.get("elsa_tune.trial", run.info.run_name): run for run in runs}
+    assert len(found) == len({run.info.run_name for run in runs}) == len(runs)
+    return found
 
 
 def every_status() -> list[Record]:
@@ -122,7 +123,12 @@ def test_runs_params_metrics_and_tags(places: StorePaths, store: MlflowStore) ->
     assert child.data.params["embeddings_frozen"] == "false"
     assert child.data.params["train_size"] == "none"
     assert child.data.params["learning_rate"] == "3e-05"
-    assert child.data.metrics["quality"] == child.data.metrics["trial_quality"] == 0.8
+    assert child.data.metrics["quality"] == 0.8
+    # One number has one name, and `epoch` is no chart.
+    assert not {"trial_quality", "accuracy", "epoch"} & child.data.metrics.keys()
+    names = {name: run.info.run_name for name, run in runs.items()}
+    assert names[A] == "N0 3e-05 s0" and names[B] == "N1 3e-05 s1, stopped early"
+    assert names[C].endswith(", diverged") and names[E].endswith(", failed")
     history = client_of(places).get_metric_history(child.info.run_id, "quality")
     assert [point.step for point in history] == [100, 200, 300]
     assert child.info.end_time > child.info.start_time
@@ -194,6 +200,51 @@ def dump(database: Path) -> dict[str, list[tuple[object, ...]]]:
         }
     connection.close()
     return tables
+
+
+def test_the_search_s_run_has_its_freeze_curve(places: StorePaths, store: MlflowStore) -> None:
+    paths = SearchPaths(places.storage, "first")
+    curve = [
+        {"frozen_layers": n, "embeddings_frozen": n > 0, "quality": q, "seeds": 2}
+        | {"retention": q and q / 0.9, "corrected_retention": None}
+        for n, q in ((0, 0.9), (3, 0.8), (6, None))
+    ]
+    emptied = {"frozen_layers": 0, "embeddings_frozen": True, "quality": 0.7, "seeds": 2}
+    curve.append(emptied | {"retention": 0.7, "corrected_retention": 0.6})
+    answer = {"curve": curve, "certified": None, "operating_point": {"fine_tuned_layers": 3}}
+    (paths.report / "figures").mkdir(parents=True)
+    (paths.report / "figures" / "freeze_curve.png").write_bytes(b"a picture")
+    records = [
+        search_started(),
+        Decision(what="answer", value=[answer]),
+        SearchEnded(status=SearchStatus.INTERRUPTED),
+        search_started(attempt=2),
+        Decision(what="answer", value=[answer]),
+        Decision(what="description", value="3 of 6 layers"),
+        SearchEnded(status=SearchStatus.COMPLETED),
+        Decision(what="report", value="report"),
+    ]
+    assert record(paths, records, store) == 0
+    parent, client = runs_in(places)["first"], client_of(places)
+    shown = {
+        name: [
+            (point.step, point.value)
+            for point in client.get_metric_history(parent.info.run_id, name)
+        ]
+        for name in parent.data.metrics
+    }
+    assert shown == {
+        "quality": [(0, 0.9), (3, 0.8)],
+        "kept": [(0, 1.0), (3, 0.8 / 0.9)],
+        "seeds": [(0, 2.0), (3, 2.0)],
+        "fine_tuned_layers": [(0, 3.0)],
+    }
+    note = parent.data.tags["mlflow.note.content"]
+    assert note.startswith("3 of 6 layers") and f"run_uuid={parent.info.run_id}" in note
+    [data] = parent.inputs.dataset_inputs
+    assert data.dataset.name == "rte"
+    experiment = client.get_experiment_by_name("elsa-tune/rte")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> None:

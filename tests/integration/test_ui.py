@@ -48,5 +48,6 @@ def test_it_serves_the_store_and_leaves_nothing_behind(
         log.seek(0)
         words = log.read()
         assert f"is starting on {address}" in words
+        assert f"the runs of search 'first': {address}/#/experiments/" in words
     _, alive = psutil.wait_procs(started, timeout=30)
     assert not alive

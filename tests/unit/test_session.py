@@ -171,6 +171,11 @@ def test_what_to_type_next_is_said_once(
     steps = [line for line in (shown.out + shown.err).splitlines() if line.startswith("Next: ")]
     if status is SearchStatus.COMPLETED:
         assert steps == [f"Next: {more}"]
+        export = f"elsa-tune export --search mine --storage-path {tmp_path} --out mine-model"
+        assert f"Model:   `{export}` saves it as it is\n" in shown.err
+        settled = dataclasses.replace(finished, answers=(answer,))
+        _conclude(settled)
+        assert f"Next: {export}\n" in capsys.readouterr().err
     elif status is SearchStatus.TIME_UP:
         assert steps == [f"Next: elsa-tune resume mine --storage-path {tmp_path}"]
     else:

@@ -367,6 +367,11 @@ def interval_of_mean(mean: float, std: float, count: int) -> Interval:
     return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)])
 
 
+def interval_of_next(mean: float, std: float, count: int) -> Interval:
+    """Of one more run, where so many, two or more, had this mean and standard deviation."""
+    return _interval(mean, 0.0, [Spread(variance=std**2 * (1 + 1 / count), freedom=count - 1)])
+
+
 def _interval(
     value: float,
     moved: Floats | float,

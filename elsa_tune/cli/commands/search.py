@@ -301,6 +301,11 @@ def _conclude(finished: Finished) -> None:
         raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
         say(f"Next: {resume_it}")
-    if not any(answer.operating_point for answer in finished.answers):
+    is_answered = any(answer.operating_point for answer in finished.answers)
+    if is_answered and finished.status is SearchStatus.COMPLETED:
+        export_it = f"{resume_it.replace('resume', 'export --search', 1)} --out {name}-model"
+        is_settled = all(answer.next_step is None for answer in finished.answers)
+        say(f"Next: {export_it}" if is_settled else f"Model:   `{export_it}` saves it as it is")
+    if not is_answered:
         reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
         raise NoAnswerError(" ".join(reasons))

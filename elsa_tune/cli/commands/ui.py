@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elsa_tune.cli.options import TrackingUri
-from elsa_tune.errors import RunError, UsageError
+from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.search.saying import say
+
+if TYPE_CHECKING:
+    from elsa_tune.tracking.mlflow_writer import MlflowStore
 
 
 def ui(
@@ -24,12 +28,16 @@ def ui(
 ) -> None:
     """Open MLflow's pages on the recorded searches."""
     from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.paths import StorePaths, shown_uri
+    from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
     places = StorePaths(Path.cwd())
     uri = places.tracking_uri(tracking_uri)
     if uri.startswith("http"):
         say(f"the record is on a server; open {shown_uri(uri)}")
+        with contextlib.suppress(TrackingError):  # its address is all that was asked for
+            store = MlflowStore(uri)
+            store.check()
+            _say_page(store, without_credentials(uri))
         return
     _check_port(host, port)
     artifacts = places.artifact_root_for(uri)
@@ -45,8 +53,17 @@ def ui(
     if artifacts is not None:
         command += ["--default-artifact-root", artifacts.as_uri()]
     say(f"MLflow is starting on http://{host}:{port}; Ctrl-C ends it")
+    _say_page(store, f"http://{host}:{port}")
     if status := _serve(command):
         raise RunError(f"the MLflow server ended with status {status}; see its output above")
+
+
+def _say_page(store: MlflowStore, address: str) -> None:
+    """The page of the latest search, which takes many clicks from MLflow's first one."""
+    from elsa_tune.tracking.shown import latest_page
+
+    if found := latest_page(store.client(), address):
+        say("the runs of search '{}': {}".format(*found))
 
 
 def _check_port(host: str, port: int) -> None:

@@ -16,23 +16,12 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.search.record import SearchRecord, params_of
+from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
 from elsa_tune.search.tune.trainable import NODE, trial_of
-from elsa_tune.specs.trial import (
-    HOLDOUT_QUALITY,
-    QUALITY,
-    Selection,
-    TrialSpec,
-    TrialStatus,
-    trial_quality,
-)
-from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
+from elsa_tune.specs.trial import TrialSpec, TrialStatus
+from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 
-# Once-per-trial figures: those of the last report.
-_ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
-# Reported every time; a metric of the epoch.
-_PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
 _MAILBOX_SECONDS = 30.0
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -113,26 +102,8 @@ class Recorder(Callback):
         reports.append(result)
         for note in result["notes"]:
             self._record.warn_once(note, f"note: {note}")
-        metrics = {name: float(result[name]) for name in _PER_EVALUATION}
-        if result[HOLDOUT_QUALITY] is not None:
-            metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
-        self._record.write(
-            Report(
-                trial=spec.key,
-                attempt=self._attempts[spec.key],
-                evaluation=result[EVALUATION],
-                step=result["step"],
-                metrics={**result["metrics"], **metrics},
-                notes=list(result["notes"]),
-                tags={
-                    NODE: result[NODE],
-                    "precision": result["precision"],
-                    "micro_batch_size": str(result["micro_batch_size"]),
-                    "batches": result["batches"],
-                    "prefix": result["prefix"],
-                },
-            )
-        )
+        report = report_record(spec.key, self._attempts[spec.key], result, {NODE: result[NODE]})
+        self._record.write(report)
         self._on_change(spec.key)
 
     @_never_raises
@@ -181,16 +152,7 @@ class Recorder(Callback):
     def _write_end(
         self, key: str, status: TrialStatus, message: str, reports: list[dict[str, Any]]
     ) -> None:
-        metrics: dict[str, float] = {}
-        if reports:
-            metrics = {name: float(reports[-1][name]) for name in _ONCE}
-            selection = self._record.spec.recipe.selection
-            by_holdout = selection is Selection.HOLDOUT
-            metrics[QUALITY] = trial_quality(
-                selection,
-                [report[QUALITY] for report in reports],
-                [report[HOLDOUT_QUALITY] for report in reports] if by_holdout else (),
-            )
+        metrics = end_metrics(self._record.spec.recipe.selection, reports)
         artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
         self._record.write(
             TrialEnded(

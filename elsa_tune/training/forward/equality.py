@@ -37,7 +37,8 @@ from elsa_tune.training.model.parts import layer_list, prefix_modules
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What decides how a trial's model is run. depths: N of every depth whose prefix the search
-    will want. precision: as resolved, `fp32`, `tf32` or `bf16`.
+    will want. precision: as resolved, `fp32`, `tf32` or `bf16`. keeps_words: the word table stays
+    complete, for a model that is saved.
     """
 
     depth: FreezeDepth
@@ -46,6 +47,7 @@ class Setting:
     device: torch.device
     name: str
     depths: Sequence[int] = ()
+    keeps_words: bool = False
 
     @property
     def autocast(self) -> bool:

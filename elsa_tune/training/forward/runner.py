@@ -173,7 +173,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
         if is_read and not recipe.frozen_dropout:
             packed_model.drop_prefix()
             packed.frozen_prefix, packed.prefix = [], "cached"
-    if not depth.embeddings_frozen:
+    if not depth.embeddings_frozen and not setting.keeps_words:
         packed.data = use_compact_vocabulary(packed_model, data)
     return packed
 

@@ -130,7 +130,7 @@ def load_classifier(
         name: tensor if name in frozen else tensor.clone()
         for name, tensor in pretrained.state.items()
     }
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # a GPU's is not touched
         model: PreTrainedModel = pretrained.kind.from_pretrained(
             None, config=config, state_dict=state, dtype=torch.float32
@@ -149,7 +149,7 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
             "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
         )
     try:
-        with _quiet():
+        with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except (*_UNREADABLE, ImportError) as error:
         reason = str(error).lower()
@@ -181,7 +181,7 @@ def _shipped(location: str) -> PretrainedConfig | None:
 
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
     try:
-        with _quiet():
+        with quiet():
             config = AutoConfig.from_pretrained(folder, **_LOCAL)
     except _UNREADABLE as error:
         path = folder / model_files.CONFIG
@@ -202,7 +202,7 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
     config = copy.deepcopy(config)
     config.num_labels = 2
     try:
-        with _quiet(), torch.device("meta"):
+        with quiet(), torch.device("meta"):
             return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
     except (*_UNREADABLE, ImportError) as error:
         raise ModelError(
@@ -257,7 +257,7 @@ def _read_checkpoint(
     loaded_config = copy.deepcopy(config)
     loaded_config.num_labels = outputs
     try:
-        with _quiet(), torch.random.fork_rng(devices=[]):
+        with quiet(), torch.random.fork_rng(devices=[]):
             model, report = AutoModelForSequenceClassification.from_pretrained(
                 folder,
                 config=loaded_config,
@@ -338,7 +338,7 @@ def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> Non
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Transformers reports newly initialised heads at length; here that is what is wanted."""
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()

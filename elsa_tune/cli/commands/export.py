@@ -1,0 +1,73 @@
+"""`elsa-tune export`: a search's answer as a model that transformers loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elsa_tune.cli.options import StoragePath, out_folder
+from elsa_tune.errors import UsageError
+from elsa_tune.search.saying import say
+
+
+def export(
+    search: Annotated[str, typer.Option("--search", metavar="NAME", help="The search's name.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", parser=out_folder, help="A folder that is not there yet."
+        ),
+    ],
+    layers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="K",
+            help="Fine-tuned layers. Default: the certified number, else the operating point's.",
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option("--check", metavar="FILE", help="Score the model on labelled rows of yours."),
+    ] = None,
+    train_size: Annotated[
+        str | None,
+        typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
+    ] = None,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Write ONNX files too, by optimum if it is installed.")
+    ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the hub."),
+    ] = None,
+    storage_path: StoragePath = None,
+) -> None:
+    """Train a search's answer once more, and save the model.
+
+    The folder is what transformers' from_pretrained and pipeline load. Prints its path.
+    """
+    from elsa_tune.tracking.paths import StorePaths, find_search
+
+    if train_size not in (None, "full"):
+        raise UsageError(f"--train-size {train_size}: it must be full, or left out")
+    paths = find_search(StorePaths(Path.cwd()).storage_at(storage_path), search)
+    say(f"export: reading search '{search}'")
+    from elsa_tune.export.model import ExportRequest
+    from elsa_tune.export.model import export as carry_out
+
+    carry_out(
+        ExportRequest(
+            paths=paths,
+            out=out,
+            layers=layers,
+            check=check,
+            full=train_size is not None,
+            onnx=onnx,
+            push=push,
+        ),
+        say,
+    )
+    typer.echo(out)

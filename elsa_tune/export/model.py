@@ -1,0 +1,189 @@
+"""`elsa-tune export`, from a search to a folder that transformers loads: choose, train once more,
+write, and hand it on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.errors import StorageError, UsageError, first_line
+from elsa_tune.export.card import FIGURE, example_row, model_card
+from elsa_tune.export.choice import Choice, choose
+from elsa_tune.export.final import fresh_seed, train_final
+from elsa_tune.export.publish import check_hub_id, check_onnx, push, write_onnx
+from elsa_tune.report import figures, freeze_charts
+from elsa_tune.report.subjects import subjects_of
+from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
+from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.specification import load_specification
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.model_log import log_model
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.predictions import KeptPredictions
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.model.encoder import quiet
+from elsa_tune.training.saved import (
+    check_exportable,
+    classifier,
+    predict,
+    read_labelled,
+    save_classifier,
+    scores,
+)
+from elsa_tune.words import points
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """What is exported, and where to.
+
+    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
+    train on all rows of a task of which the search used a subset. push: a name on the hub.
+    """
+
+    paths: SearchPaths
+    out: Path
+    layers: int | None = None
+    check: Path | None = None
+    full: bool = False
+    onnx: bool = False
+    push: str | None = None
+
+
+def export(request: ExportRequest, say: Say) -> float:
+    """Train the search's answer once more and write it as a folder; returns the model's quality.
+
+    Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
+    what training or other libraries could not do.
+    """
+    out, paths = request.out, request.paths
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UsageError(f"{out} is there already; name a folder that is not, or an empty one")
+    if request.push is not None:
+        check_hub_id(request.push)
+    if request.onnx:
+        check_onnx()
+    spec = load_specification(paths)
+    check_exportable(spec.recipe)
+    to_check = None if request.check is None else read_labelled(request.check, spec.task)
+    store = store_of(spec)
+    with _aside(out) as folder:
+        with Journal(paths.journal) as journal:
+            earlier = read_journal(paths.journal)
+            forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+            record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
+            rows = rows_of(record.state(), paths.folder)
+            try:
+                answers = answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
+                choice = choose(answers, request.layers)
+                say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
+                used, data = _data(spec, full=request.full, say=say)
+                rate, seed = choice.learning_rate, fresh_seed(record)
+                trial = used.trial(Phase.FINAL, choice.depth, rate, seed)
+                quality, weights = train_final(used, trial, data, record, say)
+            finally:
+                forwarder.close()
+        facts = save_classifier(folder, trial, data, weights)
+        _write_about(folder, choice, trial, used, {**facts, "quality": quality})
+        chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
+        (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
+        if request.onnx:
+            write_onnx(folder)
+    say(choice.judged(quality))
+    if to_check is not None:
+        found = scores(spec.task, to_check, predict(out, to_check.texts))
+        listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
+        say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
+    try:
+        run_id, row = store.run_id(record.state().search), example_row(spec.task)
+        with quiet():
+            uri = log_model(store, run_id, classifier(out), row, _packages(used))
+        say(f"In MLflow: {uri}")
+    except Exception as error:  # MLflow's, the server's and the network's have no common base
+        say(f"the model did not reach MLflow: {first_line(error)}")
+    if request.push is not None:
+        say(f"On the hub: {push(out, request.push)}")
+    return quality
+
+
+def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
+    """The data to train on, and the search as if it had used them and these versions."""
+    data, fingerprints = inputs_of(spec)
+    check_unchanged(spec, fingerprints)
+    spec = dataclasses.replace(spec, versions=versions_here())
+    subset = spec.recipe.train_size
+    if not full or subset is None:
+        return spec, data
+    recipe = dataclasses.replace(spec.recipe, train_size=None)
+    data = prepare(spec.model, spec.task, recipe)
+    rows, held_out = len(data.train), len(data.holdout) if data.holdout else 0
+    say(f"the learning rate was chosen on {subset:,} rows; this model trains on {rows:,}")
+    fingerprints["data"] = data.fingerprint
+    spec = dataclasses.replace(spec, recipe=recipe, fingerprints=fingerprints)
+    return dataclasses.replace(spec, train_examples=rows, holdout_examples=held_out), data
+
+
+def _write_about(
+    folder: Path, choice: Choice, trial: TrialSpec, spec: SearchSpec, facts: dict[str, Any]
+) -> None:
+    """The answer with what was exported, and the card."""
+    promised = choice.promised
+    exported = {
+        **facts,
+        "fine_tuned_layers": choice.point.fine_tuned_layers,
+        "chosen": choice.why,
+        "promised": None if promised is None else [promised.low, promised.high],
+        "seeds_measured": choice.point.seeds,
+        "learning_rate": trial.learning_rate,
+        "seed": trial.seed,
+        "epochs": trial.recipe.epochs,
+        "train_examples": spec.train_examples,
+        "search": spec.name,
+        **_packages(spec),
+    }
+    answer = {**answer_object(choice.answer), "exported": exported}
+    (folder / "elsa-tune.json").write_text(json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    (folder / "README.md").write_text(model_card(choice, trial.task, trial.model, exported))
+
+
+def _packages(spec: SearchSpec) -> dict[str, str]:
+    names = ("elsa-tune", "torch", "transformers")
+    return {name: spec.versions[f"version.{name}"] for name in names}
+
+
+@contextlib.contextmanager
+def _aside(out: Path) -> Iterator[Path]:
+    """A folder beside `out` that gets its name once it is complete, and goes if it never is."""
+    target = out.absolute()
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        for file in filter(Path.is_file, aside.rglob("*")):
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        aside.rename(target)
+    except OSError as error:
+        why = error.strerror or error
+        raise StorageError(
+            f"the model cannot be written to {out}: {why}; name another folder with `out`"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

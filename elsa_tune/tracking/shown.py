@@ -1,0 +1,129 @@
+"""What MLflow's own pages show of a search: names of runs, the freeze curve as metrics of the
+search's run, and the data set.
+
+It must not import MLflow at the top, or decide anything: an answer comes as its JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
+from elsa_tune.tracking.names import EXPERIMENT_PREFIX, SEARCH_TAG
+
+if TYPE_CHECKING:
+    from mlflow.entities import DatasetInput
+    from mlflow.tracking import MlflowClient
+
+NOTE_TAG: Final = "mlflow.note.content"
+# Without it MLflow 3 guesses, and shows a new experiment as one of language models.
+EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
+# Another name of an evaluation's `quality` or `step`, which MLflow would draw again.
+TWICE: Final = frozenset({"epoch"})
+_FIGURE = "![freeze curve](get-artifact?path=report/figures/freeze_curve.png&run_uuid={})"
+# By metric of the parent run: the field of the curve in the answer's JSON.
+_OF_CURVE = {
+    "quality": "quality",
+    "kept": "retention",
+    "corrected": "corrected_retention",
+    "seeds": "seeds",
+}
+_POINTS = {
+    "fine_tuned_layers": "operating_point",
+    "certified_fine_tuned_layers": "certified",
+}
+_DIGEST_LENGTH = 36
+
+
+def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
+    """`N6 2e-05 s1` for a measuring trial, `N6 2e-05 explore, stopped early`; the key where the
+    trial says too little of itself. status: how it ended, left out where it completed.
+    """
+    rate, phase, seed = (params.get(name) for name in ("learning_rate", "phase", "seed"))
+    if phase == Phase.PROBE:
+        name = "linear probe"
+    elif not isinstance(rate, float):
+        name = key
+    else:
+        is_bare = params.get("embeddings_frozen") and not params.get("frozen_layers")
+        depth = "embeddings" if is_bare else f"N{params.get('frozen_layers')}"
+        name = f"{depth} {rate:g} " + (f"s{seed}" if phase == Phase.MEASURE else f"{phase}")
+    if status in (None, TrialStatus.COMPLETED):
+        return name
+    return f"{name}, {status.value.replace('_', ' ')}"
+
+
+def curve_reports(answers: Any, time: float) -> list[Report]:
+    """The freeze curve as metrics whose step is the number of frozen layers, and the operating
+    points; nothing where the decision is no answer of one task.
+    """
+    answer = answers[0] if isinstance(answers, list) and len(answers) == 1 else None
+    if not isinstance(answer, Mapping):
+        return []
+    found: dict[int, dict[str, float]] = {0: {}}
+    for depth in answer.get("curve", ()):
+        # Trained layers on frozen embeddings have the full model's step.
+        if depth["frozen_layers"] or not depth["embeddings_frozen"]:
+            values = {metric: depth[name] for metric, name in _OF_CURVE.items()}
+            if depth["quality"] is not None:
+                there = {name: float(value) for name, value in values.items() if value is not None}
+                found.setdefault(depth["frozen_layers"], {}).update(there)
+    for metric, name in _POINTS.items():
+        if answer.get(name):
+            found[0][metric] = float(answer[name]["fine_tuned_layers"])
+    return [
+        Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
+        for step, metrics in found.items()
+    ]
+
+
+def described(text: str, run_id: str, *, is_drawn: bool) -> dict[str, str]:
+    """The run's description as a tag, with the figure where the run has it."""
+    return {NOTE_TAG: f"{text}\n\n{_FIGURE.format(run_id)}" if is_drawn else text}
+
+
+def data_input(search: SearchStarted) -> DatasetInput:
+    """The search's data as MLflow lists data sets: by name and fingerprint, with their sizes."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    sizes = {
+        name: int(search.params[name])
+        for name in ("train_examples", "holdout_examples", "evaluation_examples")
+        if search.params.get(name, "").isdigit()
+    }
+    fingerprint = search.tags.get("fingerprint.data", "unknown")
+    data = Dataset(
+        name=search.task,
+        digest=fingerprint.rpartition(":")[2][:_DIGEST_LENGTH],
+        source_type="elsa-tune",
+        source=json.dumps({"task": search.task}),
+        profile=json.dumps(sizes),
+    )
+    return DatasetInput(data, [InputTag("mlflow.data.context", "training and evaluation")])
+
+
+def latest_page(client: MlflowClient, address: str) -> tuple[str, str] | None:
+    """The search that started last, and the page of its runs on a server at this address; None
+    where nothing is recorded.
+    """
+    experiments = [
+        one.experiment_id
+        for one in client.search_experiments(filter_string=f"name LIKE '{EXPERIMENT_PREFIX}%'")
+    ]
+    latest = client.search_runs(
+        experiments,
+        filter_string=f"tags.`{SEARCH_TAG}` LIKE '%'",
+        order_by=["attributes.start_time DESC"],
+        max_results=1,
+    )
+    if not latest:
+        return None
+    name, experiment = latest[0].data.tags[SEARCH_TAG], latest[0].info.experiment_id
+    wanted = quote(f"tags.`{SEARCH_TAG}` = '{name}'", safe="")
+    # Without the type MLflow 3 shows its menu for language models around the table.
+    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
+    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"

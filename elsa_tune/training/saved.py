@@ -1,0 +1,132 @@
+"""A trained classifier as a folder that `from_pretrained` loads, and what such a folder predicts.
+
+What a folder predicts is computed by transformers alone, as its users compute it. Shapes: E texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import pipeline
+
+from elsa_tune.errors import DataError, ModelError
+from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
+from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.training.data.split import Split
+from elsa_tune.training.data.texts import to_split
+from elsa_tune.training.data.tokens import CPU, TaskData
+from elsa_tune.training.metrics import score
+from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, quiet
+from elsa_tune.training.model.parts import divide, final_linear
+from elsa_tune.training.objective import Objective
+
+
+def check_exportable(recipe: Recipe) -> None:
+    """Raise ModelError where no class of transformers computes what was trained."""
+    if recipe.pooling is Pooling.MEAN:
+        raise ModelError(
+            "the search trained with pooling mean, which no classifier of transformers computes, "
+            "so that a saved model would answer otherwise; search with pooling=head to export"
+        )
+
+
+def save_classifier(
+    folder: Path, trial: TrialSpec, data: TaskData, trained: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """Write model, configuration and tokenizer into a folder that is there; returns our facts, as
+    the configuration has them.
+
+    trained: by name; everything else is the base model's, bit by bit. A regression's head gives
+    values on the scale of the labels. Raises OSError where it cannot be written.
+    """
+    objective = Objective(trial.task, data, CPU, trial.recipe.standardize_targets)
+    model = load_classifier(
+        trial.model, objective.outputs, trial.seed, objective.is_regression, trial.depth
+    )
+    frozen = divide(model).frozen(trial.depth)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in trained:
+                parameter.copy_(trained[name])
+        head = model.get_submodule(final_linear(model))
+        assert isinstance(head, nn.Linear)
+        if (objective.mean, objective.std) != (0.0, 1.0):
+            head.weight.mul_(objective.std)
+            head.bias.mul_(objective.std).add_(objective.mean)
+    facts = {
+        "base": trial.model.name,
+        "revision": trial.model.revision,
+        "frozen_layers": trial.depth.frozen_layers,
+        "embeddings_frozen": trial.depth.embeddings_frozen,
+        "prefix_sha256": _digest({n: p for n, p in model.named_parameters() if n in frozen}),
+        "max_length": trial.recipe.max_length,
+    }
+    known = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
+    names = {i: known.get(i, f"LABEL_{i}") for i in range(objective.outputs)}
+    model.config.id2label = names
+    model.config.label2id = {name: i for i, name in names.items()}
+    model.config.elsa_tune = facts
+    tokenizer = load_tokenizer(trial.model)
+    tokenizer.model_max_length = trial.recipe.max_length
+    try:
+        with quiet():
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    except SafetensorError as error:
+        raise OSError(f"the weights could not be written: {error}") from error
+    return facts
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def read_labelled(path: Path, task: TaskSpec) -> Split:
+    """The rows of a file with the task's columns. Raises DataError as a task's own files do."""
+    kind = format_of(path)
+    if kind is None:
+        raise DataError(f"{path} is of no known kind; give a .csv, .tsv, .jsonl or .parquet file")
+    table = read_table(path, kind, [*task.text_columns, task.label_column])
+    split = to_split(task, [table], task.text_columns, task.label_column)
+    if not len(split):
+        raise DataError(f"{path} has no complete row of {', '.join(task.text_columns)} and label")
+    return split
+
+
+def classifier(folder: Path) -> Any:
+    """Transformers' own pipeline on a saved model."""
+    # Absolute: MLflow looks on the hub for whatever could be a name there.
+    with quiet():
+        return pipeline("text-classification", model=str(folder.absolute()), truncation=True)
+
+
+def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Class ids (int64) or values (float32) [E] of a saved model. texts: a list of E texts for each
+    text column.
+    """
+    ask = classifier(folder)
+    rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
+    answers = ask(rows)
+    if ask.model.config.problem_type == "regression":
+        return np.asarray([answer["score"] for answer in answers], dtype=np.float32)
+    return np.asarray([ask.model.config.label2id[answer["label"]] for answer in answers])
+
+
+def scores(task: TaskSpec, split: Split, predictions: np.ndarray) -> dict[str, float]:
+    """Every metric of the task on these rows, the headline's first."""
+    return {
+        metric.value: score(metric, predictions, split.labels, task.outputs)
+        for metric in (task.metric, *task.companions)
+    }

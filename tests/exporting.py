@@ -1,0 +1,102 @@
+"""A search whose trials are made up, of a model and data that are there: what an export needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elsa_tune.search.launch import inputs_of, versions_here
+from elsa_tune.search.record import params_of
+from elsa_tune.search.specification import save_specification
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
+from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import (
+    Record,
+    Report,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+)
+from elsa_tune.tracking.paths import SearchPaths
+from tests.unit.search_examples import make_spec
+
+# By frozen layers: what each seed measured. One of two layers keeps the quality, and surely.
+CURVE = {0: (0.9, 0.91, 0.92), 1: (0.9, 0.91, 0.91), 2: (0.55, 0.5, 0.52)}
+
+
+def made_up_search(
+    folder: Path,
+    model: str,
+    task: str,
+    curve: Mapping[int, Sequence[float]] = CURVE,
+    **changes: Any,
+) -> SearchPaths:
+    """A search that is complete, with these qualities by frozen layers, in `folder/searches`."""
+    depths = tuple(FreezeDepth.of(frozen) for frozen in curve)
+    values = {
+        "name": "first",
+        "model": resolve_model(model),
+        "layers": max(curve),
+        "task": resolve_task(task),
+        "recipe": Recipe(epochs=2, max_length=32),
+        "depths": depths,
+        "explored": depths,
+        "seeds": len(next(iter(curve.values()))),
+        "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+        "versions": versions_here(),
+    }
+    spec = make_spec(**{**values, **changes})
+    data, fingerprints = inputs_of(spec)
+    spec = dataclasses.replace(
+        spec,
+        fingerprints=fingerprints,
+        train_examples=len(data.train),
+        evaluation_examples=len(data.evaluation),
+        chance=data.chance,
+    )
+    paths = SearchPaths(folder / "searches", spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    with Journal(paths.journal) as journal:
+        for record in _records(spec, curve):
+            journal.append(record)
+    return paths
+
+
+def _records(spec: SearchSpec, curve: Mapping[int, Sequence[float]]) -> list[Record]:
+    records: list[Record] = [
+        SearchStarted(
+            name=spec.name,
+            search_id=spec.search_id,
+            attempt=1,
+            model=spec.model.name,
+            task=spec.task.name,
+        )
+    ]
+    for frozen, qualities in curve.items():
+        for seed, quality in zip(spec.measuring_seeds, qualities, strict=True):
+            trial = spec.trial(Phase.MEASURE, FreezeDepth.of(frozen), 3e-3, seed)
+            records += [
+                TrialStarted(trial=trial.key, params=params_of(spec, trial)),
+                Report(trial=trial.key, evaluation=2, step=9, metrics={"quality": quality}),
+                TrialEnded(
+                    trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": quality}
+                ),
+            ]
+    return [*records, SearchEnded(status=SearchStatus.COMPLETED)]
+
+
+def kept_predictions(paths: SearchPaths, key: str) -> np.ndarray:
+    """What a trial predicted, as the search keeps it."""
+    with np.load(paths.predictions / f"{key}.npz") as kept:
+        return np.asarray(kept["predictions"])

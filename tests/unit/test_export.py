@@ -1,0 +1,258 @@
+"""`elsa-tune export` on a search with made-up trials and a tiny model that is really trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import yaml
+
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.cli.app import with_options
+from elsa_tune.errors import (
+    DataError,
+    DivergedError,
+    ModelError,
+    NoAnswerError,
+    RunError,
+    StorageError,
+    UsageError,
+)
+from elsa_tune.export import final, model
+from elsa_tune.export.choice import choose
+from elsa_tune.export.model import ExportRequest, export
+from elsa_tune.search.specification import load_specification, replace_specification
+from elsa_tune.specs.trial import Pooling, TrialStatus
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.state import read_state
+from elsa_tune.training.data.preparation import read_splits
+from elsa_tune.training.saved import predict
+from tests.exporting import CURVE, kept_predictions, made_up_search
+from tests.searching import make_bench
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
+    """The search, whose MLflow is a dummy that takes everything."""
+    store = Mock(spec=MlflowStore)
+    store.uri = "sqlite:////nowhere/mlflow.db"
+    monkeypatch.setattr(model, "store_of", lambda spec: store)
+    monkeypatch.setattr(model, "log_model", lambda *arguments: "models:/m-1")
+    make_bench(tmp_path)
+    return made_up_search(tmp_path, str(tmp_path / "model"), str(tmp_path / "task.yaml"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    folder: Path
+    quality: float
+    said: list[str]
+
+
+def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Exported:
+    out, said = paths.storage.parent / name, list[str]()
+    quality = export(ExportRequest(paths=paths, out=out, **changes), said.append)  # type: ignore[arg-type]
+    return Exported(out, quality, said)
+
+
+def test_the_certified_depth_is_trained_once_more_and_counted_nowhere(paths: SearchPaths) -> None:
+    before = answer_rows(rows_of(read_state(paths.journal)))
+    done = exported(paths)
+    state = read_state(paths.journal)
+    assert answer_rows(rows_of(state)) == before
+    assert state.is_complete and len(state.planned_trials) == 9
+    [key] = state.trials.keys() - {trial.key for trial in state.planned_trials}
+    assert key == "final-N1-lr3e-03-s4"
+    assert state.trials[key].status is TrialStatus.COMPLETED
+    assert state.trials[key].latest["quality"] == done.quality
+
+    about = json.loads((done.folder / "elsa-tune.json").read_text())
+    assert about["certified"]["fine_tuned_layers"] == 1
+    said = about["exported"]
+    assert said["fine_tuned_layers"] == 1 and said["frozen_layers"] == 1 and said["seed"] == 4
+    assert said["chosen"] == "certified to keep 90 % of the full model"
+    low, high = said["promised"]
+    # Of one more run: three of .9, .91, .91 and Student's t with two degrees of freedom.
+    assert (low, high) == pytest.approx((0.87798, 0.93535), abs=1e-4)
+    place = "below" if done.quality < low else "above" if done.quality > high else "within"
+    assert f", {place} 87.8..93.5, the 95 % interval" in done.said[-2]
+
+    spec = load_specification(paths)
+    texts = read_splits(spec.task, spec.recipe)["evaluation"].texts
+    assert predict(done.folder, texts).tolist() == kept_predictions(paths, key).tolist()
+
+    exported(paths, "again")
+    weights = "model.safetensors"
+    again = (paths.storage.parent / "again" / weights).read_bytes()
+    assert again == (done.folder / weights).read_bytes()
+    assert read_state(paths.journal).trials[key].start.attempt == 2
+
+
+def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
+    done = exported(paths)
+    _, head, body = (done.folder / "README.md").read_text().split("---\n", 2)
+    metadata = yaml.safe_load(head)
+    assert metadata["library_name"] == "transformers"
+    assert metadata["tags"] == ["elsa-tune", "frozen-layers:1"]
+    [result] = metadata["model-index"][0]["results"]
+    assert result["metrics"] == [{"type": "accuracy", "value": pytest.approx(done.quality)}]
+    assert "Fine-tuned layers: 1 of 2 layers (certified to keep 90 % of the full model)." in body
+    assert done.said[-2] in body
+    assert "| **1** | **1** | **90.7 ± 0.6** |" in body
+    assert "The labels are `bad`, `good`, read from `text`." in body
+    assert (done.folder / "freeze_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> None:
+    check = paths.storage.parent / "dev.csv"
+    done = exported(paths, layers=2, check=check)
+    assert "64 rows of" in done.said[-2] and "accuracy" in done.said[-2]
+    about = json.loads((done.folder / "elsa-tune.json").read_text())["exported"]
+    assert about["frozen_layers"] == 0 and about["chosen"] == "as asked for"
+    with pytest.raises(UsageError, match=r"is 5, but .* measured: 2, 1, 0"):
+        exported(paths, "other", layers=5)
+
+
+def test_all_rows_where_the_search_used_a_subset(paths: SearchPaths, tmp_path: Path) -> None:
+    spec = load_specification(paths)
+    small = made_up_search(
+        tmp_path,
+        spec.model.name,
+        str(tmp_path / "task.yaml"),
+        name="small",
+        recipe=dataclasses.replace(spec.recipe, train_size=48),
+    )
+    said = exported(small, "full", full=True).said
+    assert "the learning rate was chosen on 48 rows; this model trains on 96" in said
+    about = json.loads((tmp_path / "full" / "elsa-tune.json").read_text())["exported"]
+    assert about["train_examples"] == 96
+    exported(small, "subset")
+    about = json.loads((tmp_path / "subset" / "elsa-tune.json").read_text())["exported"]
+    assert about["train_examples"] == 48
+
+
+def test_without_a_certificate_the_operating_point_and_without_that_nothing(
+    paths: SearchPaths, tmp_path: Path
+) -> None:
+    arguments = (str(tmp_path / "model"), str(tmp_path / "task.yaml"))
+    one = made_up_search(tmp_path, *arguments, {0: (0.9,), 1: (0.89,), 2: (0.5,)}, name="one-seed")
+    choice = choose(answer_rows(rows_of(read_state(one.journal))))
+    assert choice.in_words == "1 of 2 layers (the operating point, not certified)"
+    assert choice.judged(0.9).endswith("by one measured seed the search promised no interval.")
+    all_of_it = made_up_search(
+        tmp_path, *arguments, {0: CURVE[0], 1: CURVE[2], 2: CURVE[2]}, name="all-layers"
+    )
+    full = choose(answer_rows(rows_of(read_state(all_of_it.journal))))
+    assert full.in_words.startswith("all 2 layers, the full model (the operating point, not")
+    assert full.in_words.endswith("so that no layer stays frozen")
+    nothing = made_up_search(
+        tmp_path, *arguments, {0: CURVE[2], 1: CURVE[2], 2: CURVE[2]}, name="nothing"
+    )
+    with pytest.raises(NoAnswerError, match=r"did not learn.*`layers` K exports a depth"):
+        exported(nothing)
+    with pytest.raises(NoAnswerError, match="there is nothing to export"):
+        choose([])
+
+
+@pytest.mark.parametrize("what", ["a file", "a full folder"])
+def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_path: Path) -> None:
+    if what == "a file":
+        (tmp_path / "out").write_text("mine")
+    else:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "mine").write_text("mine")
+    with pytest.raises(UsageError, match="out is there already; name a folder that is not"):
+        exported(paths)
+    (tmp_path / "empty").mkdir()
+    exported(paths, "empty")
+    assert (tmp_path / "empty" / "model.safetensors").exists()
+
+
+def test_an_end_in_mid_write_leaves_nothing(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {file.name for file in tmp_path.iterdir()}
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(model, "_write_about", full)
+    with pytest.raises(StorageError, match=r"cannot be written to .*out: No space left on device"):
+        exported(paths)
+    assert {file.name for file in tmp_path.iterdir()} == before
+
+
+def test_bad_input_is_said_before_anything_is_trained(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
+    with pytest.raises(UsageError, match="`push` name: write owner/name"):
+        exported(paths, push="name")
+    with pytest.raises(UsageError, match="optimum, which is not installed"):
+        exported(paths, onnx=True)
+    with pytest.raises(DataError, match="has no column"):
+        (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+        exported(paths, check=tmp_path / "other.csv")
+    with Journal(paths.journal), pytest.raises(StorageError, match="is running"):
+        exported(paths)
+    spec = load_specification(paths)
+    changed = dataclasses.replace(
+        spec, fingerprints={**spec.fingerprints, "weights": "those of another model"}
+    )
+    replace_specification(changed, paths)
+    with pytest.raises(ModelError, match=r"the weights of .* changed since"):
+        exported(paths)
+    mean = dataclasses.replace(spec.recipe, pooling=Pooling.MEAN)
+    replace_specification(dataclasses.replace(spec, recipe=mean), paths)
+    with pytest.raises(ModelError, match="pooling mean"):
+        exported(paths)
+    assert with_options("`layers` K, `push` and `onnx`") == "--layers K, --push and --onnx"
+
+
+def test_a_trial_that_ends_badly_is_recorded(
+    paths: SearchPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error, status in (
+        (DivergedError("the loss became nan"), TrialStatus.DIVERGED),
+        (RunError("out of memory"), TrialStatus.FAILED),
+        (KeyboardInterrupt(), TrialStatus.INTERRUPTED),
+    ):
+        monkeypatch.setattr(final, "train", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            exported(paths)
+        state = read_state(paths.journal)
+        assert state.trials["final-N1-lr3e-03-s4"].status is status
+        assert state.is_complete
+
+
+def test_onnx_where_optimum_is(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main_export(source: str, output: Path, task: str) -> None:
+        assert (Path(source) / "model.safetensors").exists() and task == "text-classification"
+        output.mkdir()
+        (output / "model.onnx").write_bytes(b"onnx")
+
+    onnx = types.ModuleType("optimum.exporters.onnx")
+    onnx.main_export = main_export  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", onnx)
+    monkeypatch.setattr(model, "check_onnx", lambda: None)
+    exported(paths, onnx=True)
+    assert (tmp_path / "out" / "onnx" / "model.onnx").exists()
+
+
+def test_an_mlflow_that_fails_costs_nothing_else(
+    paths: SearchPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "log_model", Mock(side_effect=OSError("no room")))
+    done = exported(paths)
+    assert done.said[-1] == "the model did not reach MLflow: no room"
+    assert (done.folder / "config.json").exists()
