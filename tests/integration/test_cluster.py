@@ -53,7 +53,7 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: 
     assert no_gpu.returncode == 2, no_gpu.stderr
     [said] = no_gpu.stderr.strip().splitlines()[-1:]
     assert said.startswith("elsa-tune: Ray found a GPU on node ")
-    assert said.endswith("install a torch built for CUDA, or give `gpus_per_trial` 0")
+    assert said.endswith("install a torch built for CUDA, or give --gpus-per-trial 0")
     assert not bench.journal("gpu").exists()
 
     assert done.returncode in (0, 3), done.stderr

@@ -157,12 +157,35 @@ def faults() -> str:
     return "\n".join(rows) + "\n"
 
 
+def strategy() -> str:
+    """What hunts and even searches cost and claim, as bench/strategy.py simulated them."""
+    measured = json.loads((ROOT / "bench" / "results" / "strategy.json").read_text())
+    by_family: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in measured["results"]:
+        by_family.setdefault(one["family"], {})[one["plan"]] = one
+    rows = [
+        "| studies | cost: hunt | three seeds | certified near the truth, %: hunt | three seeds "
+        "| certified and false, %: hunt | three seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for family, plans in by_family.items():
+        pair = [plans["hunt"], plans["even, 3 seeds"]]
+        cells = [
+            *(f"{one['cost']:.1f}" for one in pair),
+            *("-" if one["near"] is None else f"{100 * one['near']:.0f}" for one in pair),
+            *(f"{100 * one['false']:.1f}" for one in pair),
+        ]
+        rows.append(f"| {family.replace('_', ' ')} | " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
 COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("docs/reference/command-line.md", command_line),
     "space fields": ("docs/reference/spaces.md", lambda: fields(Space)),
     "task file fields": ("docs/reference/task-files.md", lambda: fields(TaskFile)),
     "demo": ("README.md", demo),
     "faults": ("docs/reliability.md", faults),
+    "strategy": ("docs/measured.md", strategy),
 }
 
 
