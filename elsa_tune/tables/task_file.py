@@ -137,7 +137,7 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
             "task",
             text,
             KNOWN_TASKS,
-            hint="Your own task is a .yaml file; `elsa-tune tasks YOUR.csv` prints one to start from.",
+            hint="Your own task is a .yaml file; `elsa-tune tasks YOUR.csv` drafts one.",
         )
     if data_dir is not None:
         if not isinstance(task.source, GlueSource):

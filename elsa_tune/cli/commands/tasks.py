@@ -48,9 +48,7 @@ def tasks(
         from elsa_tune.tables.task_draft import draft_task
 
         typer.echo(draft_task(Path(task)), nl=False)
-        say(
-            "next: save it in this folder as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`"
-        )
+        say("next: save it here as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`")
     else:
         spec = resolve_task(task, data_dir, metric)
         show({**described(spec), **look(spec)}, format, _task_text)
