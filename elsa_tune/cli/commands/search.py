@@ -262,7 +262,7 @@ def _measuring(cost: Estimate) -> str:
     if not cost.second_looks:
         return trials
     most = cost.measuring_trials + cost.second_looks
-    return f"{trials} at first looks, up to {most} where all of them are followed by second ones"
+    return f"{trials}, up to {most} if every depth takes its second look"
 
 
 def _exploring(cost: Estimate) -> str:
@@ -298,9 +298,9 @@ def _conclude(finished: Finished) -> None:
     if finished.answers:
         say(f"JSON:    `{ask}`")
     if finished.status is SearchStatus.INTERRUPTED:
-        raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
+        raise InterruptedSearchError(f"interrupted; `{resume_it}` goes on")
     if finished.status is SearchStatus.FAILED:
-        raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
+        raise RunError(f"search '{name}' is not complete; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
         say(f"Next: {resume_it}")
     is_answered = any(answer.operating_point for answer in finished.answers)
