@@ -232,11 +232,11 @@ class Board:
         found = one.quality if measures else one.score
         by_holdout = self._spec.recipe.selection is Selection.HOLDOUT
         what = " held out" if by_holdout and not measures else ""
-        reached = "no result" if found is None else f"{points(found)}{what}"
+        reached = "" if found is None else f" at {points(found)}{what}"
         known = list(self._known().values())
         ended, _ = counts_of(depth_lines(self._spec, known))
         return (
-            f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')} at {reached}"
+            f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')}{reached}"
             f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
             f"{self._left(known)}"
         )

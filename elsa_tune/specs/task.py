@@ -138,7 +138,8 @@ def check_metric(metric: Metric, task: TaskSpec) -> None:
     ]
     if metric not in allowed:
         shape = "a regression" if is_regression else f"a classification with {classes} classes"
+        hint = " (a task of numbers has `regression: true`)" if metric.is_for_regression else ""
         raise DataError(
             f"metric '{metric}' cannot score task '{task.name}', which is {shape}; "
-            f"allowed: {', '.join(allowed)}"
+            f"allowed: {', '.join(allowed)}{hint}"
         )

@@ -270,7 +270,7 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> 
         what = ", ".join(f"'{name}'" for name in missing)
         raise DataError(
             f"data file {path} has no column {what}; its columns are {shown}"
-            + _unlabelled_hint(header, missing)
+            + _unlabelled_hint(path, header, missing)
         )
     twice = [name for name in wanted if list(header).count(name) > 1]
     if twice:
@@ -280,8 +280,8 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> 
         )
 
 
-def _unlabelled_hint(header: Sequence[str], missing: Sequence[str]) -> str:
+def _unlabelled_hint(path: Path, header: Sequence[str], missing: Sequence[str]) -> str:
     """GLUE's test files carry an index and the texts, and their labels are kept by its server."""
-    if len(missing) == 1 and header[0] in ("index", "id"):
+    if path.suffix == ".tsv" and len(missing) == 1 and header[0] in ("index", "id"):
         return "; if it is a GLUE test file, it has no labels and cannot be used: give the dev file"
     return ""

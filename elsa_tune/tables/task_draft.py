@@ -16,7 +16,18 @@ from elsa_tune.tables.task_file import number_then_text
 
 # A word of a column's name that says it is the label.
 LABEL_WORDS = frozenset(
-    {"label", "labels", "class", "category", "target", "intent", "sentiment", "score", "rating"}
+    {
+        "label",
+        "labels",
+        "class",
+        "category",
+        "target",
+        "intent",
+        "sentiment",
+        "score",
+        "rating",
+        "stars",
+    }
 )
 # More different numbers than this are values, not classes; more classes are not written out.
 MOST_CLASSES = 20

@@ -134,7 +134,10 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
         task = read_task_file(Path(text))
     else:
         raise UnknownNameError.among(
-            "task", text, KNOWN_TASKS, hint="Your own task is the path of a .yaml file."
+            "task",
+            text,
+            KNOWN_TASKS,
+            hint="Your own task is a .yaml file; `elsa-tune tasks YOUR.csv` drafts one.",
         )
     if data_dir is not None:
         if not isinstance(task.source, GlueSource):

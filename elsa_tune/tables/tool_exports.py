@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tables.csv_lines import Line
 
@@ -81,7 +82,7 @@ _OUTCOMES = frozenset(
 )
 
 _METRICS = {
-    **{name: name for name in ("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman")},
+    **{metric.value: metric.value for metric in Metric},
     **{"acc": "accuracy", "mcc": "matthews", "matthews_correlation": "matthews"},
     **{"matthews_corrcoef": "matthews", "pearsonr": "pearson", "spearmanr": "spearman"},
 }

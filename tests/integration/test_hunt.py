@@ -73,4 +73,4 @@ def test_what_is_no_hunt_is_refused_before_any_work(bench: Bench) -> None:
     assert not bench.journal("no").exists()
     planned = bench.run(*bench.search("dry", *HUNT, "--dry-run"))
     assert planned.returncode == 0
-    assert "10 trials at first looks, up to 19" in planned.stdout
+    assert "10 trials, up to 19 if every depth takes its second look" in planned.stdout

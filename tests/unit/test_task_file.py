@@ -167,7 +167,7 @@ def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
         ({"classes": ["no", "yes"], "regression": True}, "give one of the two"),
         ({"metric": "f2"}, r"'metric' must be one of accuracy, f1, .*, not 'f2'"),
         ({"metric": "macro_f1"}, r"not 'macro_f1': did you mean 'f1_macro'\?"),
-        ({"metric": "pearson"}, r"with 2 classes; allowed: accuracy, f1, f1_macro, matthews"),
+        ({"metric": "pearson"}, r"matthews \(a task of numbers has `regression: true`\)"),
         ({"metric": "f1", "regression": True}, "which is a regression; allowed: pearson, spearman"),
         ({"evaluation_share": 0}, r"field 'evaluation_share' must be above 0, not '0'"),
         ({"evaluation_share": 1}, r"field 'evaluation_share' must be below 1, not '1'"),
@@ -183,6 +183,7 @@ def test_what_is_wrong_is_said(write: Write, fields: dict[str, object], message:
     with pytest.raises(DataError, match=message) as caught:
         read_task_file(write(**fields))
     assert "tickets.yaml" in str(caught.value) or "rows.csv" in str(caught.value)
+    assert "GLUE" not in str(caught.value)
 
 
 def test_an_evaluation_file_and_a_share(tmp_path: Path, write: Write) -> None:

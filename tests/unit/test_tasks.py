@@ -86,6 +86,8 @@ def test_a_local_folder_becomes_absolute(rte_folder: Path, monkeypatch: pytest.M
 def test_an_unknown_task_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown task 'sst-2': did you mean 'sst2'"):
         resolve_task("sst-2")
+    with pytest.raises(UnknownNameError, match=r"`elsa-tune tasks YOUR.csv` drafts one"):
+        resolve_task("tickets.csv")
 
 
 def test_a_folder_for_a_task_that_reads_none(tmp_path: Path) -> None:

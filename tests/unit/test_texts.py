@@ -338,6 +338,7 @@ def own(path: Path, format: str, **changes: object) -> TaskSpec:
         ),
         ("jsonl", "\n", r"is empty"),
         ("parquet", "PAR1 but no more", r"cannot be read as Parquet"),
+        ("csv", "id,txt,label\n1,a,1\n", r"its columns are 'id', 'txt', 'label'$"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, format: str, content: str, message: str) -> None:

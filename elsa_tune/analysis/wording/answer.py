@@ -134,7 +134,7 @@ def _refusal_sentence(answer: Answer) -> str:
             explored = sum(point.explored for point in answer.points)
             return (
                 "No answer: no measuring trial has completed, and exploring trials "
-                f"({explored} done) are no measurement."
+                f"({explored} done) do not count."
             )
         case Reason.NO_FULL_MODEL:
             measured = depths_text(point.depth for point in answer.with_quality)

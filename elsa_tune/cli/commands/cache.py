@@ -12,7 +12,7 @@ from elsa_tune.cli.printing import Format, FormatOption, show
 from elsa_tune.search.saying import say
 from elsa_tune.words import aligned
 
-app = typer.Typer(no_args_is_help=True, help="What is kept of frozen layers' output here.")
+app = typer.Typer(no_args_is_help=True, help="The frozen layers' output kept on this machine.")
 
 
 @app.command("ls")
@@ -47,7 +47,7 @@ def _entries_text(entries: list[dict[str, Any]]) -> str:
 @app.command()
 def prune(
     keep_gb: Annotated[
-        float, typer.Option(min=0, help="Keep the most recently used, up to so many GB.")
+        float, typer.Option(min=0, help="Keep the most recently used, up to this many GB.")
     ] = 0.0,
 ) -> None:
     """Remove what no running trial reads."""

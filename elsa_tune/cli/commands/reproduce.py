@@ -47,8 +47,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="K",
-            help="elsa: at most so many training examples; low-resource: these sizes, "
-            "comma-separated.",
+            help="elsa: at most K training examples; low-resource: these sizes, comma-separated.",
         ),
     ] = None,
     max_time: Annotated[
@@ -140,7 +139,7 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
     if study is Study.ELSA and len(texts) > 1:
         raise UsageError(
             f"--train-size {' '.join(texts)}: the paper's study has one training size a task; give "
-            "one number, at most so many examples are used"
+            "one number, the most examples to use"
         )
     for text in texts:
         if not (text.isascii() and text.isdigit() and int(text) > 0):

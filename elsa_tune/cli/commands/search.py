@@ -50,7 +50,7 @@ def search(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
     train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified, nested subset of so many examples.")
+        int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
     ] = None,
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
@@ -76,7 +76,9 @@ def search(
     ] = False,
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="With --dry-run: train for a few seconds to tell the time."),
+        typer.Option(
+            "--probe", help="With --dry-run: train for a few seconds to estimate the time."
+        ),
     ] = False,
 ) -> None:
     """Search for the operating point of a model and a task.
@@ -209,9 +211,9 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     if request.recipe.holdout is not None:
         what = "of the training examples choose learning rate and evaluation"
         held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
-    steps = f"{cost.steps:,}"
+    steps = f"at most {cost.steps:,} ({cost.steps_per_trial:,} per trial)"
     if cost.further_trials:
-        steps += f", or {cost.most_steps:,} with all of the further trials,"
+        steps += f", or {cost.most_steps:,} with all further trials"
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
@@ -220,7 +222,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         ("exploring", _exploring(cost)),
         ("measuring", _measuring(cost)),
         ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
-        ("steps", f"{steps} at most ({cost.steps_per_trial:,} per trial)"),
+        ("steps", steps),
         ("time", _time(request, probe=probe)),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
@@ -240,7 +242,7 @@ def _time(request: Request, *, probe: bool) -> str:
     if probe:
         from elsa_tune.search.pace import forecast
 
-        say("training for a few seconds, to tell the time")
+        say("training for a few seconds to estimate the time")
         try:
             seconds = forecast([(request, trials)])[request.name]
         except (ElsaTuneError, OSError) as error:
@@ -248,7 +250,7 @@ def _time(request: Request, *, probe: bool) -> str:
         return f"about {duration(seconds)} on this machine, from a short probe"
     found = recorded_seconds(request, trials)
     if found is None:
-        return "not known; --probe trains for a few seconds to tell it"
+        return "not known; --probe trains for a few seconds to find out"
     like, seconds = found
     device = "GPUs" if like.resources.gpus else "CPU"
     about = f"about {duration(seconds)} on this machine's {device}"
@@ -260,7 +262,7 @@ def _measuring(cost: Estimate) -> str:
     if not cost.second_looks:
         return trials
     most = cost.measuring_trials + cost.second_looks
-    return f"{trials} at first looks, up to {most} where all of them are followed by second ones"
+    return f"{trials}, up to {most} if every depth takes its second look"
 
 
 def _exploring(cost: Estimate) -> str:
@@ -296,9 +298,9 @@ def _conclude(finished: Finished) -> None:
     if finished.answers:
         say(f"JSON:    `{ask}`")
     if finished.status is SearchStatus.INTERRUPTED:
-        raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
+        raise InterruptedSearchError(f"interrupted; `{resume_it}` goes on")
     if finished.status is SearchStatus.FAILED:
-        raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
+        raise RunError(f"search '{name}' is not complete; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
         say(f"Next: {resume_it}")
     is_answered = any(answer.operating_point for answer in finished.answers)

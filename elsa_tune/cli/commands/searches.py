@@ -29,7 +29,7 @@ def searches(
     tracking_uri: AskedUri = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """What is recorded: every search, its state and its answer."""
+    """List the recorded searches, with state and answer."""
     from elsa_tune.tracking.paths import StorePaths
     from elsa_tune.tracking.searches import delete_search, list_searches
 

@@ -38,7 +38,7 @@ def tasks(
     metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List the tasks, look at one, or begin a task file."""
+    """List the tasks, look at one, or start a task file."""
     is_table = task is not None and format_of(Path(task)) is not None
     if (task is None or is_table) and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
@@ -48,7 +48,7 @@ def tasks(
         from elsa_tune.tables.task_draft import draft_task
 
         typer.echo(draft_task(Path(task)), nl=False)
-        say("next: save it here as a .yaml file, check it, and `elsa-tune tasks FILE.yaml`")
+        say("next: save it here as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`")
     else:
         spec = resolve_task(task, data_dir, metric)
         show({**described(spec), **look(spec)}, format, _task_text)

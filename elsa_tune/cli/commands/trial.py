@@ -22,7 +22,7 @@ def trial(
     ] = "0",
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified subset of so many examples.")
+        int | None, typer.Option(help="Train on a stratified subset of N examples.")
     ] = None,
     data_dir: Annotated[
         str | None, typer.Option(help="Local GLUE folder in the official layout.")

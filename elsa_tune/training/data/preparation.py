@@ -134,9 +134,7 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
     held_out = round(rows * share)
     order = stratified_order(every.labels, seed, _EVALUATION)
     evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
-    train = every.part(
-        order[held_out:], f"what is left beside the held-out share ({rows - held_out} rows)"
-    )
+    train = every.part(order[held_out:], f"the remaining share ({rows - held_out} rows)")
     note = (
         f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
         f"{seed}) are held out"
@@ -155,7 +153,9 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
         return {"train": replace(subset, notes=train.notes)}
     held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
     count = int(held_out.sum())
-    subset = train.part(chosen[~held_out], f"what is left beside the holdout ({size - count} rows)")
+    subset = train.part(
+        chosen[~held_out], f"the remainder beside the holdout ({size - count} rows)"
+    )
     holdout = train.part(chosen[held_out], "the holdout")
     _check_holdout(task, subset, holdout, recipe.holdout)
     note = (

@@ -195,7 +195,9 @@ def _label_number(task: TaskSpec, where: str, label: str) -> float:
             f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
             f"or scored on it. Give a labelled split (labels {allowed})"
         )
-    raise DataError(f"{where}: label '{label}' is not one of task '{task.name}': {allowed}")
+    raise DataError(
+        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}"
+    )
 
 
 def _skip_notes(table: Table, skipped: Mapping[str, Sequence[int]]) -> list[str]:
