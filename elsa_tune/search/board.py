@@ -27,7 +27,10 @@ from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from elsa_tune.search.fitted_table import fitted_table
-from elsa_tune.search.planning.plan import KnownTrial, planned_trials
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.plan import (
+    planned_trials,
+)
 from elsa_tune.search.planning.time_left import seconds_left
 from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth

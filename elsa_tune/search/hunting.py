@@ -8,7 +8,7 @@ from pathlib import Path
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.search.planning.hunt import walk
-from elsa_tune.search.planning.plan import KnownTrial
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
 from elsa_tune.search.hunting import HuntMeasuring
-from elsa_tune.search.planning.plan import Estimate, best_rates, estimate, exploring_slots
+from elsa_tune.search.planning.plan import best_rates, exploring_slots, steps_per_trial
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -78,18 +78,16 @@ _GIVE_AGAIN = (
 )
 
 
-def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
-    """What the search would cost at most; nothing is touched.
+def plan(request: Request, train_examples: int, evaluation_examples: int) -> SearchSpec:
+    """The search as it would be carried out; nothing is touched.
 
     train_examples: those in use, from which a holdout is taken here.
     """
     spec = specify(request)
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
     _check_evaluations(spec.recipe, train_examples)
-    return estimate(
-        dataclasses.replace(
-            spec, train_examples=train_examples, evaluation_examples=evaluation_examples
-        )
+    return dataclasses.replace(
+        spec, train_examples=train_examples, evaluation_examples=evaluation_examples
     )
 
 
@@ -136,7 +134,7 @@ def start(request: Request, say: Say) -> Finished:
             fingerprints=fingerprints,
             versions=versions_here(),
         )
-        if note := few_steps(draft.recipe, estimate(draft).steps_per_trial):
+        if note := few_steps(draft.recipe, steps_per_trial(draft)):
             say(note)
     except BaseException:
         # Nothing has begun: the name stays free.

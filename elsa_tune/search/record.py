@@ -16,7 +16,7 @@ import numpy as np
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
-from elsa_tune.search.planning.plan import KnownTrial
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from elsa_tune.analysis.certainty import second_look_promises, step_of
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.target import ROUNDING
-from elsa_tune.search.planning.plan import KnownTrial, relative_cost
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.plan import (
+    relative_cost,
+)
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec

@@ -13,8 +13,8 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import (
-    KnownTrial,
     best_rates,
     exploring_slots,
     measuring_trials,
