@@ -1,6 +1,6 @@
 """Answers and curves as a person reads them: the sentence first, then one line per depth.
 
-It must not decide anything; qualities are shown x 100 with one decimal, as the paper does.
+Qualities are shown x 100 with one decimal, as the paper does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What a person sees while a search runs: one live table on a terminal, plain lines elsewhere, on
 stderr.
-
-It must not know Ray; it draws what the record says.
 """
 
 from __future__ import annotations
@@ -28,9 +26,7 @@ from rich.text import Text
 
 from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import (
-    planned_trials,
-)
+from elsa_tune.search.planning.plan import planned_trials
 from elsa_tune.search.planning.time_left import seconds_left
 from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth

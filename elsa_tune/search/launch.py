@@ -136,22 +136,18 @@ def start(request: Request, say: Say) -> Finished:
         )
         if note := few_steps(draft.recipe, steps_per_trial(draft)):
             say(note)
-    except BaseException:
-        # Nothing has begun: the name stays free.
-        _remove_if_empty(paths.folder)
-        raise
-    from elsa_tune.search.session import run_session
-    from elsa_tune.search.tune.cluster import ray_session, share
+        from elsa_tune.search.session import run_session
+        from elsa_tune.search.tune.cluster import ray_session, share
 
-    say("starting Ray")
-    try:
+        say("starting Ray")
         with ray_session(request.address) as capacity:
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
             return run_session(spec, paths, data, store)
     finally:
-        _remove_if_empty(paths.folder)
+        with contextlib.suppress(OSError):
+            paths.folder.rmdir()  # where nothing has begun the name stays free
 
 
 def resume(
@@ -326,8 +322,3 @@ def versions_here() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         versions["git_commit"] = "unknown"
     return {f"version.{name}": version for name, version in versions.items()}
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()

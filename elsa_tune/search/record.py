@@ -1,8 +1,7 @@
 """The only writer of a search's record: to the journal first, then to the thread that sends it to
 MLflow.
 
-It must not know Ray. Nothing here raises: a trial is never lost because its record could not be
-kept.
+Nothing here raises: a trial is never lost because its record could not be kept.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import contextlib
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import optuna
@@ -43,19 +42,11 @@ from elsa_tune.search.tune.trainable import (
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.journal_records import Decision, SearchStatus
+from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 
 RATES = "learning_rates"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a search's session ended, in a status and a sentence."""
-
-    status: SearchStatus
-    message: str = ""
 
 
 class SearchRun:
@@ -87,7 +78,7 @@ class SearchRun:
         self._probing = Probing(spec, data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         self._probing.start()
         self._rates = self._decided_rates()
@@ -220,10 +211,10 @@ class SearchRun:
         if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SearchEnded:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
-            return Outcome(status=SearchStatus.INTERRUPTED)
+            return SearchEnded(status=SearchStatus.INTERRUPTED)
         spec, known, rates = self._spec, self._record.known_trials(), self._rates
         left = (self._measuring() or partial(measuring_trials, spec))(rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
@@ -237,16 +228,16 @@ class SearchRun:
         if unmeasured:
             missing.append(f"no learning rate for frozen layers {', '.join(unmeasured)}")
         if missing and self._ran_out:
-            return Outcome(
+            return SearchEnded(
                 status=SearchStatus.TIME_UP, message=f"time was up with {' and '.join(missing)}"
             )
         if missing:
-            return Outcome(
+            return SearchEnded(
                 status=SearchStatus.FAILED,
                 message=f"{len(failed)} trials failed, with {' and '.join(missing)}",
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
-        return Outcome(status=SearchStatus.COMPLETED, message=message)
+        return SearchEnded(status=SearchStatus.COMPLETED, message=message)
 
 
 def _rates_text(spec: SearchSpec) -> str:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
+from elsa_tune.cli.options import (
+    Address,
+    CpusPerTrial,
+    DataDir,
+    DryRun,
+    GpusPerTrial,
+    Metric,
+    Settings,
+    StoragePath,
+    TrackingUri,
+)
 from elsa_tune.errors import (
     ElsaTuneError,
     InterruptedSearchError,
@@ -54,25 +64,15 @@ def search(
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
     ] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(help="Local GLUE folder in the official layout.")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
+    data_dir: DataDir = None,
+    metric: Metric = None,
     tracking_uri: TrackingUri = None,
     storage_path: StoragePath = None,
-    address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster: `auto` or HOST:PORT.")
-    ] = None,
-    gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs per trial; fractions share one. Default: 1 if any.")
-    ] = None,
-    cpus_per_trial: Annotated[
-        float | None, typer.Option(help="CPUs, and so threads, per trial.")
-    ] = None,
+    address: Address = None,
+    gpus_per_trial: GpusPerTrial = None,
+    cpus_per_trial: CpusPerTrial = None,
     settings: Settings = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     probe: Annotated[
         bool,
         typer.Option(
@@ -278,7 +278,7 @@ def _conclude(finished: Finished) -> None:
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
-    uri, resume_it = finished.tracking_uri, finished.paths.resume
+    uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
     ask = resume_it.replace("resume", "operating-point --search", 1) + " --format json"
     if finished.message:
         say(f"search '{name}': {finished.message}")

@@ -1,7 +1,6 @@
 """What a search still has to do: pure functions from its specification and the trials so far.
 
-The same functions answer for a fresh search, a resumed one and a dry run. They must not know Ray or
-MLflow.
+The same functions answer for a fresh search, a resumed one and a dry run.
 """
 
 from __future__ import annotations

@@ -11,10 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import (
-    exploring_slots,
-    relative_cost,
-)
+from elsa_tune.search.planning.plan import exploring_slots, relative_cost
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

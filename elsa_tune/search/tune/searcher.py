@@ -84,9 +84,6 @@ class PlanSearcher(Searcher):
         """It runs no more; how it ended is in the record."""
         self._under_way.pop(trial_id, None)
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Likewise."""
-
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the plan follows from the journal."""
 
