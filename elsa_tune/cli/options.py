@@ -35,7 +35,7 @@ StoragePath = Annotated[
 ]
 DataDir = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Local GLUE folder in the official layout (RTE/train.tsv)."),
+    typer.Option(metavar="DIR", help="GLUE in the official layout (RTE/train.tsv)."),
 ]
 Metric = Annotated[str | None, typer.Option(help="Replaces the task's metric.")]
 Address = Annotated[

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
-from elsa_tune.search.hunting import HuntMeasuring
-from elsa_tune.search.planning.plan import best_rates, exploring_slots, steps_per_trial
+from elsa_tune.search.planned import Plan
+from elsa_tune.search.planning.plan import steps_per_trial
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -33,9 +33,9 @@ from elsa_tune.search.specification import (
     trials_note,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
-from elsa_tune.specs.trial import Phase, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import Journal, is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
@@ -229,19 +229,7 @@ def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Co
                 f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
                 "a copy, or delete the search"
             ) from error
-    if spec.strategy is Strategy.HUNT:
-        measuring = HuntMeasuring(spec, lambda: state, paths.folder)
-        left = Counter(one.depth for one in measuring(best_rates(spec, known), known))
-    else:
-        left = Counter({depth: spec.seeds for depth in spec.depths})
-        left.subtract(
-            one.trial.depth
-            for one in known
-            if one.trial.phase is Phase.MEASURE and one.status.is_final
-        )
-    if not state.is_complete:  # else its answer did not need what failed in exploring
-        left.update(slot.depth for slot in exploring_slots(spec, known))
-    return +left
+    return Plan(spec, lambda: state, paths.folder).left(known)
 
 
 # ---- what a search stands on ----

@@ -10,7 +10,6 @@ import contextlib
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import optuna
 import ray
@@ -19,19 +18,18 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
-from elsa_tune.search.hunting import HuntMeasuring
+from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import (
     exploring_share,
     exploring_slots,
     is_cheap,
-    measuring_trials,
 )
 from elsa_tune.search.planning.sampler import Slot, settings
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.tune.ray_callback import Recorder
-from elsa_tune.search.tune.searcher import Measuring, PlanSearcher
+from elsa_tune.search.tune.searcher import PlanSearcher
 from elsa_tune.search.tune.stopping import Interruption, SearchStopper
 from elsa_tune.search.tune.trainable import (
     Mailbox,
@@ -65,6 +63,7 @@ class SearchRun:
         self._record = record
         self._board = board
         self._interruption = interruption
+        self._plan = Plan(spec, record.state, record.paths.folder, board.phase)
         self._started = time.monotonic()
         self._tuners = 0
         self._rates: dict[FreezeDepth, float] = {}
@@ -144,7 +143,7 @@ class SearchRun:
         self._tuners += 1
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec, self._record.known_trials, self._rates, self._decide, phases, self._measuring()
+            spec, self._record.known_trials, self._rates, self._decide, phases, self._plan.measuring
         )
         recorder = Recorder(
             self._record,
@@ -180,14 +179,6 @@ class SearchRun:
             self._is_over(deadline)
             self._probing.collect()
 
-    def _measuring(self) -> Measuring | None:
-        """What a hunt measures; None for the plan that measures every depth alike."""
-        if self._spec.strategy is not Strategy.HUNT:
-            return None
-        return HuntMeasuring(
-            self._spec, self._record.state, self._record.paths.folder, self._board.phase
-        )
-
     def _scheduler(self) -> PerDepthAsha:
         """With what earlier sessions' trials reported in its rungs."""
         spec = self._spec
@@ -216,7 +207,7 @@ class SearchRun:
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
         spec, known, rates = self._spec, self._record.known_trials(), self._rates
-        left = (self._measuring() or partial(measuring_trials, spec))(rates, known)
+        left = self._plan.measuring(rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
         unmeasured = [depth.label for depth in spec.depths if depth not in rates]
         untried = len(exploring_slots(spec, known)) if self._ran_out else 0
