@@ -35,7 +35,7 @@ StoragePath = Annotated[
 ]
 DataDir = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="GLUE in the official layout (RTE/train.tsv)."),
+    typer.Option(metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."),
 ]
 Metric = Annotated[str | None, typer.Option(help="Replaces the task's metric.")]
 Address = Annotated[
@@ -50,7 +50,7 @@ CpusPerTrial = Annotated[
     float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan and its time; start nothing.")
+    bool, typer.Option("--dry-run", help="Print the plan and its time; start no search.")
 ]
 Settings = Annotated[
     list[str] | None,

@@ -160,7 +160,7 @@ class Board:
 
     def phase(self, name: str) -> None:
         """A new phase begins."""
-        self._tasks.put(functools.partial(self._begin, name))
+        self._tasks.put(functools.partial(self._announce, name))
 
     def say(self, message: str) -> None:
         """A line that stays, above the table where there is one."""
@@ -168,7 +168,7 @@ class Board:
 
     def stopping(self, message: str) -> None:
         """The search is about to end early; to be called in a signal handler too."""
-        self._tasks.put(functools.partial(self._stop, message))
+        self._tasks.put(functools.partial(self._announce, message, ends=True))
 
     def changed(self, key: str) -> None:
         """Something was recorded of this trial."""
@@ -202,15 +202,11 @@ class Board:
             known = list(self._known().values())
             self._print(self._progress(known, depth_lines(self._spec, known)))
 
-    def _begin(self, name: str) -> None:
-        self._phase = name
-        self._announce(name)
-
-    def _stop(self, message: str) -> None:
-        self._stopping = message
-        self._announce(message)
-
-    def _announce(self, message: str) -> None:
+    def _announce(self, message: str, ends: bool = False) -> None:
+        if ends:
+            self._stopping = message
+        else:
+            self._phase = message
         if self._live is not None:
             self._draw()
         else:

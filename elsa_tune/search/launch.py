@@ -83,9 +83,11 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Sea
 
     train_examples: those in use, from which a holdout is taken here.
     """
+    from elsa_tune.training.schedule import evaluation_steps
+
     spec = specify(request)
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
-    _check_evaluations(spec.recipe, train_examples)
+    evaluation_steps(spec.recipe, train_examples)  # raises where an epoch has fewer steps
     return dataclasses.replace(
         spec, train_examples=train_examples, evaluation_examples=evaluation_examples
     )
@@ -114,7 +116,7 @@ def start(request: Request, say: Say) -> Finished:
     if paths.exists:
         raise taken(paths)
     from elsa_tune.training.model.model_files import pinned
-    from elsa_tune.training.schedule import few_steps
+    from elsa_tune.training.schedule import evaluation_steps, few_steps
 
     draft = specify(request)
     if note := trials_note(request):
@@ -124,7 +126,7 @@ def start(request: Request, say: Say) -> Finished:
         store = _open_store(request.tracking_uri)
         draft = dataclasses.replace(draft, model=pinned(draft.model))
         data, fingerprints = inputs_of(draft)
-        _check_evaluations(draft.recipe, len(data.train))
+        evaluation_steps(draft.recipe, len(data.train))  # likewise
         draft = dataclasses.replace(
             draft,
             chance=data.chance,
@@ -272,13 +274,6 @@ def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     budget_bytes()  # a mistyped setting is said here, not by every trial
     data = prepare(spec.model, spec.task, spec.recipe)
     return data, {"weights": weights_fingerprint(spec.model), "data": data.fingerprint}
-
-
-def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
-    """Raise SpaceError where an epoch has fewer steps than evaluations."""
-    from elsa_tune.training.schedule import evaluation_steps
-
-    evaluation_steps(recipe, train_examples)
 
 
 def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ from elsa_tune.search.planning.plan import (
     exploring_slots,
     is_cheap,
 )
-from elsa_tune.search.planning.sampler import Slot, settings
+from elsa_tune.search.planning.sampler import settings
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
@@ -83,7 +83,8 @@ class SearchRun:
         self._rates = self._decided_rates()
         spec, known = self._spec, self._record.known_trials()
         slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
-        if spec.explored and self._is_unexplored(slots):
+        # Some depth that is not being measured yet still lacks tries or a rate.
+        if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
             self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
@@ -98,10 +99,6 @@ class SearchRun:
                 self._fit((Phase.MEASURE,), self._started + spec.max_time)
         self._refuse_if_nothing_works()
         return self._outcome()
-
-    def _is_unexplored(self, slots: Sequence[Slot]) -> bool:
-        """Whether some depth that is not being measured yet still lacks tries or a rate."""
-        return bool(slots) or bool(set(self._spec.depths) - self._rates.keys())
 
     # ---- the learning rates ----
 

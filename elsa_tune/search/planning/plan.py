@@ -17,7 +17,6 @@ from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import (
     Phase,
     PrefixCache,
-    Selection,
     TrialSpec,
     TrialStatus,
     canonical_rate,
@@ -176,7 +175,12 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
         reported = [one for one in at_depth if one.scores and one not in diverged]
         completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
         if candidates := completed or reported:
-            chosen[depth] = _best(candidates, spec.recipe.selection).trial.learning_rate
+            age = min(len(one.scores) for one in candidates)
+            merits = {
+                one.trial.learning_rate: trial_score(spec.recipe.selection, one.scores[:age])
+                for one in candidates
+            }
+            chosen[depth] = max(merits, key=lambda rate: (merits[rate], -rate))
     if FULL_MODEL in chosen:
         for depth in spec.depths:
             if depth not in spec.explored:
@@ -194,17 +198,6 @@ def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: Freez
         return full
     share = depth.frozen_layers / deeper.frozen_layers
     return canonical_rate(full * (chosen[deeper] / full) ** share)
-
-
-def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
-    age = min(len(one.scores) for one in candidates)
-    return max(
-        candidates,
-        key=lambda one: (
-            trial_score(selection, one.scores[:age]),
-            -one.trial.learning_rate,
-        ),
-    )
 
 
 def measuring_trials(
