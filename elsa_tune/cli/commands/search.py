@@ -59,7 +59,7 @@ def search(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
     train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified, nested subset of so many examples.")
+        int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
     ] = None,
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
@@ -75,7 +75,9 @@ def search(
     dry_run: DryRun = False,
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="With --dry-run: train for a few seconds to tell the time."),
+        typer.Option(
+            "--probe", help="With --dry-run: train for a few seconds to estimate the time."
+        ),
     ] = False,
 ) -> None:
     """Search for the operating point of a model and a task.
@@ -209,24 +211,21 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     if request.recipe.holdout is not None:
         what = "of the training examples choose learning rate and evaluation"
         held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
-    steps = f"{(spec.exploring_trials + spec.measuring_trials) * each:,}"
+    steps = (
+        f"at most {(spec.exploring_trials + spec.measuring_trials) * each:,} ({each:,} per trial)"
+    )
     most_trials = spec.most_exploring_trials + spec.most_measuring_trials
     if spec.most_exploring_trials > spec.exploring_trials:
-        steps += f", or {most_trials * each:,} with all of the further trials,"
-    border = "a depth's best rate lies at the border of those given"
-    exploring = _trials(spec.exploring_trials, spec.most_exploring_trials, "", border)
-    followed = "all of them are followed by second ones"
-    looks = spec.measuring_trials, spec.most_measuring_trials
-    measuring = _trials(*looks, " at first looks", followed)
+        steps += f", or {most_trials * each:,} with all further trials"
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
         *held_out,
         ("depths", f"{depths} frozen layers"),
-        ("exploring", exploring),
-        ("measuring", measuring),
+        ("exploring", _exploring(spec)),
+        ("measuring", _measuring(spec)),
         ("epochs", f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations"),
-        ("steps", f"{steps} at most ({each:,} per trial)"),
+        ("steps", steps),
         ("time", _time(request, spec, probe=probe)),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
@@ -244,7 +243,7 @@ def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     if probe:
         from elsa_tune.search.pace import forecast
 
-        say("training for a few seconds, to tell the time")
+        say("training for a few seconds to estimate the time")
         try:
             seconds = forecast([(request, trials)])[request.name]
         except (ElsaTuneError, OSError) as error:
@@ -252,15 +251,25 @@ def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
         return f"about {duration(seconds)} on this machine, from a short probe"
     found = recorded_seconds(request, trials)
     if found is None:
-        return "not known; --probe trains for a few seconds to tell it"
+        return "not known; --probe trains for a few seconds to find out"
     like, seconds = found
     device = "GPUs" if like.resources.gpus else "CPU"
     about = f"about {duration(seconds)} on this machine's {device}"
     return f"{about}, at the pace of search '{like.name}'"
 
 
-def _trials(planned: int, most: int, at: str, where: str) -> str:
-    return f"{planned} trials" + (f"{at}, up to {most} where {where}" if most > planned else "")
+def _measuring(spec: SearchSpec) -> str:
+    trials, most = f"{spec.measuring_trials} trials", spec.most_measuring_trials
+    if most == spec.measuring_trials:
+        return trials
+    return f"{trials}, up to {most} if every depth takes its second look"
+
+
+def _exploring(spec: SearchSpec) -> str:
+    trials, most = f"{spec.exploring_trials} trials", spec.most_exploring_trials
+    if most == spec.exploring_trials:
+        return trials
+    return f"{trials}, up to {most} where a depth's best rate lies at the border of those given"
 
 
 def _conclude(finished: Finished) -> None:
@@ -288,9 +297,9 @@ def _conclude(finished: Finished) -> None:
     if finished.answers:
         say(f"JSON:    `{ask}`")
     if finished.status is SearchStatus.INTERRUPTED:
-        raise InterruptedSearchError(f"interrupted; go on by `{resume_it}`")
+        raise InterruptedSearchError(f"interrupted; `{resume_it}` goes on")
     if finished.status is SearchStatus.FAILED:
-        raise RunError(f"search '{name}' is not whole; `{resume_it}` tries the rest again")
+        raise RunError(f"search '{name}' is not complete; `{resume_it}` tries the rest again")
     if finished.status is SearchStatus.TIME_UP:
         say(f"Next: {resume_it}")
     is_answered = any(answer.operating_point for answer in finished.answers)
