@@ -11,7 +11,7 @@ import time
 from types import FrameType
 
 from elsa_tune.search.board import Board
-from elsa_tune.search.planning.plan import KnownTrial
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Extension, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

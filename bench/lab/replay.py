@@ -30,8 +30,8 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import (
-    KnownTrial,
     best_rates,
     exploring_slots,
     is_cheap,

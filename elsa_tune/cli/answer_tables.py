@@ -1,6 +1,6 @@
 """Answers and curves as a person reads them: the sentence first, then one line per depth.
 
-It must not decide anything; qualities are shown x 100 with one decimal, as the paper does.
+Qualities are shown x 100 with one decimal, as the paper does.
 """
 
 from __future__ import annotations
@@ -49,29 +49,24 @@ PIPE_WIDTH = 200
 
 
 def print_answers(answers: Sequence[Answer], console: Console | None = None) -> None:
-    """Print every answer to stdout."""
+    """To stdout, each: heading, sentence, what it saves, how sure it is, curve, warnings."""
     console = console or stdout_console()
     for number, answer in enumerate(answers):
         if number:
             console.print()
-        print_answer(answer, console)
-
-
-def print_answer(answer: Answer, console: Console) -> None:
-    """One answer: heading, sentence, what it saves, how sure it is, curve, warnings."""
-    _heading(console, answer)
-    console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
-    if answer.operating_point is not None and (saves := saves_sentence(answer.operating_point)):
-        console.print(saves)
-    if answer.certainty:
-        console.print(answer.certainty)
-    if answer.next_step is not None:
-        console.print(f"Next: {answer.next_step}")
-    if answer.points:
-        _curve(console, answer.points, _marks(answer), joint=answer.task == ALL_TASKS)
-    if answer.probe is not None:
-        console.print(probe_sentence(answer.probe))
-    _warnings(console, answer.warnings)
+        _heading(console, answer)
+        console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
+        if answer.operating_point is not None and (saves := saves_sentence(answer.operating_point)):
+            console.print(saves)
+        if answer.certainty:
+            console.print(answer.certainty)
+        if answer.next_step is not None:
+            console.print(f"Next: {answer.next_step}")
+        if answer.points:
+            _curve(console, answer.points, _marks(answer), joint=answer.task == ALL_TASKS)
+        if answer.probe is not None:
+            console.print(probe_sentence(answer.probe))
+        _warnings(console, answer.warnings)
 
 
 def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:

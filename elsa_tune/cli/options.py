@@ -33,10 +33,29 @@ StoragePath = Annotated[
         metavar="PATH", help="Where searches keep their journals. Default: ./mlruns/searches."
     ),
 ]
+DataDir = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."),
+]
+Metric = Annotated[str | None, typer.Option(help="Replaces the task's metric.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
+]
+GpusPerTrial = Annotated[
+    float | None,
+    typer.Option(metavar="N", help="GPUs per trial; fractions share one. Default: 1 if any."),
+]
+CpusPerTrial = Annotated[
+    float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the plan and its time; start no search.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a field of the space, e.g. epochs=6."
+        "--set", metavar="KEY=VALUE", help="Override a field of the space or recipe, e.g. epochs=6."
     ),
 ]
 

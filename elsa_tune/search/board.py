@@ -1,7 +1,5 @@
 """What a person sees while a search runs: one live table on a terminal, plain lines elsewhere, on
 stderr.
-
-It must not know Ray; it draws what the record says.
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from elsa_tune.search.fitted_table import fitted_table
-from elsa_tune.search.planning.plan import KnownTrial, planned_trials
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.plan import planned_trials
 from elsa_tune.search.planning.time_left import seconds_left
 from elsa_tune.search.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
@@ -161,7 +160,7 @@ class Board:
 
     def phase(self, name: str) -> None:
         """A new phase begins."""
-        self._tasks.put(functools.partial(self._begin, name))
+        self._tasks.put(functools.partial(self._announce, name))
 
     def say(self, message: str) -> None:
         """A line that stays, above the table where there is one."""
@@ -169,7 +168,7 @@ class Board:
 
     def stopping(self, message: str) -> None:
         """The search is about to end early; to be called in a signal handler too."""
-        self._tasks.put(functools.partial(self._stop, message))
+        self._tasks.put(functools.partial(self._announce, message, ends=True))
 
     def changed(self, key: str) -> None:
         """Something was recorded of this trial."""
@@ -203,15 +202,11 @@ class Board:
             known = list(self._known().values())
             self._print(self._progress(known, depth_lines(self._spec, known)))
 
-    def _begin(self, name: str) -> None:
-        self._phase = name
-        self._announce(name)
-
-    def _stop(self, message: str) -> None:
-        self._stopping = message
-        self._announce(message)
-
-    def _announce(self, message: str) -> None:
+    def _announce(self, message: str, ends: bool = False) -> None:
+        if ends:
+            self._stopping = message
+        else:
+            self._phase = message
         if self._live is not None:
             self._draw()
         else:

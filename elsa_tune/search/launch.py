@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
-from elsa_tune.search.hunting import HuntMeasuring
-from elsa_tune.search.planning.plan import Estimate, best_rates, estimate, exploring_slots
+from elsa_tune.search.planned import Plan
+from elsa_tune.search.planning.plan import steps_per_trial
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
@@ -33,9 +33,9 @@ from elsa_tune.search.specification import (
     trials_note,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
-from elsa_tune.specs.trial import Phase, Recipe
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import Journal, is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
@@ -78,18 +78,18 @@ _GIVE_AGAIN = (
 )
 
 
-def plan(request: Request, train_examples: int, evaluation_examples: int) -> Estimate:
-    """What the search would cost at most; nothing is touched.
+def plan(request: Request, train_examples: int, evaluation_examples: int) -> SearchSpec:
+    """The search as it would be carried out; nothing is touched.
 
     train_examples: those in use, from which a holdout is taken here.
     """
+    from elsa_tune.training.schedule import evaluation_steps
+
     spec = specify(request)
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
-    _check_evaluations(spec.recipe, train_examples)
-    return estimate(
-        dataclasses.replace(
-            spec, train_examples=train_examples, evaluation_examples=evaluation_examples
-        )
+    evaluation_steps(spec.recipe, train_examples)  # raises where an epoch has fewer steps
+    return dataclasses.replace(
+        spec, train_examples=train_examples, evaluation_examples=evaluation_examples
     )
 
 
@@ -116,7 +116,7 @@ def start(request: Request, say: Say) -> Finished:
     if paths.exists:
         raise taken(paths)
     from elsa_tune.training.model.model_files import pinned
-    from elsa_tune.training.schedule import few_steps
+    from elsa_tune.training.schedule import evaluation_steps, few_steps
 
     draft = specify(request)
     if note := trials_note(request):
@@ -126,7 +126,7 @@ def start(request: Request, say: Say) -> Finished:
         store = _open_store(request.tracking_uri)
         draft = dataclasses.replace(draft, model=pinned(draft.model))
         data, fingerprints = inputs_of(draft)
-        _check_evaluations(draft.recipe, len(data.train))
+        evaluation_steps(draft.recipe, len(data.train))  # likewise
         draft = dataclasses.replace(
             draft,
             chance=data.chance,
@@ -136,24 +136,20 @@ def start(request: Request, say: Say) -> Finished:
             fingerprints=fingerprints,
             versions=versions_here(),
         )
-        if note := few_steps(draft.recipe, estimate(draft).steps_per_trial):
+        if note := few_steps(draft.recipe, steps_per_trial(draft)):
             say(note)
-    except BaseException:
-        # Nothing has begun: the name stays free.
-        _remove_if_empty(paths.folder)
-        raise
-    from elsa_tune.search.session import run_session
-    from elsa_tune.search.tune.cluster import ray_session, share
+        from elsa_tune.search.session import run_session
+        from elsa_tune.search.tune.cluster import ray_session, share
 
-    say("starting Ray")
-    try:
+        say("starting Ray")
         with ray_session(request.address) as capacity:
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
             return run_session(spec, paths, data, store)
     finally:
-        _remove_if_empty(paths.folder)
+        with contextlib.suppress(OSError):
+            paths.folder.rmdir()  # where nothing has begun the name stays free
 
 
 def resume(
@@ -235,19 +231,7 @@ def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Co
                 f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
                 "a copy, or delete the search"
             ) from error
-    if spec.strategy is Strategy.HUNT:
-        measuring = HuntMeasuring(spec, lambda: state, paths.folder)
-        left = Counter(one.depth for one in measuring(best_rates(spec, known), known))
-    else:
-        left = Counter({depth: spec.seeds for depth in spec.depths})
-        left.subtract(
-            one.trial.depth
-            for one in known
-            if one.trial.phase is Phase.MEASURE and one.status.is_final
-        )
-    if not state.is_complete:  # else its answer did not need what failed in exploring
-        left.update(slot.depth for slot in exploring_slots(spec, known))
-    return +left
+    return Plan(spec, lambda: state, paths.folder).left(known)
 
 
 # ---- what a search stands on ----
@@ -292,13 +276,6 @@ def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
     return data, {"weights": weights_fingerprint(spec.model), "data": data.fingerprint}
 
 
-def _check_evaluations(recipe: Recipe, train_examples: int) -> None:
-    """Raise SpaceError where an epoch has fewer steps than evaluations."""
-    from elsa_tune.training.schedule import evaluation_steps
-
-    evaluation_steps(recipe, train_examples)
-
-
 def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
     """Raise DataError or ModelError where data or weights are not what the search had."""
     if fingerprints["data"] != spec.fingerprints["data"]:
@@ -328,8 +305,3 @@ def versions_here() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         versions["git_commit"] = "unknown"
     return {f"version.{name}": version for name, version in versions.items()}
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()

@@ -19,6 +19,7 @@ from elsa_tune.specs.trial import Phase
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
 
+# How long every model and task is trained at each of two depths.
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
 SEARCH_SECONDS = 20.0
@@ -56,12 +57,10 @@ class Pace:
         return starting + training + evaluating
 
 
-def forecast(
-    unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]], seconds: float = PROBE_SECONDS
-) -> dict[str, float]:
+def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict[str, float]:
     """Seconds that each search's remaining trials take, by the search's name.
 
-    seconds: how long every model and task is trained at each of two depths. Raises DataError or
+    Raises DataError or
     ModelError where data or weights are missing, UsageError for a share of the machine that it does
     not have.
     """
@@ -75,7 +74,7 @@ def forecast(
     paces: dict[tuple[str, str], Pace] = {}
     for location in {location for location, _ in pairs}:
         alike = {pair: request for pair, request in pairs.items() if pair[0] == location}
-        paces |= zip(alike, _measured(list(alike.values()), data, seconds), strict=True)
+        paces |= zip(alike, _measured(list(alike.values()), data), strict=True)
     return {
         request.name: paces[_pair(request)].seconds(left, request, *_tokens(data[request.name]))
         for request, left in unfinished
@@ -92,9 +91,7 @@ def _tokens(data: TaskData) -> tuple[int, int]:
     return train, sum(evaluated)
 
 
-def _measured(
-    requests: Sequence[Request], data: Mapping[str, TaskData], seconds: float
-) -> list[Pace]:
+def _measured(requests: Sequence[Request], data: Mapping[str, TaskData]) -> list[Pace]:
     """The pace of each task of one model, all trained in the same processes."""
     from elsa_tune.training.throughput import Division, measure
 
@@ -112,7 +109,7 @@ def _measured(
     ]
     rates = [
         one.tokens_per_second * at_once / here
-        for one in measure(trainings, division, device, seconds)
+        for one in measure(trainings, division, device, PROBE_SECONDS)
     ]
     return [
         Pace(full=full, frozen=frozen, at_once=at_once)

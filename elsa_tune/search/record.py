@@ -1,8 +1,7 @@
 """The only writer of a search's record: to the journal first, then to the thread that sends it to
 MLflow.
 
-It must not know Ray. Nothing here raises: a trial is never lost because its record could not be
-kept.
+Nothing here raises: a trial is never lost because its record could not be kept.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
-from elsa_tune.search.planning.plan import KnownTrial
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec

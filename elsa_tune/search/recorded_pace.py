@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.search.planning.plan import KnownTrial
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.time_left import seconds_per_trial
 from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import Request, load_specification, specify

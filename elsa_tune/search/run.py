@@ -10,8 +10,6 @@ import contextlib
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 import optuna
 import ray
@@ -20,19 +18,18 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
-from elsa_tune.search.hunting import HuntMeasuring
+from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import (
     exploring_share,
     exploring_slots,
     is_cheap,
-    measuring_trials,
 )
-from elsa_tune.search.planning.sampler import Slot, settings
+from elsa_tune.search.planning.sampler import settings
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.tune.ray_callback import Recorder
-from elsa_tune.search.tune.searcher import Measuring, PlanSearcher
+from elsa_tune.search.tune.searcher import PlanSearcher
 from elsa_tune.search.tune.stopping import Interruption, SearchStopper
 from elsa_tune.search.tune.trainable import (
     Mailbox,
@@ -43,19 +40,11 @@ from elsa_tune.search.tune.trainable import (
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.journal_records import Decision, SearchStatus
+from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 
 RATES = "learning_rates"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a search's session ended, in a status and a sentence."""
-
-    status: SearchStatus
-    message: str = ""
 
 
 class SearchRun:
@@ -74,6 +63,7 @@ class SearchRun:
         self._record = record
         self._board = board
         self._interruption = interruption
+        self._plan = Plan(spec, record.state, record.paths.folder, board.phase)
         self._started = time.monotonic()
         self._tuners = 0
         self._rates: dict[FreezeDepth, float] = {}
@@ -87,13 +77,14 @@ class SearchRun:
         self._probing = Probing(spec, data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         self._probing.start()
         self._rates = self._decided_rates()
         spec, known = self._spec, self._record.known_trials()
         slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
-        if spec.explored and self._is_unexplored(slots):
+        # Some depth that is not being measured yet still lacks tries or a rate.
+        if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
             self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
@@ -108,10 +99,6 @@ class SearchRun:
                 self._fit((Phase.MEASURE,), self._started + spec.max_time)
         self._refuse_if_nothing_works()
         return self._outcome()
-
-    def _is_unexplored(self, slots: Sequence[Slot]) -> bool:
-        """Whether some depth that is not being measured yet still lacks tries or a rate."""
-        return bool(slots) or bool(set(self._spec.depths) - self._rates.keys())
 
     # ---- the learning rates ----
 
@@ -153,7 +140,7 @@ class SearchRun:
         self._tuners += 1
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec, self._record.known_trials, self._rates, self._decide, phases, self._measuring()
+            spec, self._record.known_trials, self._rates, self._decide, phases, self._plan.measuring
         )
         recorder = Recorder(
             self._record,
@@ -189,14 +176,6 @@ class SearchRun:
             self._is_over(deadline)
             self._probing.collect()
 
-    def _measuring(self) -> Measuring | None:
-        """What a hunt measures; None for the plan that measures every depth alike."""
-        if self._spec.strategy is not Strategy.HUNT:
-            return None
-        return HuntMeasuring(
-            self._spec, self._record.state, self._record.paths.folder, self._board.phase
-        )
-
     def _scheduler(self) -> PerDepthAsha:
         """With what earlier sessions' trials reported in its rungs."""
         spec = self._spec
@@ -220,12 +199,12 @@ class SearchRun:
         if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SearchEnded:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
-            return Outcome(status=SearchStatus.INTERRUPTED)
+            return SearchEnded(status=SearchStatus.INTERRUPTED)
         spec, known, rates = self._spec, self._record.known_trials(), self._rates
-        left = (self._measuring() or partial(measuring_trials, spec))(rates, known)
+        left = self._plan.measuring(rates, known)
         failed = [one for one in known if one.status is TrialStatus.FAILED]
         unmeasured = [depth.label for depth in spec.depths if depth not in rates]
         untried = len(exploring_slots(spec, known)) if self._ran_out else 0
@@ -237,16 +216,16 @@ class SearchRun:
         if unmeasured:
             missing.append(f"no learning rate for frozen layers {', '.join(unmeasured)}")
         if missing and self._ran_out:
-            return Outcome(
+            return SearchEnded(
                 status=SearchStatus.TIME_UP, message=f"time was up with {' and '.join(missing)}"
             )
         if missing:
-            return Outcome(
+            return SearchEnded(
                 status=SearchStatus.FAILED,
                 message=f"{len(failed)} trials failed, with {' and '.join(missing)}",
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
-        return Outcome(status=SearchStatus.COMPLETED, message=message)
+        return SearchEnded(status=SearchStatus.COMPLETED, message=message)
 
 
 def _rates_text(spec: SearchSpec) -> str:

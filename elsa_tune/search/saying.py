@@ -39,7 +39,6 @@ class Unfailing:
         self._stream, self._error = stream, error
 
     def write(self, text: str) -> int:
-        """As the stream's own."""
         try:
             return self._stream.write(text)
         except self._error:
@@ -47,7 +46,6 @@ class Unfailing:
             return len(text)
 
     def flush(self) -> None:
-        """As the stream's own."""
         try:
             self._stream.flush()
         except self._error:

@@ -1,7 +1,4 @@
-"""One driver's time with a search: its lock and journal, MLflow's thread, the answer at the end.
-
-It must not know how a search came to be: `launch` starts and resumes.
-"""
+"""One driver's time with a search: its lock and journal, MLflow's thread, the answer at the end."""
 
 from __future__ import annotations
 
@@ -68,11 +65,6 @@ class Finished:
     message: str
     answers: tuple[Answer, ...]
     unsent: int = 0
-
-    @property
-    def tracking_uri(self) -> str:
-        """The store of this session."""
-        return self.spec.tracking_uri
 
 
 def run_session(

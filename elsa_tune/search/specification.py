@@ -1,6 +1,6 @@
 """The specification of a search: made from what was asked, saved, and read back by `resume`.
 
-It must not know data, weights or a store: what those say is put into it by `launch`.
+What data, weights and the store say is put into it by `launch`.
 """
 
 from __future__ import annotations

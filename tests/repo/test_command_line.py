@@ -1,13 +1,11 @@
 """The command line's surface is a contract: scripts depend on its commands and options.
 
-`command_line.txt` beside this file is the whole of it. After a deliberate change, write it anew,
-`.venv/bin/python tests/repo/test_command_line.py > tests/repo/command_line.txt`, and name the
-change in the CHANGELOG.
+docs/reference/command-line.md is the whole of it, and `test_reference.py` holds it. Name a
+deliberate change in the CHANGELOG.
 """
 
 from __future__ import annotations
 
-import difflib
 import subprocess
 import sys
 import tomllib
@@ -20,8 +18,6 @@ from typer.testing import CliRunner
 
 from elsa_tune import __version__
 from elsa_tune.cli.app import app
-
-SURFACE = Path(__file__).with_name("command_line.txt")
 
 # What was promised from the first release on; the surface may grow beyond it, never lose any of it.
 PROMISED = {
@@ -71,20 +67,6 @@ def _parameters(command: object) -> list[str]:
     return sorted(names)
 
 
-def as_text() -> str:
-    """The surface as one line a command."""
-    return "".join(
-        f"{name}: {' '.join(names)}".rstrip() + "\n" for name, names in surface().items()
-    )
-
-
-def test_the_surface_is_the_committed_one() -> None:
-    """Nothing appears, disappears or changes its name by accident."""
-    committed, now = SURFACE.read_text().splitlines(), as_text().splitlines()
-    difference = "\n".join(difflib.unified_diff(committed, now, "committed", "now", lineterm=""))
-    assert not difference, f"{difference}\n\n{__doc__}"
-
-
 @pytest.mark.parametrize("command", sorted(PROMISED))
 def test_what_was_promised_is_there(command: str) -> None:
     assert set(PROMISED[command].split()) <= set(surface()[command])
@@ -128,7 +110,3 @@ def test_both_ways_in_answer_alike(program: list[str], root: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"elsa-tune {__version__}\n"), done.stderr
     scripts = tomllib.loads((root / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"elsa-tune": "elsa_tune.cli.app:entry"}
-
-
-if __name__ == "__main__":
-    print(as_text(), end="")

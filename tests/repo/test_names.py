@@ -17,7 +17,7 @@ FLOORS = sorted(path.stem for path in PACKAGE.iterdir() if not path.name.startsw
 DOTTED = re.compile(rf"`(?:elsa_tune\.)?((?:{'|'.join(FLOORS)})(?:\.\w+)+)(?:\(\))?`")
 # `model/parts.py`, `search/run.py: SearchRun.run`, `plan.py: one, another`
 FILE = re.compile(r"`([\w/]+\.py)(?:: ([\w., \n]+))?`")
-# **Slot, Tried, KnownTrial** (`sampler.py`, `plan.py`)
+# **Slot, KnownTrial** (`sampler.py`, `known.py`)
 BOLD = re.compile(r"\*\*(\w+(?:, \w+)*)\*\*\s\(((?:`[\w/]+\.py`(?:, )?)+)")
 # `search.json` and `report.html` are files that a search leaves.
 SUFFIXES = {"csv", "db", "html", "json", "jsonl", "py", "svg", "txt", "yaml"}
@@ -107,7 +107,7 @@ def test_every_name_in_backquotes_is_there() -> None:
         ("`search/run.py: SearchRun.run`", []),
         ("`model/parts.py: divide,\nfrieze`", ["model/parts.py: divide,\nfrieze"]),
         ("`model/nowhere.py`", ["model/nowhere.py: "]),
-        ("**Slot, KnownTrial** (`sampler.py`, `plan.py`)", []),
+        ("**Slot, KnownTrial** (`sampler.py`, `known.py`)", []),
         ("**Slot, Tray** (`sampler.py`)", ["Tray in `sampler.py`"]),
     ],
 )

@@ -19,7 +19,8 @@ from rich.console import Console
 from elsa_tune.search import board as boards
 from elsa_tune.search.board import Board, counts_of, depth_lines
 from elsa_tune.search.fitted_table import fitted_table
-from elsa_tune.search.planning.plan import KnownTrial, planned_trials
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.plan import planned_trials
 from elsa_tune.search.run import _rates_text
 from elsa_tune.search.saying import results_piped, say
 from elsa_tune.specs.freeze import FULL_MODEL

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from elsa_tune.search.planning.extension import Surroundings, outward
+from elsa_tune.search.planning.extension import outward
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import (
-    KnownTrial,
     best_rates,
-    estimate,
     exploring_slots,
     is_cheap,
     planned_trials,
@@ -20,7 +19,7 @@ from elsa_tune.search.planning.plan import (
     settled_depths,
     tried,
 )
-from elsa_tune.search.planning.sampler import Tried, propose
+from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.tune.searcher import PlanSearcher
 from elsa_tune.search.tune.trainable import trial_of
 from elsa_tune.specs.border import Border, border
@@ -35,18 +34,8 @@ STOPPED, DIVERGED = TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED
 Score = Callable[[FreezeDepth, float], float | TrialStatus]
 
 
-def tries(*pairs: tuple[float, float | TrialStatus]) -> list[Tried]:
-    return [
-        Tried(
-            depth=FULL_MODEL,
-            learning_rate=rate,
-            scores=(0.1,),
-            score=score if isinstance(score, float) else 0.1,
-            completed=isinstance(score, float),
-            diverged=score is DIVERGED,
-        )
-        for rate, score in pairs
-    ]
+def tries(*pairs: tuple[float, float | TrialStatus]) -> list[KnownTrial]:
+    return of_depth(make_spec(), FULL_MODEL, *pairs)
 
 
 @pytest.mark.parametrize(
@@ -78,34 +67,34 @@ def tries(*pairs: tuple[float, float | TrialStatus]) -> list[Tried]:
 def test_where_a_depth_goes_on(
     found: list[tuple[float, float | TrialStatus]], after: float | None, why: str
 ) -> None:
-    assert outward(tries(*found), 3, 0.5, BOUNDS, Surroundings()) == after, why
+    assert outward(spec_of(tries=3), tries(*found)) == after, why
 
 
 def test_a_neighbour_lends_its_best_rate_as_the_first_point() -> None:
     rising = tries((2e-5, 0.6), (5e-5, 0.7))
-    assert outward(rising, 2, 0.5, BOUNDS, Surroundings(lent=4e-4)) == 4e-4
-    assert outward(rising, 2, 0.5, BOUNDS, Surroundings(lent=2e-5)) == 1e-4
-    assert outward(rising, 2, 0.5, BOUNDS, Surroundings(lent=0.5)) == 1e-2  # never past the bound
+    assert outward(spec_of(tries=2), rising, lent=4e-4) == 4e-4
+    assert outward(spec_of(tries=2), rising, lent=2e-5) == 1e-4
+    assert outward(spec_of(tries=2), rising, lent=0.5) == 1e-2  # never past the bound
 
 
 def test_a_depth_that_has_not_learnt_goes_up_as_long_as_the_full_model_says_that_it_may() -> None:
     nothing = tries((1e-5, 0.5), (2e-5, 0.5), (5e-5, 0.5))
-    assert outward(nothing, 3, 0.5, BOUNDS, Surroundings()) == 1e-4
+    assert outward(spec_of(tries=3), nothing) == 1e-4
     more = [*nothing, *tries((1e-4, 0.5))]
-    assert outward(more, 3, 0.5, BOUNDS, Surroundings()) is None
-    assert outward(more, 3, 0.5, BOUNDS, Surroundings(may_learn=True)) == 2e-4
+    assert outward(spec_of(tries=3), more) is None
+    assert outward(spec_of(tries=3), more, may_learn=True) == 2e-4
     broken = [*more, *tries((2e-4, DIVERGED))]
-    assert outward(broken, 3, 0.5, BOUNDS, Surroundings(may_learn=True)) is None
+    assert outward(spec_of(tries=3), broken, may_learn=True) is None
     # The full model itself: where rates diverge and others learn nothing, lower ones may.
     collapsed = tries((1e-5, 0.5), (2e-5, 0.5), (5e-5, DIVERGED))
-    assert outward(collapsed, 3, 0.5, BOUNDS, Surroundings()) == 5e-6
-    assert outward([*collapsed, *tries((5e-6, 0.5))], 3, 0.5, BOUNDS, Surroundings()) is None
+    assert outward(spec_of(tries=3), collapsed) == 5e-6
+    assert outward(spec_of(tries=3), [*collapsed, *tries((5e-6, 0.5))]) is None
 
 
 def test_patience_tries_a_second_rate_beyond_the_best() -> None:
     found = tries((2e-5, 0.7), (5e-5, 0.8), (1e-4, 0.79))
-    assert outward(found, 2, 0.5, BOUNDS, Surroundings(patience=2)) == 2e-4
-    assert outward(found + tries((2e-4, 0.8)), 2, 0.5, BOUNDS, Surroundings(patience=2)) is None
+    assert outward(spec_of(tries=2), found, patience=2) == 2e-4
+    assert outward(spec_of(tries=2), found + tries((2e-4, 0.8)), patience=2) is None
 
 
 def test_the_border_of_what_was_tried() -> None:
@@ -266,11 +255,10 @@ def test_depths_that_are_not_explored_are_settled_with_the_full_model() -> None:
 
 
 def test_the_plan_names_the_worst_case() -> None:
-    cost = estimate(spec_of())
-    assert (cost.exploring_trials, cost.further_trials) == (9, 24)
-    assert cost.most_steps - cost.steps == 24 * cost.steps_per_trial
-    assert estimate(spec_of(exploring_limit=12)).further_trials == 3
-    assert estimate(spec_of(extend=None)).further_trials == 0
+    spec = spec_of()
+    assert (spec.exploring_trials, spec.most_exploring_trials) == (9, 9 + 24)
+    assert spec_of(exploring_limit=12).most_exploring_trials == 12
+    assert spec_of(extend=None).most_exploring_trials == 9
 
 
 def test_what_a_trial_costs() -> None:

@@ -14,13 +14,14 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
 from elsa_tune.search.launch import plan
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import (
-    KnownTrial,
     best_rates,
-    estimate,
+    disk_mb,
     exploring_share,
     exploring_slots,
     measuring_trials,
+    steps_per_trial,
     tried,
 )
 from elsa_tune.search.planning.sampler import Slot
@@ -68,17 +69,16 @@ def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_
         Slot(depth=DEPTHS[1]),
         Slot(depth=DEPTHS[2]),
     )
-    (unfinished,) = tried(so_far, DEPTHS[1])  # what will run again says nothing but its rate
-    assert (unfinished.learning_rate, unfinished.scores) == (5e-5, ())
-    assert (unfinished.completed, unfinished.diverged) == (False, False)
-    assert [one.learning_rate for one in tried(so_far, DEPTHS[2])] == [5e-5]
+    (unfinished,) = tried(so_far, DEPTHS[1])
+    assert (unfinished.trial.learning_rate, unfinished.is_unfinished) == (5e-5, True)
+    assert [one.trial.learning_rate for one in tried(so_far, DEPTHS[2])] == [5e-5]
 
 
 def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
     spec = make_spec(tries=1)
     failed = known(spec, DEPTHS[0], 2e-5, (), TrialStatus.FAILED)
     diverged = known(spec, DEPTHS[1], 5e-5, (), TrialStatus.DIVERGED)
-    assert [(one.score, one.diverged) for one in tried([diverged], DEPTHS[1])] == [(0.0, True)]
+    assert (diverged.is_unfinished, failed.is_unfinished) == (False, True)
     slots = exploring_slots(spec, [failed, diverged])
     assert slots == (Slot(depth=DEPTHS[0], learning_rate=2e-5), Slot(depth=DEPTHS[2]))
 
@@ -197,7 +197,7 @@ def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str
 
 def test_a_holdout_is_not_trained_on() -> None:
     request = request_for(recipe=Recipe(epochs=2, selection=Selection.HOLDOUT, holdout=0.3))
-    assert plan(request, 100, 50).steps_per_trial == 10  # ceil(70 / 16) x 2 epochs
+    assert steps_per_trial(plan(request, 100, 50)) == 10  # ceil(70 / 16) x 2 epochs
 
 
 def test_a_depth_whose_every_try_diverged_is_measured_at_its_lowest_rate() -> None:
@@ -237,14 +237,14 @@ def test_measuring_takes_fresh_seeds_in_rounds_over_the_depths() -> None:
 
 
 def test_the_estimate_counts_every_step() -> None:
-    cost = estimate(make_spec())
-    assert (cost.exploring_trials, cost.measuring_trials) == (6, 6)
-    assert cost.steps_per_trial == 14 and cost.steps == 168  # ceil(100 / 16) x 2 epochs
+    spec = make_spec()
+    assert (spec.exploring_trials, spec.measuring_trials) == (6, 6)
+    assert steps_per_trial(spec) == 14  # ceil(100 / 16) x 2 epochs
     assert exploring_share(make_spec()) == 0.5
     assert exploring_share(make_spec(tries=20)) == 0.5
     assert exploring_share(make_spec(seeds=4)) == pytest.approx(6 / 18)
     # 6 MB once; for each of 12 trials .05 MB and two bytes an example of predictions.
-    assert estimate(make_spec(evaluation_examples=2**20)).disk_mb == pytest.approx(30.6)
+    assert disk_mb(make_spec(evaluation_examples=2**20)) == pytest.approx(30.6)
 
 
 def test_keys_tell_trials_apart_and_equal_trials_have_equal_keys() -> None:

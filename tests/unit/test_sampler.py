@@ -11,9 +11,11 @@ import optuna
 import pytest
 
 from elsa_tune.search.planning import sampler
-from elsa_tune.search.planning.sampler import Tried, first_points, propose, settings
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.sampler import first_points, propose, settings
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
+from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.search_examples import make_spec
 
 DEPTHS = (FULL_MODEL, FreezeDepth(3, True), FreezeDepth(6, True))
@@ -38,15 +40,21 @@ def proposals(
 ) -> list[float]:
     """What one depth is given, one trial after another."""
     spec = make_spec(rates=rates, sampler=name, seed=seed)
-    tried: list[Tried] = []
+    tried: list[KnownTrial] = []
     for _ in range(tries):
         rate = propose(spec, depth, tried)
         tried.append(ended(rate, quality(rate), depth))
-    return [one.learning_rate for one in tried]
+    return [one.trial.learning_rate for one in tried]
 
 
-def ended(rate: float, score: float, depth: FreezeDepth = FULL_MODEL) -> Tried:
-    return Tried(depth=depth, learning_rate=rate, scores=(score,), score=score, completed=True)
+def ended(
+    rate: float,
+    score: float,
+    depth: FreezeDepth = FULL_MODEL,
+    status: TrialStatus = TrialStatus.COMPLETED,
+) -> KnownTrial:
+    trial = make_spec().trial(Phase.EXPLORE, depth, rate, 0)
+    return KnownTrial(trial=trial, status=status, qualities=(score,), attempt=1)
 
 
 def peak_at(best: float) -> Callable[[float], float]:
@@ -105,7 +113,7 @@ def test_a_range_whose_ends_have_more_digits_than_a_rate_is_searched_to_its_ends
 
 def test_a_running_trials_rate_is_not_proposed_again_nor_one_from_beyond_the_range() -> None:
     rates = RateList(values=(2e-5, 5e-5))
-    running = Tried(depth=FULL_MODEL, learning_rate=5e-5, scores=())
+    running = ended(5e-5, 0.1, status=TrialStatus.RUNNING)
     beyond = ended(1e-4, 0.9)
     assert propose(make_spec(rates=rates), FULL_MODEL, [running, beyond]) == 2e-5
 
@@ -131,10 +139,7 @@ def test_a_stopped_trial_ranks_below_finished_ones() -> None:
     """Its truncated value is the best number seen, yet TPE must not take it for the best rate."""
     tried = [
         *(ended(rate, 0.7) for rate in (1e-5, 2.2361e-5, 5e-5, 1.1e-5, 1.2e-5)),
-        *(
-            Tried(depth=FULL_MODEL, learning_rate=rate, scores=(0.9,), score=0.9)
-            for rate in (4.9e-5, 4.8e-5, 4.7e-5)
-        ),
+        *(ended(rate, 0.9, status=TrialStatus.STOPPED_EARLY) for rate in (4.9e-5, 4.8e-5, 4.7e-5)),
     ]
     found = [
         propose(make_spec(rates=CONTINUOUS, seed=seed), FULL_MODEL, tried) for seed in range(20)

@@ -19,7 +19,6 @@ from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import InterruptedSearchError, RunError
 from elsa_tune.report import folder
 from elsa_tune.search import session
-from elsa_tune.search.run import Outcome
 from elsa_tune.search.specification import load_specification, save_specification, settled
 from elsa_tune.search.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -27,7 +26,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase, Precision
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
 from tests.unit.result_rows import falling_curve, row
@@ -115,12 +114,12 @@ def test_a_search_whose_terminal_is_closed_was_interrupted(
 def test_ctrl_c_is_shown_before_anything_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    def interrupted() -> Outcome:
+    def interrupted() -> SearchEnded:
         os.kill(os.getpid(), signal.SIGINT)
         assert said == [
             ("stopping", "stopping: saving what is done (Ctrl-C once more stops at once)")
         ]
-        return Outcome(status=SearchStatus.INTERRUPTED)
+        return SearchEnded(status=SearchStatus.INTERRUPTED)
 
     assert ended(monkeypatch, tmp_path, interrupted) is SearchStatus.INTERRUPTED
 

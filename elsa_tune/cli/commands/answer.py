@@ -1,12 +1,8 @@
-"""`operating-point` and `curve`: ask what is recorded, or a results table, and print the answer.
-
-It must not compute or lay out anything itself; analysis answers, `answer_tables` prints.
-"""
+"""`operating-point` and `curve`: ask what is recorded, or a results table, and print the answer."""
 
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +11,7 @@ import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.errors import NoAnswerError, UsageError
+from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
@@ -249,7 +246,7 @@ def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
 
 def note(line: str) -> None:
     """Say what a source says beside its results."""
-    print(f"elsa-tune: {line}", file=sys.stderr)
+    say(f"elsa-tune: {line}")
 
 
 def _curves(

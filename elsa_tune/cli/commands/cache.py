@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from elsa_tune.cli.printing import Format, FormatOption, show
+from elsa_tune.cli.printing import Format, FormatOption, local_time, show
 from elsa_tune.search.saying import say
 from elsa_tune.words import aligned
 
@@ -22,7 +21,7 @@ def list_entries(format: FormatOption = Format.TABLE) -> None:
 
     store = PrefixStore()
     entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
-    rows = [dataclasses.asdict(one) | {"last_used": _when(one.last_used)} for one in entries]
+    rows = [dataclasses.asdict(one) | {"last_used": local_time(one.last_used)} for one in entries]
     show(rows, format, _entries_text)
     if format is Format.TABLE:
         total = sum(entry.bytes for entry in entries)
@@ -63,7 +62,3 @@ def prune(
         else:
             removed += entry.bytes
     say(f"removed {removed / 1e9:.2f} GB, kept {kept / 1e9:.2f} GB")
-
-
-def _when(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().isoformat("T", "seconds")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elsa_tune.cli.options import DataDir
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def doctor(
     ] = False,
     model: Annotated[str, typer.Option(help="What --tune trains: as for a search.")] = "minilm",
     task: Annotated[str, typer.Option(help="What --tune trains on: as for a search.")] = "stdlib",
-    data_dir: Annotated[
-        str | None, typer.Option(help="Local GLUE folder in the official layout.")
-    ] = None,
+    data_dir: DataDir = None,
     seconds: Annotated[
         float, typer.Option(min=1, help="How long --tune trains in each way.")
     ] = 8.0,

@@ -1,12 +1,8 @@
-"""`report`: ask as `operating-point` does, and write the answer as a folder of figures and a page.
-
-It must not compute or draw anything itself; analysis answers, `report` draws.
-"""
+"""`report`: ask as `operating-point` does, and write the answer as a folder: figures and a page."""
 
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +27,7 @@ from elsa_tune.cli.commands.answer import (
 )
 from elsa_tune.cli.options import AskedUri, StoragePath, out_folder
 from elsa_tune.errors import UsageError
+from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
@@ -76,7 +73,7 @@ def report(
     """
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.analysis.target import check_target
-    from elsa_tune.cli.given_command import given_command
+    from elsa_tune.cli.printing import given_command
     from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.report.page import Context
 
@@ -103,7 +100,7 @@ def report(
             origins=source.origins(question),
         ),
     )
-    print(f"elsa-tune: {len(others)} more files in {out}", file=sys.stderr)
+    say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
     require_an_answer(answers, told=False)
 
@@ -116,5 +113,5 @@ def printed_answers(answers: Sequence[Answer]) -> list[Answer]:
     wanted = {(answer.model, answer.task) for answer in answers}
     rows = [row for row in published_rows() if (row.model, row.task) in wanted]
     if not rows:
-        print("elsa-tune: nothing is published on these models and tasks", file=sys.stderr)
+        say("elsa-tune: nothing is published on these models and tasks")
     return [answer for answer in answer_rows(rows) if answer.decided_by is None]

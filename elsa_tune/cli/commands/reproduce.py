@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import StoragePath, TrackingUri, out_folder
+from elsa_tune.cli.options import (
+    Address,
+    CpusPerTrial,
+    DataDir,
+    DryRun,
+    GpusPerTrial,
+    StoragePath,
+    TrackingUri,
+    out_folder,
+)
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
@@ -54,10 +63,7 @@ def reproduce(
         str | None,
         typer.Option(metavar="TIME", help="End after e.g. 30m, 2h; the same command goes on."),
     ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Local GLUE folder in the official layout."),
-    ] = None,
+    data_dir: DataDir = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -68,19 +74,10 @@ def reproduce(
     ] = None,
     tracking_uri: TrackingUri = None,
     storage_path: StoragePath = None,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
-    ] = None,
-    gpus_per_trial: Annotated[
-        float | None, typer.Option(metavar="N", help="GPUs per trial; fractions share one.")
-    ] = None,
-    cpus_per_trial: Annotated[
-        float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print trials and hours; start no search.")
-    ] = False,
+    address: Address = None,
+    gpus_per_trial: GpusPerTrial = None,
+    cpus_per_trial: CpusPerTrial = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Repeat a published study: our tables beside theirs.
 
@@ -192,7 +189,7 @@ def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> N
 def _print_results(edition: Edition, out: Path | None) -> StudyResults:
     """The tables (stdout), and where everything is (stderr)."""
     from elsa_tune.cli.answer_tables import stdout_console
-    from elsa_tune.cli.given_command import given_command
+    from elsa_tune.cli.printing import given_command
     from elsa_tune.studies.results import read_study, write_study
 
     results = read_study(edition)

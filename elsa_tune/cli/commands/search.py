@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import Settings, StoragePath, TrackingUri
+from elsa_tune.cli.options import (
+    Address,
+    CpusPerTrial,
+    DataDir,
+    DryRun,
+    GpusPerTrial,
+    Metric,
+    Settings,
+    StoragePath,
+    TrackingUri,
+)
 from elsa_tune.errors import (
     ElsaTuneError,
     InterruptedSearchError,
@@ -27,7 +37,6 @@ from elsa_tune.search.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
-    from elsa_tune.search.planning.plan import Estimate
     from elsa_tune.search.session import Finished
     from elsa_tune.search.specification import Request
     from elsa_tune.specs.search import SearchSpec
@@ -55,25 +64,15 @@ def search(
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
     ] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(help="Local GLUE folder in the official layout.")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
+    data_dir: DataDir = None,
+    metric: Metric = None,
     tracking_uri: TrackingUri = None,
     storage_path: StoragePath = None,
-    address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster: `auto` or HOST:PORT.")
-    ] = None,
-    gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs per trial; fractions share one. Default: 1 if any.")
-    ] = None,
-    cpus_per_trial: Annotated[
-        float | None, typer.Option(help="CPUs, and so threads, per trial.")
-    ] = None,
+    address: Address = None,
+    gpus_per_trial: GpusPerTrial = None,
+    cpus_per_trial: CpusPerTrial = None,
     settings: Settings = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     probe: Annotated[
         bool,
         typer.Option(
@@ -191,17 +190,18 @@ def _more(seeds: int | None, until: Until | None) -> Callable[[SearchSpec], Sear
 
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
-    from elsa_tune.search.specification import specify
+    from elsa_tune.search.planning.plan import disk_mb, steps_per_trial
     from elsa_tune.specs.trial import PrefixCache
     from elsa_tune.training.forward.prefix_store import budget_bytes
     from elsa_tune.training.schedule import few_steps
 
     train, evaluation = sizes(request.task, request.recipe)
-    cost = plan(request, train, evaluation)
-    if note := few_steps(request.recipe, cost.steps_per_trial):
+    spec = plan(request, train, evaluation)
+    each = steps_per_trial(spec)
+    if note := few_steps(spec.recipe, each):
         say(note)
-    depths = ", ".join(depth.label for depth in specify(request).depths)
-    disk = f"about {cost.disk_mb:.0f} MB"
+    depths = ", ".join(depth.label for depth in spec.depths)
+    disk = f"about {disk_mb(spec):.0f} MB"
     if request.recipe.prefix_cache is not PrefixCache.NONE:
         gigabytes = budget_bytes() / 1e9
         disk += (
@@ -211,19 +211,22 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     if request.recipe.holdout is not None:
         what = "of the training examples choose learning rate and evaluation"
         held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
-    steps = f"at most {cost.steps:,} ({cost.steps_per_trial:,} per trial)"
-    if cost.further_trials:
-        steps += f", or {cost.most_steps:,} with all further trials"
+    steps = (
+        f"at most {(spec.exploring_trials + spec.measuring_trials) * each:,} ({each:,} per trial)"
+    )
+    most_trials = spec.most_exploring_trials + spec.most_measuring_trials
+    if spec.most_exploring_trials > spec.exploring_trials:
+        steps += f", or {most_trials * each:,} with all further trials"
     lines = (
         ("model", f"{request.model.name} ({request.layers} layers)"),
         ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
         *held_out,
         ("depths", f"{depths} frozen layers"),
-        ("exploring", _exploring(cost)),
-        ("measuring", _measuring(cost)),
-        ("epochs", f"{request.recipe.epochs} per trial, {cost.evaluations_per_trial} evaluations"),
+        ("exploring", _exploring(spec)),
+        ("measuring", _measuring(spec)),
+        ("epochs", f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations"),
         ("steps", steps),
-        ("time", _time(request, probe=probe)),
+        ("time", _time(request, spec, probe=probe)),
         ("disk", disk),
         ("would be at", str(request.storage / request.name)),
     )
@@ -231,12 +234,10 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         typer.echo(f"{label:<12} {value}")
 
 
-def _time(request: Request, *, probe: bool) -> str:
+def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
     from elsa_tune.search.recorded_pace import recorded_seconds
-    from elsa_tune.search.specification import specify
 
-    spec = specify(request)
     trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
     trials.update(dict.fromkeys(spec.explored, spec.tries))
     if probe:
@@ -257,19 +258,17 @@ def _time(request: Request, *, probe: bool) -> str:
     return f"{about}, at the pace of search '{like.name}'"
 
 
-def _measuring(cost: Estimate) -> str:
-    trials = f"{cost.measuring_trials} trials"
-    if not cost.second_looks:
+def _measuring(spec: SearchSpec) -> str:
+    trials, most = f"{spec.measuring_trials} trials", spec.most_measuring_trials
+    if most == spec.measuring_trials:
         return trials
-    most = cost.measuring_trials + cost.second_looks
     return f"{trials}, up to {most} if every depth takes its second look"
 
 
-def _exploring(cost: Estimate) -> str:
-    trials = f"{cost.exploring_trials} trials"
-    if not cost.further_trials:
+def _exploring(spec: SearchSpec) -> str:
+    trials, most = f"{spec.exploring_trials} trials", spec.most_exploring_trials
+    if most == spec.exploring_trials:
         return trials
-    most = cost.exploring_trials + cost.further_trials
     return f"{trials}, up to {most} where a depth's best rate lies at the border of those given"
 
 
@@ -279,7 +278,7 @@ def _conclude(finished: Finished) -> None:
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
-    uri, resume_it = finished.tracking_uri, finished.paths.resume
+    uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
     ask = resume_it.replace("resume", "operating-point --search", 1) + " --format json"
     if finished.message:
         say(f"search '{name}': {finished.message}")

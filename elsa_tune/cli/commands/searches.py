@@ -1,20 +1,17 @@
-"""The command `searches`: lists what is recorded, and deletes it.
-
-It must not read journals or speak MLflow itself; `tracking` does.
-"""
+"""The command `searches`: lists what is recorded, and deletes it."""
 
 from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath
-from elsa_tune.cli.printing import Format, FormatOption
+from elsa_tune.cli.printing import Format, FormatOption, local_time
+from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.searches import RecordedSearch
@@ -38,20 +35,20 @@ def searches(
     named = places.named_uri(tracking_uri)
     if delete is not None:
         runs = delete_search(storage, delete, named or places.tracking_uri())
-        print(f"deleted search '{delete}' and {runs} MLflow runs", file=sys.stderr)
+        say(f"deleted search '{delete}' and {runs} MLflow runs")
         return
     found, warnings = list_searches(storage, named)
     if named is None and not found:
         # Those of other folders: MLflow takes seconds to ask.
         found, warnings = list_searches(storage, places.tracking_uri())
     for warning in warnings:
-        print(f"elsa-tune: {warning}", file=sys.stderr)
+        say(f"elsa-tune: {warning}")
     if format is Format.JSON:
         print(json.dumps([_as_json(search) for search in found], indent=2, ensure_ascii=False))
     elif found:
         _print_table(found)
     else:
-        print(f"no search is recorded in {storage}; `elsa-tune search` starts one", file=sys.stderr)
+        say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
@@ -62,7 +59,7 @@ def _as_json(search: RecordedSearch) -> dict[str, Any]:
         "status": search.state.status.value,
         "trials_done": search.done,
         "trials_planned": search.planned,
-        "started": _when(search.state.started),
+        "started": local_time(search.state.started),
         "answer": search.answer,
         "folder": None if search.folder is None else str(search.folder),
     }
@@ -89,7 +86,7 @@ def _print_table(found: list[RecordedSearch]) -> None:
             search.state.search.task,
             state,
             f"{search.done} / {planned}",
-            (_when(search.state.started) or "")[:16].replace("T", " "),
+            (local_time(search.state.started) or "")[:16].replace("T", " "),
             _answer_text(search.answer),
         )
     # A pipe has no width: lines must not be folded at 80 columns there.
@@ -107,10 +104,3 @@ def _answer_text(answer: Any) -> str:
             return f"{tuned} of {layers} layers fine-tuned"
         return f"none: {str(answer.get('reason')).replace('_', ' ')}"
     return answer if isinstance(answer, str) and answer else "-"
-
-
-def _when(seconds: float) -> str | None:
-    """Local time in ISO form, None where nothing was recorded."""
-    return (
-        datetime.fromtimestamp(seconds).astimezone().isoformat("T", "seconds") if seconds else None
-    )

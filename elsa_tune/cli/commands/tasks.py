@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from elsa_tune.cli.options import DataDir, Metric
 from elsa_tune.cli.printing import Format, FormatOption, show
 from elsa_tune.errors import UsageError
 from elsa_tune.search.saying import say
@@ -32,10 +33,8 @@ def tasks(
             "your table (.csv, .tsv, .jsonl, .parquet): prints a YAML file to start from."
         ),
     ] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(help="A local GLUE folder in the official layout (RTE/train.tsv).")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
+    data_dir: DataDir = None,
+    metric: Metric = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the tasks, look at one, or start a task file."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from elsa_tune.cli.options import DataDir, Metric, Settings
 from elsa_tune.search.saying import say
 
 _PREFIX = {"none": "none", "cached": "read from the cache", "recomputed": "recomputed"}
@@ -24,14 +25,9 @@ def trial(
     train_size: Annotated[
         int | None, typer.Option(help="Train on a stratified subset of N examples.")
     ] = None,
-    data_dir: Annotated[
-        str | None, typer.Option(help="Local GLUE folder in the official layout.")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Replaces the task's metric.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any recipe field, e.g. epochs=6."),
-    ] = None,
+    data_dir: DataDir = None,
+    metric: Metric = None,
+    settings: Settings = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads; all cores by default.")
     ] = None,

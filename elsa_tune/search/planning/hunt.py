@@ -5,7 +5,7 @@ A depth whose first look rejects is left behind for the next deeper one. Where a
 reject, more seeds come only if they promise something. Which trials run never endangers the
 certificate (docs/concepts/how-sure.md): it uses planned seeds at planned looks alone.
 
-Measured and simulated: bench/strategy.py. It must not know Ray or where results are kept.
+Measured and simulated: bench/strategy.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from elsa_tune.analysis.certainty import second_look_promises, step_of
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.target import ROUNDING
-from elsa_tune.search.planning.plan import KnownTrial, relative_cost
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.plan import measuring_trials, relative_cost, tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.words import depths_text
 
 # In standard errors of what the evaluation examples leave open: an exploring run so far below the
@@ -58,12 +59,18 @@ def walk(
     rates: of the depths whose exploring has ended. curve: of what has been measured, None before
     anything has.
     """
-    lacking = _Lacking(spec, rates, known)
+    left = measuring_trials(spec, rates, known)
+
+    def lacking(depth: FreezeDepth, count: int) -> tuple[TrialSpec, ...]:
+        """Of the first `count` seeds of a depth, those that have not ended."""
+        seeds = spec.measuring_seeds[:count]
+        return tuple(one for one in left if one.depth == depth and one.seed in seeds)
+
     if FULL_MODEL not in rates:
         return Walk((), "the full model's learning rate is being explored", waits=True)
     deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
     _, first_of_full = _counts(spec, deep[0])[0]
-    if trials := lacking.of(FULL_MODEL, first_of_full):
+    if trials := lacking(FULL_MODEL, first_of_full):
         return Walk(trials, "the full model comes first")
     full = None if curve is None else curve.full
     if curve is None or full is None or full.quality is None:
@@ -76,7 +83,7 @@ def walk(
     # How seeds spread is learnt where they are cheap, before anything is tested.
     begin = [d for d in deep if _is_free(spec, d) or (d == deep[0] and d not in hopeless)]
     for depth in begin:
-        if trials := lacking.of(depth, _counts(spec, depth)[0][0]):
+        if trials := lacking(depth, _counts(spec, depth)[0][0]):
             return Walk(trials, f"the first look at {depths_text([depth])}")
     points = {point.depth: point for point in curve.measured}
     for depth in spec.depths[1:]:
@@ -86,7 +93,7 @@ def walk(
         if depth in hopeless and not _is_free(spec, depth):
             return Walk((), f"{where} is far from the target")
         counts = _counts(spec, depth)
-        if trials := lacking.of(depth, counts[0][0]):
+        if trials := lacking(depth, counts[0][0]):
             return Walk(trials, f"the first look at {where}")
         point = points.get(depth)
         contrast = None
@@ -99,11 +106,11 @@ def walk(
         if contrast is None and point.quality > spec.target * full.quality:
             # So few seeds say nothing of their spread; those of the next depth may.
             for other in spec.depths[spec.depths.index(depth) + 1 :]:
-                trials = () if other in hopeless else lacking.of(other, _counts(spec, other)[0][0])
+                trials = () if other in hopeless else lacking(other, _counts(spec, other)[0][0])
                 if trials:
                     return Walk(trials, f"the first look at {depths_text([other])}")
         here, there = counts[1]
-        trials = (*lacking.of(FULL_MODEL, there), *lacking.of(depth, here))
+        trials = (*lacking(FULL_MODEL, there), *lacking(depth, here))
         if not trials:
             return Walk((), f"{where} is undecided after its last look")
         if contrast is None:
@@ -124,22 +131,6 @@ def _counts(spec: SearchSpec, depth: FreezeDepth) -> tuple[tuple[int, int], ...]
 
 def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
     return relative_cost(spec, depth) < FREE
-
-
-class _Lacking:
-    """Measuring trials that have not ended yet."""
-
-    def __init__(self, spec: SearchSpec, rates: Rates, known: Sequence[KnownTrial]) -> None:
-        self._spec, self._rates = spec, rates
-        self._ended = {one.trial.key for one in known if one.status.is_final}
-
-    def of(self, depth: FreezeDepth, count: int) -> tuple[TrialSpec, ...]:
-        """Those of the first `count` seeds of a depth."""
-        wanted = (
-            self._spec.trial(Phase.MEASURE, depth, self._rates[depth], seed)
-            for seed in self._spec.measuring_seeds[:count]
-        )
-        return tuple(trial for trial in wanted if trial.key not in self._ended)
 
 
 def _is_at_chance(curve: FreezeCurve, full: CurvePoint) -> bool:
@@ -164,11 +155,8 @@ def _is_hopeless(
     """
     runs = [
         one.quality
-        for one in known
-        if one.trial.phase is Phase.EXPLORE
-        and one.trial.depth == depth
-        and one.trial.learning_rate == rates[depth]
-        and one.quality is not None
+        for one in tried(known, depth)
+        if one.trial.learning_rate == rates[depth] and one.quality is not None
     ]
     full, uncertainty = curve.full, curve.uncertainty
     variance = uncertainty.example_variance(FULL_MODEL) if uncertainty is not None else None

@@ -1,28 +1,25 @@
 """What a search still has to do: pure functions from its specification and the trials so far.
 
-The same functions answer for a fresh search, a resumed one and a dry run. They must not know Ray or
-MLflow.
+The same functions answer for a fresh search, a resumed one and a dry run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from elsa_tune.search.planning.extension import Surroundings, outward, scores_of
-from elsa_tune.search.planning.sampler import Slot, Tried
+from elsa_tune.search.planning.extension import outward, scores_of
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.sampler import Slot
 from elsa_tune.specs.border import has_learnt
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import (
     Phase,
     PrefixCache,
-    Selection,
     TrialSpec,
     TrialStatus,
     canonical_rate,
-    trial_quality,
     trial_score,
 )
 
@@ -36,46 +33,8 @@ CHEAP = 0.05
 # How many rates beyond its best a cheap depth tries, where others try one.
 PATIENCE = 2
 
-# Exploring trials that run again; others that have not ended are under way.
-UNFINISHED = (TrialStatus.INTERRUPTED, TrialStatus.FAILED)
-
 # What a search leaves once: its report, and what was computed from predictions.
 DISK_PER_SEARCH_MB = 6.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTrial:
-    """A trial of this search that was started at least once. qualities, holdout_qualities: of its
-    evaluations in order; the latter are () without a holdout. started, reported, ended: when its
-    last attempt began, reported each evaluation, and ended, seconds since the epoch.
-    """
-
-    trial: TrialSpec
-    status: TrialStatus
-    qualities: tuple[float, ...]
-    attempt: int
-    holdout_qualities: tuple[float, ...] = ()
-    started: float = 0.0
-    reported: tuple[float, ...] = ()
-    ended: float | None = None
-
-    @property
-    def scores(self) -> tuple[float, ...]:
-        """What its evaluations, and exploring trials, are compared by."""
-        by_holdout = self.trial.recipe.selection is Selection.HOLDOUT
-        return self.holdout_qualities if by_holdout else self.qualities
-
-    @property
-    def score(self) -> float | None:
-        """What it is compared by as an exploring trial, as far as it has come."""
-        return trial_score(self.trial.recipe.selection, self.scores) if self.scores else None
-
-    @property
-    def quality(self) -> float | None:
-        """The quality that it gives, as far as it has come."""
-        if not self.qualities:
-            return None
-        return trial_quality(self.trial.recipe.selection, self.qualities, self.holdout_qualities)
 
 
 def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
@@ -91,9 +50,9 @@ def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot
     restarts = [
         Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
         for one in exploring
-        if one.status in UNFINISHED
+        if one.is_unfinished
     ]
-    had = {depth: sum(one.trial.depth == depth for one in exploring) for depth in spec.explored}
+    had = {depth: len(tried(exploring, depth)) for depth in spec.explored}
     fresh = [
         Slot(depth=depth)
         for number in range(spec.tries)
@@ -108,26 +67,17 @@ def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot
 
 def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot]:
     """Each depth's next rate beyond those given, the shallowest and dearest depth first."""
-    if spec.extend is None:
-        return
     every = {depth: tried(exploring, depth) for depth in spec.explored}
-    for place, depth in enumerate(spec.explored):
-        here = [one for one in exploring if one.trial.depth == depth]
-        if not spec.tries <= len(here) < spec.tries + spec.extend.tries:
-            continue
-        if not all(one.status.is_final for one in here):
-            continue
-        shallower = spec.explored[place - 1] if place else None
-        full = every.get(FULL_MODEL, ())
-        around = Surroundings(
-            lent=_best_rate(every[shallower], spec.chance) if shallower else None,
-            patience=PATIENCE if is_cheap(spec, depth) else 1,
-            may_learn=depth != FULL_MODEL
-            and (not full or has_learnt(scores_of(full), spec.chance)),
-        )
-        rate = outward(every[depth], spec.tries, spec.chance, spec.extend, around)
-        if rate is not None:
-            yield Slot(depth=depth, learning_rate=rate)
+    full = every.get(FULL_MODEL, ())
+    full_may_learn = not full or has_learnt(scores_of(full), spec.chance)
+    lent: float | None = None
+    for depth, here in every.items():
+        if len(here) >= spec.tries and all(one.status.is_final for one in here):
+            may_learn = depth != FULL_MODEL and full_may_learn
+            rate = outward(spec, here, _patience(spec, depth), lent, may_learn)
+            if rate is not None:
+                yield Slot(depth=depth, learning_rate=rate)
+        lent = _best_rate(here, spec.chance)
 
 
 def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[FreezeDepth]:
@@ -141,7 +91,7 @@ def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[F
     limited = spec.exploring_limit is not None and len(exploring) >= spec.exploring_limit
     settled: list[FreezeDepth] = []
     for place, depth in enumerate(spec.explored):
-        here = [one for one in exploring if one.trial.depth == depth]
+        here = tried(exploring, depth)
         ended = all(one.status.is_final for one in here) and (limited or len(here) >= spec.tries)
         if depth in waiting or not ended or not here:
             continue
@@ -155,26 +105,19 @@ def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[F
 
 def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeDepth) -> bool:
     """Whether some outcome of other depths would send this one further outward."""
-    if spec.extend is None:
-        return False
-    here = tried(exploring, depth)
-    if len(here) >= spec.tries + spec.extend.tries:
-        return False
-    patience = PATIENCE if is_cheap(spec, depth) else 1
-    return any(
-        outward(
-            here,
-            spec.tries,
-            spec.chance,
-            spec.extend,
-            Surroundings(lent=lent, patience=patience, may_learn=True),
-        )
-        is not None
+    here, patience = tried(exploring, depth), _patience(spec, depth)
+    return spec.extend is not None and any(
+        outward(spec, here, patience, lent, may_learn=True) is not None
         for lent in (None, spec.extend.high)
     )
 
 
-def _best_rate(there: Sequence[Tried], chance: float) -> float | None:
+def _patience(spec: SearchSpec, depth: FreezeDepth) -> int:
+    """How many rates beyond its best a depth tries before it stops."""
+    return PATIENCE if is_cheap(spec, depth) else 1
+
+
+def _best_rate(there: Sequence[KnownTrial], chance: float) -> float | None:
     """That of the best score, None where nothing is better than a constant answer."""
     scores = scores_of(there)
     if not has_learnt(scores, chance):
@@ -202,21 +145,10 @@ def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
     return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
 
 
-def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[Tried, ...]:
-    """What a depth has had, as its study and its way outward see it; of trials that are to run
-    again only the rate.
-    """
+def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[KnownTrial, ...]:
+    """A depth's exploring trials, as its study and its way outward see it."""
     return tuple(
-        Tried(
-            depth=depth,
-            learning_rate=one.trial.learning_rate,
-            scores=() if one.status in UNFINISHED else one.scores,
-            score=one.score or 0.0,
-            completed=one.status is TrialStatus.COMPLETED and bool(one.scores),
-            diverged=one.status is TrialStatus.DIVERGED,
-        )
-        for one in known
-        if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
+        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
     )
 
 
@@ -234,9 +166,7 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
         return dict.fromkeys(spec.depths, values[0])
     chosen: dict[FreezeDepth, float] = {}
     for depth in spec.explored:
-        at_depth = [
-            one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
-        ]
+        at_depth = tried(known, depth)
         diverged = [one for one in at_depth if one.status is TrialStatus.DIVERGED]
         if diverged and len(diverged) == len(at_depth) >= spec.tries:
             # Its measuring seeds will diverge too and count as chance, which is the truth about it.
@@ -245,7 +175,12 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
         reported = [one for one in at_depth if one.scores and one not in diverged]
         completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
         if candidates := completed or reported:
-            chosen[depth] = _best(candidates, spec.recipe.selection).trial.learning_rate
+            age = min(len(one.scores) for one in candidates)
+            merits = {
+                one.trial.learning_rate: trial_score(spec.recipe.selection, one.scores[:age])
+                for one in candidates
+            }
+            chosen[depth] = max(merits, key=lambda rate: (merits[rate], -rate))
     if FULL_MODEL in chosen:
         for depth in spec.depths:
             if depth not in spec.explored:
@@ -263,17 +198,6 @@ def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: Freez
         return full
     share = depth.frozen_layers / deeper.frozen_layers
     return canonical_rate(full * (chosen[deeper] / full) ** share)
-
-
-def _best(candidates: Sequence[KnownTrial], selection: Selection) -> KnownTrial:
-    age = min(len(one.scores) for one in candidates)
-    return max(
-        candidates,
-        key=lambda one: (
-            trial_score(selection, one.scores[:age]),
-            -one.trial.learning_rate,
-        ),
-    )
 
 
 def measuring_trials(
@@ -297,7 +221,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
     """Trials of a depth, both phases: those of the plan, and beyond the given rates those that have
     begun.
     """
-    explored = sum(one.trial.phase is Phase.EXPLORE and one.trial.depth == depth for one in known)
+    explored = len(tried(known, depth))
     planned = spec.tries if depth in spec.explored else 0
     measured = spec.seeds
     if spec.strategy is Strategy.HUNT:
@@ -315,44 +239,13 @@ def exploring_share(spec: SearchSpec) -> float:
     return min(0.5, spec.exploring_trials / total)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """What a search will cost: ASHA off, every trial to its end.
-
-    exploring_trials: of the given rates. further_trials: beyond them, at most. second_looks:
-    measuring trials of a hunt beyond those of first looks, at most.
-    """
-
-    exploring_trials: int
-    further_trials: int
-    measuring_trials: int
-    second_looks: int
-    steps_per_trial: int
-    evaluations_per_trial: int
-    disk_mb: float
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of the trials that are planned."""
-        return (self.exploring_trials + self.measuring_trials) * self.steps_per_trial
-
-    @property
-    def most_steps(self) -> int:
-        """Optimiser steps where every depth takes all the further trials that it may."""
-        return self.steps + (self.further_trials + self.second_looks) * self.steps_per_trial
+def steps_per_trial(spec: SearchSpec) -> int:
+    """Optimiser steps of a trial that runs to its end."""
+    return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
 
 
-def estimate(spec: SearchSpec) -> Estimate:
-    """Trials, optimiser steps and disk of a whole search."""
-    per_epoch = math.ceil(spec.train_examples / spec.recipe.batch_size)
+def disk_mb(spec: SearchSpec) -> float:
+    """What a search leaves on disk, at most."""
     trials = spec.most_exploring_trials + spec.most_measuring_trials
     predictions_mb = spec.evaluation_examples * 2 / 2**20
-    return Estimate(
-        exploring_trials=spec.exploring_trials,
-        further_trials=spec.most_exploring_trials - spec.exploring_trials,
-        measuring_trials=spec.measuring_trials,
-        second_looks=spec.most_measuring_trials - spec.measuring_trials,
-        steps_per_trial=per_epoch * spec.recipe.epochs,
-        evaluations_per_trial=spec.recipe.evaluations,
-        disk_mb=DISK_PER_SEARCH_MB + trials * (DISK_PER_TRIAL_MB + predictions_mb),
-    )
+    return DISK_PER_SEARCH_MB + trials * (DISK_PER_TRIAL_MB + predictions_mb)

@@ -18,10 +18,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.tune.parameters import LEARNING_RATE
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
-from elsa_tune.specs.trial import canonical_rate
+from elsa_tune.specs.trial import TrialStatus, canonical_rate
 
 # The points that every TPE study begins with: both ends of the range and its middle.
 FIRST_POINTS = 3
@@ -35,20 +36,6 @@ class Slot:
 
     depth: FreezeDepth
     learning_rate: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """A learning rate that a depth has had: the scores of its evaluations so far, what it is
-    compared by, and how it ended (neither while it runs or where it was stopped early).
-    """
-
-    depth: FreezeDepth
-    learning_rate: float
-    scores: tuple[float, ...]
-    score: float = 0.0
-    completed: bool = False
-    diverged: bool = False
 
 
 def rate_distribution(rates: Rates) -> BaseDistribution:
@@ -75,13 +62,13 @@ def first_points(rates: Rates) -> tuple[float, ...]:
     return tuple(dict.fromkeys((values[-1], middle, values[0])))
 
 
-def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> float:
+def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -> float:
     """A rate of the given range that the depth has not tried, where there is one.
 
     Deterministic for one sequence of results: seeded by the search's seed, the depth and the number
     of tries it has had. tried: the depth's, those that still run included.
     """
-    used = {one.learning_rate for one in tried}
+    used = {one.trial.learning_rate for one in tried}
     values = spec.rates.values
     untried = None if values is None else [value for value in values if value not in used]
     if spec.sampler is SamplerName.GRID and untried:
@@ -95,7 +82,7 @@ def propose(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> flo
     return min(untried, key=lambda rate: abs(math.log(rate / proposals[0])))
 
 
-def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> list[float]:
+def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]) -> list[float]:
     """Rates in the order in which the depth's own study asks for them."""
     entropy = (spec.seed, depth.frozen_layers, int(depth.embeddings_frozen), len(tried))
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
@@ -107,7 +94,7 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> 
     study = optuna.create_study(direction="maximize", sampler=sampler)
     distribution, values = rate_distribution(spec.rates), spec.rates.values
     for one in tried:
-        if values is None or one.learning_rate in values:
+        if values is None or one.trial.learning_rate in values:
             study.add_trial(_as_trial(one, distribution))
     if spec.sampler is SamplerName.TPE:
         for point in first_points(spec.rates):
@@ -116,16 +103,19 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[Tried]) -> 
     return [canonical_rate(trial.params[LEARNING_RATE]) for trial in asked]
 
 
-def _as_trial(tried: Tried, distribution: BaseDistribution) -> FrozenTrial:
-    """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one."""
-    state = TrialState.COMPLETE if tried.completed else TrialState.PRUNED
-    if not tried.scores:
+def _as_trial(one: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
+    """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one. Of
+    one that is to run again only the rate counts.
+    """
+    scores = () if one.is_unfinished else one.scores
+    state = TrialState.COMPLETE if one.status is TrialStatus.COMPLETED else TrialState.PRUNED
+    if not scores:
         state = TrialState.RUNNING
     return optuna.trial.create_trial(
-        params={LEARNING_RATE: _inside(tried.learning_rate, distribution)},
+        params={LEARNING_RATE: _inside(one.trial.learning_rate, distribution)},
         distributions={LEARNING_RATE: distribution},
-        value=tried.score if state is TrialState.COMPLETE else None,
-        intermediate_values=dict(enumerate(tried.scores, start=1)),
+        value=one.score if state is TrialState.COMPLETE else None,
+        intermediate_values=dict(enumerate(scores, start=1)),
         state=state,
     )
 

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.search.planning.plan import UNFINISHED, KnownTrial, exploring_slots, relative_cost
+from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.plan import exploring_slots, relative_cost
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -153,7 +154,7 @@ def _exploring(
     total, longest = 0.0, 0.0
     for depth, here in tried.items():
         given = max(0, spec.tries - len(here))
-        again = sum(one.status in UNFINISHED for one in here)
+        again = sum(one.is_unfinished for one in here)
         beyond = max(0.0, expected - max(0, len(here) - spec.tries))
         after = max(waiting.get(depth, 0) - given, again + beyond) * seconds[depth] * share
         rest = sum(running[depth])

@@ -1,7 +1,4 @@
-"""Where trials run: Ray on this machine, or a running cluster; found, checked, and left as it was.
-
-It must not know what a trial is.
-"""
+"""Where trials run: Ray on this machine, or a running cluster; found, checked, left as it was."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 across.
 
 In one common rung deep-frozen trials always lose to the full model and are gone before anyone knows
-whether they would have reached 90 % of it. It must not know what a trial trains.
+whether they would have reached 90 % of it.
 """
 
 from __future__ import annotations
@@ -66,12 +66,6 @@ class PerDepthAsha(FIFOScheduler):
         if action == TrialScheduler.STOP:
             self.stopped.add(trial.trial_id)
         return action
-
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        """Its results stay in the rungs; nothing else to do."""
-
-    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        """Likewise."""
 
     def _judge(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         rungs = self._rungs(trial)

@@ -1,6 +1,6 @@
 """Ray's callback on the driver: turns what Ray Tune tells of its trials into records.
 
-It must not decide anything, and never raises: an exception in a Tune callback kills the trial.
+It never raises: an exception in a Tune callback kills the trial.
 """
 
 from __future__ import annotations

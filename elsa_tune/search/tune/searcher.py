@@ -13,8 +13,8 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
+from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import (
-    KnownTrial,
     best_rates,
     exploring_slots,
     measuring_trials,
@@ -83,9 +83,6 @@ class PlanSearcher(Searcher):
     ) -> None:
         """It runs no more; how it ended is in the record."""
         self._under_way.pop(trial_id, None)
-
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Likewise."""
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the plan follows from the journal."""

@@ -1,7 +1,4 @@
-"""Why a search ends before its plan does: somebody said so, or its time is up.
-
-It must not know what a search does when it ends.
-"""
+"""Why a search ends before its plan does: somebody said so, or its time is up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What Ray runs in a worker: the trial's generator, each of its results reported.
-
-It must not decide or record anything: workers report, the driver writes.
-"""
+"""What Ray runs in a worker: the trial's generator, each of its results reported."""
 
 from __future__ import annotations
 
