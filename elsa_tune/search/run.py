@@ -20,6 +20,7 @@ from elsa_tune.errors import RunError, SpaceError
 from elsa_tune.search.board import Board
 from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import (
+    best_rates,
     exploring_share,
     exploring_slots,
     is_cheap,
@@ -96,7 +97,10 @@ class SearchRun:
             if slots:
                 self._fit((Phase.EXPLORE,), self._started + exploring_share(spec) * spec.max_time)
             if not self._interruption.requested:
-                self._fit((Phase.MEASURE,), self._started + spec.max_time)
+                # Without any rate there is nothing to measure: the rest of the time explores, too.
+                found = best_rates(spec, self._record.known_trials())
+                phases = (Phase.MEASURE,) if found else (Phase.EXPLORE, Phase.MEASURE)
+                self._fit(phases, self._started + spec.max_time)
         self._refuse_if_nothing_works()
         return self._outcome()
 
