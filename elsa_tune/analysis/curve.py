@@ -196,7 +196,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        looks=planned_looks(measured, lambda runs: known(runs, [])),
+        looks=planned_looks(measured, uncertainty, lambda runs: known(runs, [])),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group.probe, full, group.chance),
     )

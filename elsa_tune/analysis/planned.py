@@ -6,6 +6,7 @@ and no others: seeds that came later, or sooner, count for the curve alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,11 +38,11 @@ class Look:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLooks:
     """of: the looks of each measured depth; empty where they were planned for other results than
-    these. spreads: what is known at each look, by its number.
+    these. seen: what is known at a depth's look, by its place; None where a seed of it is missing.
     """
 
     of: Mapping[FreezeDepth, Looks]
-    spreads: tuple[Uncertainty, ...] = field(repr=False, default=())
+    seen: Callable[[FreezeDepth, int], Uncertainty | None] = field(repr=False, compare=False)
 
     @property
     def is_walk(self) -> bool:
@@ -52,21 +53,20 @@ class PlannedLooks:
         """The looks at this depth whose seeds are all there, in order."""
         looks = self.of.get(depth)
         found: list[tuple[Look, Uncertainty]] = []
-        for number, (here, full) in enumerate(looks.counts if looks else (), start=1):
+        for place, (here, full) in enumerate(looks.counts if looks else ()):
             assert looks is not None
-            spread = self.spreads[number - 1]
-            counts = [spread.runs[d].count if d in spread.runs else 0 for d in (depth, FULL_MODEL)]
-            if counts != [here, full]:
+            seen = self.seen(depth, place)
+            if seen is None:
                 break
             look = Look(
-                number=number,
+                number=place + 1,
                 planned=len(looks.counts),
                 seeds=here,
                 full_seeds=full,
-                level=levels(looks.counts, looks.error)[number - 1],
-                half=levels(looks.counts, looks.error / 2)[number - 1],
+                level=levels(looks.counts, looks.error)[place],
+                half=levels(looks.counts, looks.error / 2)[place],
             )
-            found.append((look, spread))
+            found.append((look, seen))
         return found
 
     def order(self) -> list[FreezeDepth]:
@@ -83,11 +83,12 @@ class PlannedLooks:
 
 
 def planned_looks(
-    measured: Runs, uncertainty_of: Callable[[Runs], Uncertainty]
+    measured: Runs, whole: Uncertainty, uncertainty_of: Callable[[Runs], Uncertainty]
 ) -> PlannedLooks | None:
     """The looks of measured depths; None where no plan says when to look.
 
-    uncertainty_of: what is known of depths from some of their runs.
+    whole: what is known from all runs; uncertainty_of: from some of them. A look sees its own
+    seeds, and of other depths those of their first looks, so that no later seed can change it.
     """
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
@@ -97,29 +98,28 @@ def planned_looks(
         planned = {run.row.looks for run in runs} - {None}
         one = planned.pop() if planned else None
         if planned or one is None or len({row.search for row in rows}) > 1:
-            return PlannedLooks(of={})
+            return PlannedLooks(of={}, seen=lambda depth, place: None)
         if not depth.is_full_model and not depth.is_embeddings_only:
             of[depth] = one
-    if not of:
-        return PlannedLooks(of={})
-    spreads = []
-    for number in range(max(len(looks.counts) for looks in of.values())):
-        first = next(iter(of.values())).first_seed
-        full = max(_count(looks, number)[1] for looks in of.values())
-        counts = {depth: _count(looks, number)[0] for depth, looks in of.items()}
-        counts[FULL_MODEL] = full
-        cut = {
-            depth: [run for run in runs if _is_among(run, first, counts[depth])]
-            for depth, runs in measured.items()
-            if depth in counts
-        }
-        spreads.append(uncertainty_of({depth: runs for depth, runs in cut.items() if runs}))
-    return PlannedLooks(of=of, spreads=tuple(spreads))
 
+    def first_seeds(depth: FreezeDepth, first: int, count: int) -> Sequence[MeasuredRun]:
+        """The runs of these planned seeds; none where one is missing."""
+        seeds = range(first, first + count)
+        runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
+        return runs if len(runs) == count else ()
 
-def _count(looks: Looks, number: int) -> tuple[int, int]:
-    return looks.counts[min(number, len(looks.counts) - 1)]
+    @functools.cache
+    def seen(depth: FreezeDepth, place: int) -> Uncertainty | None:
+        looks = of[depth]
+        here, full = looks.counts[place]
+        used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
+        used[depth] = first_seeds(depth, looks.first_seed, here)
+        used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
+        if not used[depth] or not used[FULL_MODEL]:
+            return None
+        cut = {d: used[d] for d in measured if used.get(d)}
+        if all(list(cut.get(d, ())) == list(runs) for d, runs in measured.items()):
+            return whole
+        return uncertainty_of(cut)
 
-
-def _is_among(run: MeasuredRun, first: int, count: int) -> bool:
-    return run.row.seed is not None and first <= run.row.seed < first + count
+    return PlannedLooks(of=of, seen=seen)

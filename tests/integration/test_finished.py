@@ -95,10 +95,10 @@ def test_another_store_is_given_everything_and_remembered(
 ) -> None:
     elsewhere = places.tracking_uri("sqlite:///elsewhere/other.db")
     ended = resume(finished, print, tracking_uri=elsewhere)
-    assert (ended.unsent, ended.tracking_uri) == (0, elsewhere)
+    assert (ended.unsent, ended.spec.tracking_uri) == (0, elsewhere)
     assert read_rows(elsewhere, search="first") == journal_rows(finished.journal) != []
     assert load_specification(finished).tracking_uri == elsewhere
-    assert resume(finished, print).tracking_uri == elsewhere
+    assert resume(finished, print).spec.tracking_uri == elsewhere
 
 
 @pytest.mark.parametrize("how", ["killed while drawing", "removed", "of an earlier session"])

@@ -1,4 +1,4 @@
-"""A hunt as it is typed: it ends, is killed, goes on, and takes the test that it left."""
+"""A hunt as it is typed: it is killed, goes on, and takes every planned test."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.conftest import Run
 from tests.searching import Bench, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(500)
@@ -23,13 +23,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return make_bench(tmp_path_factory.mktemp("hunt"), evaluation=200)
 
 
-def answer(bench: Bench, name: str) -> dict[str, Any]:
-    asked = bench.run("operating-point", "--search", name, "--format", "json")
-    assert asked.returncode == 0, asked.stderr
-    [found] = json.loads(asked.stdout)
-    return dict(found)
-
-
 def measured(bench: Bench, name: str) -> Counter[str]:
     """Measuring trials that completed, by the first part of their keys."""
     ends = of_kind(bench.records(name), "trial_ended")
@@ -37,39 +30,42 @@ def measured(bench: Bench, name: str) -> Counter[str]:
     return Counter(key.rsplit("-lr")[0] for key in completed if key.startswith("measure"))
 
 
-def test_killed_while_measuring_it_goes_on_and_is_then_done(bench: Bench) -> None:
+def test_killed_while_measuring_it_goes_on_and_takes_every_test(
+    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun = bench.start(*bench.search("killed", *HUNT))
     journal: Path = bench.journal("killed")
     wait_for(lambda: journal.exists() and '"trial":"measure' in journal.read_text(), 200)
     os.killpg(begun.pid, signal.SIGKILL)
     begun.communicate()
 
-    resumed = bench.run("resume", "killed")
+    resumed = bench.run("resume", "killed", "--until", "certified")
     assert resumed.returncode in (0, 3), resumed.stderr
     counts = measured(bench, "killed")
     # Two or three seeds of the full model; what is free is measured with four.
     assert counts["measure-N0"] in (2, 3)
     assert set(counts) <= {"measure-N0", "measure-N1", "measure-N2"}
-    assert all(count in (4, 8) for key, count in counts.items() if key != "measure-N0")
+    assert all(count in (4, 8) for key, count in counts.items() if key != "measure-N0"), counts
     ends = of_kind(bench.records("killed"), "trial_ended")
     done = Counter(end["trial"] for end in ends if end["status"] == "completed")
     assert done and max(done.values()) == 1
 
-    again = bench.run("resume", "killed")
-    assert "nothing is left to do" in again.stderr
-    until = bench.run("resume", "killed", "--until", "certified")
-    assert until.returncode in (0, 3), until.stderr
-    looks = [point["contrast"] for point in answer(bench, "killed")["curve"] if point["contrast"]]
+    monkeypatch.chdir(bench.folder)
+    [found] = json.loads(run("operating-point", "--search", "killed", "--format", "json").out)
+    looks = [point["contrast"] for point in found["curve"] if point["contrast"]]
     assert looks and all(contrast["look"]["planned"] == 2 for contrast in looks)
     # Either everything is certified, or the first depth that is not has had both of its looks.
     open_ones = [one for one in looks if one["lower_bound"] <= 0]
     assert all(one["look"]["number"] == 2 for one in open_ones[:1])
 
 
-def test_what_is_no_hunt_is_refused_before_any_work(bench: Bench) -> None:
-    refused = bench.run(*bench.search("no", *HUNT, "--seeds", "5"))
-    assert refused.returncode == 2
-    assert "a hunt has as many as its tests need" in refused.stderr
+def test_what_is_no_hunt_is_refused_before_any_work(
+    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    refused = run(*bench.search("no", *HUNT, "--seeds", "5"))
+    assert refused.status == 2
+    assert "a hunt has as many as its tests need" in refused.err
     assert not bench.journal("no").exists()
     planned = bench.run(*bench.search("dry", *HUNT, "--dry-run"))
     assert planned.returncode == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
 from elsa_tune.search.planning.hunt import walk
 from elsa_tune.search.planning.known import KnownTrial
@@ -29,6 +30,17 @@ from elsa_tune.tables.task_file import resolve_task
 EXAMPLES = 1000
 # Twelve layers: quality by frozen layers. 3 of 12 keep 90 % of .9, 2 do not.
 CLEAR = {0: 0.90, 6: 0.89, 7: 0.89, 8: 0.88, 9: 0.87, 10: 0.75, 11: 0.70, 12: 0.60}
+
+
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The quantiles of 1,000 draws are those of 10,000 to a few per cent of a standard error."""
+    for module in (resampling, uncertainty):
+        monkeypatch.setattr(module, "RESAMPLES", 1000)
+    monkeypatch.setattr(resampling.resample, "__defaults__", (1000, 0))
+    uncertainty._student.cache_clear()
+    yield
+    uncertainty._student.cache_clear()
 
 
 def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> SearchSpec:

@@ -124,6 +124,15 @@ def test_the_second_look_is_taken_where_the_first_rejects_nothing() -> None:
     )
 
 
+def test_a_look_is_not_moved_by_the_later_seeds_of_other_depths() -> None:
+    rows = [*planned(0, FULL[:3], 0, *TWO), *planned(3, [0.83, 0.80, *[0.85] * 3], 0, *TWO)]
+    few = answered([*rows, *planned(5, [0.80, 0.81], 3, *TWO)])
+    more = answered([*rows, *planned(5, [0.80, 0.81, 0.5, 0.9], 3, *TWO)])
+    assert contrast(few, 3) == contrast(more, 3)
+    look = contrast(few, 3).look
+    assert look is not None and look.number == 2
+
+
 def test_a_depth_is_tested_only_behind_the_one_it_was_planned_to_follow() -> None:
     good = [0.89, 0.891]
     rows = [*planned(0, FULL[:2], 0, *TWO), *planned(5, good, 4, *TWO)]
