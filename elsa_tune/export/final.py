@@ -58,7 +58,7 @@ def train_final(
         predictions = np.asarray(results[-1]["predictions"])
         artifact = record.keep_predictions(key, predictions, data.evaluation.labels)
         status = TrialStatus.COMPLETED
-    except Exception as error:
+    except Exception as error:  # whatever ends it is recorded and goes on to the caller
         is_diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if is_diverged else TrialStatus.FAILED
         message = f"{type(error).__name__}: {error}"
