@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.tables.published import Study, published_values
+from elsa_tune.tables.published import Study, printed_rows
 
 
 class Scale(enum.StrEnum):
@@ -92,33 +92,30 @@ def departures(
     seeds: of each search at every depth. trained: of every task and training size.
     """
     whole = PROTOCOLS[study].extents[Scale.FULL]
-    reported = {value.model for value in published_values() if value.study is study}
     said = []
     if set(seeds) != {whole.seeds}:
         here = " or ".join(map(str, sorted(set(seeds))))
         said.append(f"{here} seeds at each depth; the study has {whole.seeds}.")
-    said += _names("task", [one.task for one in trained], whole.tasks)
-    said += _names("model", models, [name for name in models if name in reported])
+    said += _other("tasks", dict.fromkeys(one.task for one in trained), whole.tasks)
+    reported = tuple(dict.fromkeys(row.model for row in printed_rows(study)))
+    if not set(models) <= set(reported):
+        said += _other("models", models, reported)
     if study is Study.ELSA:
-        said += [
-            f"{one.task}: {one.examples:,} of {one.of:,} training examples."
-            for one in trained
-            if one.examples < one.of
-        ]
-    else:
-        sizes = [f"{one.examples:,}" for one in trained]
-        said += _names("training size", sizes, [f"{size:,}" for size in whole.train_sizes if size])
-    return tuple(said)
+        return (
+            *said,
+            *(
+                f"{one.task}: {one.examples:,} of {one.of:,} training examples."
+                for one in trained
+                if one.examples < one.of
+            ),
+        )
+    sizes = dict.fromkeys(f"{one.examples:,}" for one in trained)
+    return (*said, *_other("training sizes", sizes, [f"{size:,}" for size in whole.train_sizes]))
 
 
-def _names(what: str, names: Sequence[str], published: Sequence[str]) -> list[str]:
-    """A sentence on which are left out, and which the study does not have, if any."""
-    missing = [name for name in published if name not in names]
-    others = [name for name in dict.fromkeys(names) if name not in published]
-    said = []
-    if missing:
-        said.append(f"{what}s left out: {', '.join(missing)}")
-    if others:
-        said.append(f"{what}s that the study does not have: {', '.join(others)}")
-    sentence = "; ".join(said)
-    return [f"{sentence[0].upper()}{sentence[1:]}."] if said else []
+def _other(what: str, here: Iterable[str], published: Sequence[str]) -> list[str]:
+    """A sentence where they are not those of the study."""
+    names = list(here)
+    if set(names) == set(published):
+        return []
+    return [f"The {what} are {', '.join(names)}; the study has {', '.join(published)}."]
