@@ -24,7 +24,7 @@ from elsa_tune.errors import (
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Histories, ResultRow
-from elsa_tune.tables.column_mapping import ColumnMapping
+from elsa_tune.tables.columns import ColumnMapping
 from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches

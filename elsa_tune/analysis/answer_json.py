@@ -16,7 +16,7 @@ from typing import Any
 from elsa_tune.analysis.answer import Answer, Contrast
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.specs.trial import PROBE_FEATURES
-from elsa_tune.tables.csv_lines import plain_cell
+from elsa_tune.tables.results_csv import plain_cell
 
 # 2: warnings are objects of a code and a text; in 1 they were texts.
 SCHEMA_VERSION = 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.tables.csv_lines import plain_cell
+from elsa_tune.tables.results_csv import plain_cell
 from elsa_tune.words import aligned, percent, spread
 
 COLUMNS = ("model", "task", "train_size", "layers", "frozen_layers")

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.column_mapping import ColumnMapping, lay_out
-from elsa_tune.tables.csv_lines import plain_cell, read_lines
+from elsa_tune.tables.columns import ColumnMapping, Tool, lay_out, recognise, with_ray_status
 from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
-from elsa_tune.tables.tool_exports import recognise, unfold
+from elsa_tune.tables.table_file import Row, csv_rows
+
+# An apostrophe of its own would be taken away with ours.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +42,31 @@ def import_results(
     anything that is not a number where one must be, a value out of its range, a missing column,
     contradicting rows, or an empty or unreadable file.
     """
-    lines = read_lines(path)
-    first = next(lines, None)
-    if first is None:
+    lines: Iterable[Row] = _lines(path)
+    _, header = next(iter(lines), (0, []))
+    if not header:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
-    tool = recognise(first.cells)
-    header, lines_left, notes = unfold(path, tool, first.cells, lines)
+    tool = recognise(header)
+    notes = []
+    if tool is Tool.RAY and "training_iteration" in header and "status" not in header:
+        header, lines, told_of_status = with_ray_status(path, header, lines)
+        notes.append(told_of_status)
     layout = lay_out(path, header, mapping or ColumnMapping(), tool)
     seen = _Seen(path)
     rows = []
     left_out: Counter[str] = Counter()
-    for line in lines_left:
-        cells = layout.cells(line.cells)
+    for number, line in lines:
+        cells = layout.cells(line)
         if tool is not None and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
             continue
         if cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
             continue
-        row = read_row(path, line.number, cells, percent)
+        row = read_row(path, number, cells, percent)
         # Another tool keeps the runs that broke beside those that took their place.
         if tool is None or row.status.is_final:
-            seen.check(row, line.number)
+            seen.check(row, number)
         rows.append(row)
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
@@ -76,19 +82,51 @@ def import_results(
         left_out["of attempts that were repeated"] = len(rows) - len(kept)
         rows = kept
     by = "" if tool is None else f", an export of {tool}"
-    told = [f"{path}{by}:", *layout.told, *notes, *_counts(rows, left_out)]
+    told = [f"{path}{by}:", *layout.told, *notes, _counts(rows)]
+    told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(rows, tuple(told))
 
 
-def _counts(rows: Sequence[ResultRow], left_out: Mapping[str, int]) -> list[str]:
+def _counts(rows: Sequence[ResultRow]) -> str:
     """How many rows of each status there are, and what they are taken for."""
     statuses = Counter(row.status.value.replace("_", " ") for row in rows)
     phases = Counter(row.phase for row in rows)
-    return [
+    return (
         f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
-        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring",
-        *(f"left out: {count} {what}" for what, count in left_out.items() if count),
-    ]
+        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
+    )
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    """The lines that hold anything, the header first; all as long as the header, and stripped."""
+    fields = 0
+    for number, cells in csv_rows(path):
+        stripped = [_as_meant(cell.strip()) for cell in cells]
+        if not any(stripped):
+            continue
+        fields = fields or len(stripped)
+        if len(stripped) != fields:
+            raise ResultsError(
+                f"{path}, line {number}: {len(stripped)} fields where the header has {fields}"
+            )
+        yield number, stripped
+
+
+def _as_meant(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def plain_cell(value: object) -> object:
+    """A cell as it is written: a text that a spreadsheet would take for a formula gets an
+    apostrophe in front, which `import_results` takes away again.
+    """
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value  # -0.5
 
 
 def write_results(rows: Iterable[ResultRow]) -> str:

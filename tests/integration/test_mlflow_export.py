@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tables.column_mapping import ColumnMapping
+from elsa_tune.tables.columns import ColumnMapping
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.paths import StorePaths
 
