@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
-from elsa_tune.analysis.answer_json import as_json
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import size_text
@@ -110,33 +109,21 @@ def read_study(edition: Edition) -> StudyResults:
 
 
 def write_study(results: StudyResults, folder: Path, command: str) -> Path:
-    """Write the report of the trials, and with it tables.txt, study.csv and study.json; returns the
-    report's page. command: what made it. Raises StorageError where that fails.
+    """Write the report of the trials with tables.txt and study.csv; returns the report's page.
+
+    command: what made it. Raises StorageError where that fails.
     """
     edition = results.edition
     source = edition.study.source
     theirs = [
         row for row in published_rows() if row.comparison == source and row.model in edition.models
     ]
-    study = {
-        "study": edition.study,
-        "source": source,
-        "scale": edition.scale,
-        "models": edition.models,
-        "seeds": edition.seeds,
-        "trained": [dataclasses.asdict(one) for one in edition.trained],
-        "not_as_published": edition.departures,
-        "trials_to_go": results.left,
-        "not_read": dict(results.unread),
-        "searches": [search.name for search in edition.searches],
-    }
     context = Context(
         published=answer_rows(theirs),
         command=command,
         notes=results.heading,
         files={
             "tables.txt": f"{results.text}\n",
-            "study.json": as_json([study]) + "\n",
             "study.csv": table_csv(results.table),
         },
     )

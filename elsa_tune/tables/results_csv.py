@@ -10,7 +10,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
@@ -39,8 +39,8 @@ def import_results(
 
     Exports of known tools are recognised by their columns. Rows that repeat another exactly are
     returned too; the curve counts them once and says so. Raises ResultsError, naming the line, for
-    anything that is not a number where one must be, a value out of its range, a missing column,
-    contradicting rows, or an empty or unreadable file.
+    anything that is not a number where one must be, a value out of its range, a missing column, or
+    an empty or unreadable file. Rows that contradict one another are found by what groups them.
     """
     lines: Iterable[Row] = _lines(path)
     _, header = next(iter(lines), (0, []))
@@ -52,7 +52,6 @@ def import_results(
         header, lines, told_of_status = with_ray_status(path, header, lines)
         notes.append(told_of_status)
     layout = lay_out(path, header, mapping or ColumnMapping(), tool)
-    seen = _Seen(path)
     rows = []
     left_out: Counter[str] = Counter()
     for number, line in lines:
@@ -63,11 +62,7 @@ def import_results(
         if cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
             continue
-        row = read_row(path, number, cells, percent)
-        # Another tool keeps the runs that broke beside those that took their place.
-        if tool is None or row.status.is_final:
-            seen.check(row, number)
-        rows.append(row)
+        rows.append(read_row(path, number, cells, percent))
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
     if percent and max(abs(row.quality or 0.0) for row in rows) <= 0.01:
@@ -78,7 +73,9 @@ def import_results(
     if not layout.told:
         return Imported(rows, ())
     if tool is not None:
-        kept = [row for row in rows if row.status.is_final or not seen.has(row)]
+        # It keeps the runs that broke beside those that took their place.
+        ended = {_identity(row) for row in rows if row.status.is_final}
+        kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
         left_out["of attempts that were repeated"] = len(rows) - len(kept)
         rows = kept
     by = "" if tool is None else f", an export of {tool}"
@@ -142,36 +139,8 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     return text.getvalue()
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What earlier lines said, so that a contradiction can name both lines."""
-
-    path: Path
-    layers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    outcomes: dict[tuple[object, ...], tuple[object, int]] = field(default_factory=dict)
-
-    def check(self, row: ResultRow, number: int) -> None:
-        layers, line = self.layers.setdefault(row.model, (row.layers, number))
-        if layers != row.layers:
-            raise ResultsError(
-                f"{self.path}, line {number}: {row.model} has {row.layers} layers, but {layers} in "
-                f"line {line}; give different models different names"
-            )
-        if row.phase is not Phase.MEASURE or row.seed is None:
-            return
-        outcome = (row.quality, row.status, row.runs)
-        other, line = self.outcomes.setdefault(_identity(row), (outcome, number))
-        if other != outcome:
-            raise ResultsError(
-                f"{self.path}, line {number}: the same depth, learning rate and seed ({row.seed}) "
-                f"as line {line}, with another outcome; keep the right one"
-            )
-
-    def has(self, row: ResultRow) -> bool:
-        """A measurement of the same trial was checked."""
-        return _identity(row) in self.outcomes
-
-
 def _identity(row: ResultRow) -> tuple[object, ...]:
+    """Rows that repeat a trial have the same; what has no seed is repeated by nothing."""
     what = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
-    return (*what, row.search, row.depth, row.learning_rate, row.seed)
+    seed = id(row) if row.seed is None else row.seed
+    return (*what, row.search, row.phase, row.depth, row.learning_rate, seed)

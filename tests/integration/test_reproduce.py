@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import signal
 from pathlib import Path
@@ -70,12 +69,9 @@ def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run
 
 def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     out: Path = bench.folder / "out"
-    (study,) = json.loads((out / "study.json").read_text())
-    assert (study["study"], study["scale"], study["seeds"]) == ("elsa", "full", [2])
-    assert study["searches"] == [NAME] and study["trials_to_go"] == 0
-    assert study["trained"] == [{"task": "mood", "examples": 64, "of": 96}]
-    assert "2 seeds at each depth; the study has 5." in study["not_as_published"]
-    assert "0 of 2" in (out / "tables.txt").read_text()
+    told = (out / "tables.txt").read_text()
+    assert "scale full" in told and "2 seeds at each depth; the study has 5." in told
+    assert "0 of 2" in told
     lines = list(csv.DictReader((out / "study.csv").read_text().splitlines()))
     assert [line["frozen_layers"] for line in lines] == ["0", "1", "2"]
     assert all(0 <= float(line["quality"]) <= 1 for line in lines)

@@ -169,8 +169,8 @@ def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) ->
         "r1,1,FINISHED,m,t,6,0,1,0.90,one",
         "r2,1,FINISHED,m,t,6,0,1,0.91,two",
     )
-    with pytest.raises(ResultsError, match=r"line 3: the same depth.*as line 2"):
-        read(path)
+    with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.9 and 0\.91\)"):
+        answer_rows(read(path).rows)
 
 
 @pytest.mark.parametrize(
