@@ -75,47 +75,40 @@ PROTOCOLS: dict[Study, Protocol] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What one task is trained on: so many examples of those there are."""
-
-    task: str
-    examples: int
-    of: int
-
-
 def departures(
-    study: Study, models: Sequence[str], seeds: Sequence[int], trained: Sequence[Trained]
+    study: Study,
+    models: Sequence[str],
+    seeds: Iterable[int],
+    trained: Sequence[tuple[str, int, int]],
 ) -> tuple[str, ...]:
     """What differs from the study as it was published, one sentence each; () where nothing does.
 
-    seeds: of each search at every depth. trained: of every task and training size.
+    seeds: of each search at every depth. trained: each task with the examples that it is trained
+    on, of those there are.
     """
     whole = PROTOCOLS[study].extents[Scale.FULL]
     said = []
     if set(seeds) != {whole.seeds}:
         here = " or ".join(map(str, sorted(set(seeds))))
         said.append(f"{here} seeds at each depth; the study has {whole.seeds}.")
-    said += _other("tasks", dict.fromkeys(one.task for one in trained), whole.tasks)
-    reported = tuple(dict.fromkeys(row.model for row in printed_rows(study)))
+    said += _other("tasks", [task for task, _, _ in trained], whole.tasks)
+    reported = [row.model for row in printed_rows(study)]
     if not set(models) <= set(reported):
         said += _other("models", models, reported)
     if study is Study.ELSA:
-        return (
-            *said,
-            *(
-                f"{one.task}: {one.examples:,} of {one.of:,} training examples."
-                for one in trained
-                if one.examples < one.of
-            ),
-        )
-    sizes = dict.fromkeys(f"{one.examples:,}" for one in trained)
-    return (*said, *_other("training sizes", sizes, [f"{size:,}" for size in whole.train_sizes]))
+        shrunk = [one for one in trained if one[1] < one[2]]
+        said += [
+            f"{task}: {used:,} of {there:,} training examples." for task, used, there in shrunk
+        ]
+    else:
+        sizes = [f"{used:,}" for _, used, _ in trained]
+        said += _other("training sizes", sizes, [f"{size:,}" for size in whole.train_sizes])
+    return tuple(said)
 
 
-def _other(what: str, here: Iterable[str], published: Sequence[str]) -> list[str]:
+def _other(what: str, here: Iterable[str], published: Iterable[str]) -> list[str]:
     """A sentence where they are not those of the study."""
-    names = list(here)
-    if set(names) == set(published):
+    names, theirs = dict.fromkeys(here), dict.fromkeys(published)
+    if names.keys() == theirs.keys():
         return []
-    return [f"The {what} are {', '.join(names)}; the study has {', '.join(published)}."]
+    return [f"The {what} are {', '.join(names)}; the study has {', '.join(theirs)}."]

@@ -19,7 +19,7 @@ from elsa_tune.specs.result_row import Histories, ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS
 from elsa_tune.studies.reproduction import Edition, standing
 from elsa_tune.studies.table import Line, beside, table_csv, table_text
-from elsa_tune.tables.published import printed_rows, published_rows
+from elsa_tune.tables.published import printed_rows
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import histories_of, rows_of
 from elsa_tune.training.cache import cache_dir
@@ -113,13 +113,10 @@ def write_study(results: StudyResults, folder: Path, command: str) -> Path:
 
     command: what made it. Raises StorageError where that fails.
     """
-    edition = results.edition
-    source = edition.study.source
-    theirs = [
-        row for row in published_rows() if row.comparison == source and row.model in edition.models
-    ]
+    models = {row.model for row in results.rows}
+    theirs = [row for row in printed_rows(results.edition.study) if row.model in models]
     context = Context(
-        published=answer_rows(theirs),
+        published=answer_rows(row for row in theirs if row.task != MISMATCHED),
         command=command,
         notes=results.heading,
         files={

@@ -33,7 +33,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.studies import reproduction
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, Trained, departures
+from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, departures
 from elsa_tune.studies.reproduction import (
     Edition,
     carry_out,
@@ -256,7 +256,7 @@ def two(folder: Path) -> list[Request]:
 
 
 def of(*searches: Request) -> Edition:
-    return Edition(study=Study.ELSA, scale=Scale.SMOKE, searches=searches, trained=())
+    return Edition(study=Study.ELSA, scale=Scale.SMOKE, searches=searches, departures=())
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -359,22 +359,18 @@ def test_what_the_last_search_lacks_is_said_before_the_first_begins(
 
 def test_the_whole_study_departs_from_nothing() -> None:
     whole = PROTOCOLS[Study.ELSA].extents[Scale.FULL]
-    trained = [Trained(task=task, examples=9000, of=9000) for task in whole.tasks]
+    trained = [(task, 9000, 9000) for task in whole.tasks]
     assert departures(Study.ELSA, ["bert_base"], [5], trained) == ()
     blog = PROTOCOLS[Study.LOW_RESOURCE].extents[Scale.FULL]
-    trained = [
-        Trained(task=task, examples=size or 0, of=8551)
-        for task in blog.tasks
-        for size in blog.train_sizes
-    ]
+    trained = [(task, size or 0, 8551) for task in blog.tasks for size in blog.train_sizes]
     assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5], trained) == ()
 
 
 def test_whatever_was_shrunk_is_said() -> None:
     trained = [
-        Trained(task="sst2", examples=1000, of=67349),
-        Trained(task="rte", examples=2490, of=2490),
-        Trained(task="wnli", examples=635, of=635),
+        ("sst2", 1000, 67349),
+        ("rte", 2490, 2490),
+        ("wnli", 635, 635),
     ]
     assert departures(Study.ELSA, ["minilm", "bert_base"], [3], trained) == (
         "3 seeds at each depth; the study has 5.",
@@ -384,7 +380,7 @@ def test_whatever_was_shrunk_is_said() -> None:
         "roberta_large.",
         "sst2: 1,000 of 67,349 training examples.",
     )
-    trained = [Trained(task="sst2", examples=size, of=67349) for size in (50, 300)]
+    trained = [("sst2", size, 67349) for size in (50, 300)]
     assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5, 8], trained) == (
         "5 or 8 seeds at each depth; the study has 5.",
         "The tasks are sst2; the study has sst2, cola.",
