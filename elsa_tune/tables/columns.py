@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
@@ -92,39 +92,27 @@ _METRIC_COLUMN = re.compile(rf"(?:.*_)?{_SPLIT}({'|'.join(_METRICS)})")
 _EVALUATED = re.compile(rf"{_SPLIT}(?:{'|'.join(_METRICS)}|quality)")
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnMapping:
-    """What the user said: for one of our columns the table's (sources), or a value for all rows
-    (constants).
+def read_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """What the user said of our columns: the name of the table's, or `=` and a value for all rows.
+
+    texts: `OURS=THEIRS`, or `OURS==VALUE` for a value that the table does not have. Raises
+    UsageError for any other text or a column named twice, UnknownNameError for a column that is not
+    ours.
     """
-
-    sources: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> ColumnMapping:
-        """Read `OURS=THEIRS`, and `OURS==VALUE` for a value that the table does not have.
-
-        Raises UsageError for any other text or a column named twice, UnknownNameError for a column
-        that is not ours.
-        """
-        sources: dict[str, str] = {}
-        constants: dict[str, str] = {}
-        for text in texts:
-            column, _, rest = text.partition("=")
-            kind = constants if rest.startswith("=") else sources
-            rest = rest.removeprefix("=")
-            if not (column and rest):
-                raise UsageError(
-                    f"`map` is '{text}'; it must be OURS=THEIRS, as in "
-                    "frozen_layers=config/frozen, or OURS==VALUE, as in model==bert_base"
-                )
-            if column not in COLUMNS:
-                raise UnknownNameError.among("column", column, COLUMNS, hint="It is in `map`.")
-            if column in sources or column in constants:
-                raise UsageError(f"`map` names {column} twice; leave one out")
-            kind[column] = rest
-        return cls(sources, constants)
+    mapping: dict[str, str] = {}
+    for text in texts:
+        column, _, rest = text.partition("=")
+        if not column or rest in ("", "="):
+            raise UsageError(
+                f"`map` is '{text}'; it must be OURS=THEIRS, as in "
+                "frozen_layers=config/frozen, or OURS==VALUE, as in model==bert_base"
+            )
+        if column not in COLUMNS:
+            raise UnknownNameError.among("column", column, COLUMNS, hint="It is in `map`.")
+        if column in mapping:
+            raise UsageError(f"`map` names {column} twice; leave one out")
+        mapping[column] = rest
+    return mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +146,10 @@ def recognise(header: Sequence[str]) -> Tool | None:
     return Tool.WANDB if {"Name", "State"} <= set(header) else None
 
 
-def lay_out(path: Path, header: Sequence[str], mapping: ColumnMapping, tool: Tool | None) -> Layout:
-    """Find our columns in a header.
+def lay_out(
+    path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: Tool | None
+) -> Layout:
+    """Find our columns in a header. mapping: as `read_mapping` gives it.
 
     What the user said counts first, then what a recognised tool's names mean, then our own names.
     Raises ResultsError where a needed column is missing or stands twice, or where several of a
@@ -169,13 +159,13 @@ def lay_out(path: Path, header: Sequence[str], mapping: ColumnMapping, tool: Too
     if separator:
         name = {"\t": "tabs"}.get(separator, f"'{separator}'")
         raise ResultsError(f"{path}, line 1: columns are separated by {name}; use commas")
-    constants = dict(mapping.constants)
-    found = {
-        column: _source(path, header, column, mapping, tool)
-        for column in COLUMNS
-        if column not in constants
-    }
-    sources = {ours: theirs for ours, theirs in found.items() if theirs is not None}
+    constants = {ours: said[1:] for ours, said in mapping.items() if said.startswith("=")}
+    sources: dict[str, str] = {}
+    for column in COLUMNS:
+        if column in mapping and column not in constants:
+            sources[column] = _named(path, header, mapping[column])
+        elif column not in constants and (found := _found(path, header, column, tool)):
+            sources[column] = found
     _require(path, header, {*sources, *constants}, tool)
     told = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
     told += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
@@ -184,22 +174,23 @@ def lay_out(path: Path, header: Sequence[str], mapping: ColumnMapping, tool: Too
     if metric is not None and "metric" not in {*sources, *constants}:
         constants["metric"] = metric
         told.append(f"metric <- '{metric}', by the name of {quality}")
-    is_plain = tool is None and not mapping.sources and not mapping.constants
     return Layout(
         places={ours: header.index(theirs) for ours, theirs in sources.items()},
         constants=constants,
-        told=() if is_plain else tuple(told),
+        told=() if tool is None and not mapping else tuple(told),
     )
 
 
-def _source(
-    path: Path, header: Sequence[str], column: str, mapping: ColumnMapping, tool: Tool | None
-) -> str | None:
-    if (name := mapping.sources.get(column)) is not None:
-        alike = [theirs for theirs in header if theirs.lower() == name.lower()]
-        if name not in header and len(alike) != 1:
-            raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
+def _named(path: Path, header: Sequence[str], name: str) -> str:
+    """The column that the user named, in whatever case."""
+    alike = [theirs for theirs in header if theirs.lower() == name.lower()]
+    if name in header or len(alike) == 1:
         return name if name in header else alike[0]
+    raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
+
+
+def _found(path: Path, header: Sequence[str], column: str, tool: Tool | None) -> str | None:
+    """The column that a tool's habit or our own name tells."""
     found = [] if tool is None else candidates(tool, header, column)
     if len(found) > 1:
         raise ResultsError(

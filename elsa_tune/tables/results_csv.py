@@ -16,7 +16,7 @@ from pathlib import Path
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.columns import ColumnMapping, Tool, lay_out, recognise, with_ray_status
+from elsa_tune.tables.columns import Tool, lay_out, read_mapping, recognise, with_ray_status
 from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
 from elsa_tune.tables.table_file import Row, csv_rows
 
@@ -32,16 +32,16 @@ class Imported:
     told: tuple[str, ...]
 
 
-def import_results(
-    path: Path, *, percent: bool = False, mapping: ColumnMapping | None = None
-) -> Imported:
+def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
     """Read a CSV of results. percent: quality, std and chance are percentages, else fractions.
+    mapping: what `read_mapping` reads.
 
     Exports of known tools are recognised by their columns. Rows that repeat another exactly are
     returned too; the curve counts them once and says so. Raises ResultsError, naming the line, for
     anything that is not a number where one must be, a value out of its range, a missing column, or
     an empty or unreadable file. Rows that contradict one another are found by what groups them.
     """
+    columns = read_mapping(mapping)
     lines: Iterable[Row] = _lines(path)
     _, header = next(iter(lines), (0, []))
     if not header:
@@ -51,7 +51,7 @@ def import_results(
     if tool is Tool.RAY and "training_iteration" in header and "status" not in header:
         header, lines, told_of_status = with_ray_status(path, header, lines)
         notes.append(told_of_status)
-    layout = lay_out(path, header, mapping or ColumnMapping(), tool)
+    layout = lay_out(path, header, columns, tool)
     rows = []
     left_out: Counter[str] = Counter()
     for number, line in lines:

@@ -11,7 +11,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import ColumnMapping, Tool, candidates, metric_of, recognise
+from elsa_tune.tables.columns import Tool, candidates, metric_of, read_mapping, recognise
 from elsa_tune.tables.results_csv import Imported, import_results
 
 EXPORTS = Path(__file__).parent / "exports"
@@ -22,7 +22,7 @@ MLFLOW_HEADER = (
 
 
 def read(path: Path, *mapping: str) -> Imported:
-    return import_results(path, mapping=ColumnMapping.of(mapping))
+    return import_results(path, mapping=mapping)
 
 
 def save(tmp_path: Path, *lines: str) -> Path:
@@ -185,12 +185,12 @@ def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) ->
 )
 def test_what_cannot_be_mapped(text: str, error: type[ElsaTuneError], complaint: str) -> None:
     with pytest.raises(error, match=complaint):
-        ColumnMapping.of([text])
+        read_mapping([text])
 
 
 def test_a_column_is_mapped_once_and_from_a_column_that_is_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names seed twice"):
-        ColumnMapping.of(["seed=a", "seed==1"])
+        read_mapping(["seed=a", "seed==1"])
     path = save(tmp_path, MLFLOW_HEADER, "r1,1,FINISHED,m,t,6,0,1,0.9,one")
     with pytest.raises(
         UnknownNameError, match=r"did you mean 'params\.frozen_layers'.*export\.csv"
