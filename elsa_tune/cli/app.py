@@ -50,7 +50,7 @@ for command in (
     *(answer.operating_point, answer.curve, reproduce.reproduce, report.report, export.export),
     *(trial.trial, models.models, tasks.tasks, spaces.spaces, doctor.doctor, ui.ui),
 ):
-    app.command()(command)
+    app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(cache.app, name="cache")
 
 

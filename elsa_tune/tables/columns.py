@@ -293,10 +293,10 @@ def with_ray_status(
         reports.append(int(count))
     most = max(reports, default=0)
     extended = []
-    for (number, cells), count in zip(rows, reports, strict=True):
+    for (number, cells), done_reports in zip(rows, reports, strict=True):
         is_stopped = done is None or cells[done].lower() == "true"
         ended = TrialStatus.STOPPED_EARLY if is_stopped else TrialStatus.FAILED
-        status = TrialStatus.COMPLETED if count == most else ended
+        status = TrialStatus.COMPLETED if done_reports == most else ended
         extended.append((number, [*cells, status.value]))
     told = f"complete is a trial with {most} reports, as the longest have"
     return [*header, RAY_STATUS], extended, told
