@@ -31,7 +31,8 @@ class Extent:
 class Protocol:
     """What a study asks for. space: the shipped search space that is its recipe for one search.
 
-    models: those reproduced unless others are named. metric: replaces every task's own. extents: by
+    models: those reproduced unless others are named; the first stands beside a model that the
+    study does not have. metric: replaces every task's own. extents: by
     scale; `full` is the study itself.
     """
 
@@ -39,11 +40,6 @@ class Protocol:
     models: tuple[str, ...]
     metric: str | None
     extents: Mapping[Scale, Extent]
-
-    @property
-    def reference(self) -> str:
-        """Whom a model stands beside that the study does not have."""
-        return self.models[0]
 
 
 _PAPER_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import (
-    DataError,
     ElsaTuneError,
     InterruptedSearchError,
     RunError,
@@ -66,6 +65,8 @@ def edition(
     what cannot be searched, and where two searches would share a name; StorageError where a
     recorded one was asked something else.
     """
+    from elsa_tune.training.data.preparation import size_in_use
+
     protocol = PROTOCOLS[study]
     searches: list[Request] = []
     trained: list[tuple[str, int, int]] = []
@@ -82,12 +83,8 @@ def edition(
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
-        if size is not None and size > available:
-            raise DataError(
-                f"task '{task}' has {available:,} training examples, and {size:,} were asked for; "
-                "name smaller sizes with `train_size`"
-            )
-        trained.append((whole.task.name, size or available, available))
+        recipe = dataclasses.replace(whole.recipe, train_size=size)
+        trained.append((whole.task.name, size_in_use(whole.task, recipe, available), available))
         for model in models:
             search = read_request(dataclasses.replace(asked, model=model, train_size=size))
             parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]

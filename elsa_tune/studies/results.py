@@ -104,7 +104,7 @@ def read_study(edition: Edition) -> StudyResults:
         rows=tuple(rows),
         histories=histories,
         answers=tuple(answer_curves([one for one in curves if one.task != MISMATCHED])),
-        table=tuple(beside(curves, printed, PROTOCOLS[edition.study].reference)),
+        table=tuple(beside(curves, printed, PROTOCOLS[edition.study].models[0])),
     )
 
 

@@ -443,7 +443,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         (
             ("low-resource", "--models", "minilm", "--tasks", "wnli", "--train-size", "1000"),
-            "635 training examples",
+            "has 635 training rows",
         ),
     ],
 )

@@ -30,7 +30,6 @@ from elsa_tune.errors import (
     InterruptedSearchError,
     NoAnswerError,
     RunError,
-    StorageError,
     UsageError,
 )
 from elsa_tune.search.saying import say
@@ -160,10 +159,6 @@ def resume(
     places = StorePaths(Path.cwd())
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
     paths = find_search(places.storage_at(storage_path), name)
-    if not paths.specification.exists():
-        raise StorageError(
-            f"search '{name}' has no specification ({paths.specification}); it cannot be resumed"
-        )
 
     from elsa_tune.search.launch import resume as go_on
 
