@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.tables.results_csv import plain_cell
+from elsa_tune.tables.results_csv import csv_text
 from elsa_tune.words import aligned, percent, spread
 
 COLUMNS = ("model", "task", "train_size", "layers", "frozen_layers")
@@ -108,19 +106,16 @@ def table_text(lines: Sequence[Line]) -> str:
 
 def table_csv(lines: Sequence[Line]) -> str:
     """The lines under a header, numbers as fractions, nothing where there is none."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     header = (*COLUMNS, *NUMBERS, *PRINTED_COLUMNS, *(f"printed_{one}" for one in NUMBERS))
-    writer.writerow(header)
+    table = []
     for line in lines:
         curve, theirs, printed = line.curve, line.theirs, line.printed
         cells: list[object] = [curve.model, curve.task, curve.train_size, curve.layers]
         cells += [line.depth.label, *_numbers(line.ours)]
         if theirs is not None and printed is not None:
             cells += [theirs.model, theirs.layers, printed.depth.label, *_numbers(printed)]
-        cells += [None] * (len(header) - len(cells))
-        writer.writerow(map(plain_cell, cells))
-    return out.getvalue()
+        table.append(cells + [None] * (len(header) - len(cells)))
+    return csv_text(header, table)
 
 
 def _numbers(point: CurvePoint) -> list[str | None]:

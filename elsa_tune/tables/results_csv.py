@@ -126,17 +126,24 @@ def plain_cell(value: object) -> object:
     return value  # -0.5
 
 
-def write_results(rows: Iterable[ResultRow]) -> str:
-    """The rows as a table that `import_results` reads back; qualities are fractions."""
+def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
+    """A table as CSV, each cell by `plain_cell`; nothing for None."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(header)
+    writer.writerows(map(plain_cell, line) for line in lines)
+    return text.getvalue()
+
+
+def write_results(rows: Iterable[ResultRow]) -> str:
+    """The rows as a table that `import_results` reads back; qualities are fractions."""
+    lines = []
     for row in rows:
         values = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
         values["frozen_layers"] = row.depth.frozen_layers
         values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
-        writer.writerow(plain_cell(values[name]) for name in COLUMNS)
-    return text.getvalue()
+        lines.append([values[name] for name in COLUMNS])
+    return csv_text(COLUMNS, lines)
 
 
 def _identity(row: ResultRow) -> tuple[object, ...]:

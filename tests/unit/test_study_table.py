@@ -21,7 +21,7 @@ ELSA, BLOG = Study.ELSA, Study.LOW_RESOURCE
 
 def lines(rows: Sequence[ResultRow], study: Study = ELSA) -> list[Line]:
     printed = freeze_curves(printed_rows(study))
-    return beside(freeze_curves(rows), printed, PROTOCOLS[study].reference)
+    return beside(freeze_curves(rows), printed, PROTOCOLS[study].models[0])
 
 
 def bert_rows(task: str = "rte") -> list[ResultRow]:
