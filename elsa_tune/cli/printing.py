@@ -6,13 +6,14 @@ import enum
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from elsa_tune.tracking.paths import shown_uri
+from elsa_tune.words import aligned, points
 
 
 class Format(enum.StrEnum):
@@ -25,12 +26,52 @@ class Format(enum.StrEnum):
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 
 
-def show(values: Any, format: Format, in_words: Callable[[Any], str]) -> None:
-    """Print JSON-ready values as `format` asks."""
+def show(values: Any, format: Format = Format.TABLE, columns: Sequence[str] = ()) -> None:
+    """Print JSON-ready values: a list of rows as a table of these columns (all without), fields as
+    one line each; or all of them as JSON.
+    """
     if format is Format.JSON:
         typer.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
-    elif text := in_words(values):
-        typer.echo(text)
+    elif isinstance(values, Mapping):
+        typer.echo("\n".join(_lines(values)))
+    elif values:
+        typer.echo(_table(values, columns or list(values[0])))
+
+
+def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for name, value in fields.items():
+        # Below a name stand those of a user's classes.
+        label = indent + name if indent else name.replace("_", " ")
+        if isinstance(value, Mapping):
+            yield label
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            table = _table(value, list(value[0])).splitlines()
+            yield "\n  ".join([label, *table])
+        else:
+            yield f"{label:<20} {_cell(name, value)}"
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    header = [name.replace("_", " ") for name in columns]
+    cells = [[_cell(name, row[name]) for name in columns] for row in rows]
+    right = [place for place, name in enumerate(columns) if _is_number(rows[0][name])]
+    return aligned([header, *cells], right=right)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(name: str, value: Any) -> str:
+    """Chances and shares x 100, as in every table; `-` for what is not there."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return points(value) if name == "chance" or name.endswith("share") else f"{value:g}"
+    if isinstance(value, list):
+        return ", ".join(_cell(name, one) for one in value) or "-"
+    return f"{value:,}" if isinstance(value, int) else str(value or "-")
 
 
 def local_time(seconds: float) -> str | None:

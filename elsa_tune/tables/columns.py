@@ -1,58 +1,47 @@
-"""Where each of our columns comes from: its own name, what the user said, or a tool's habit.
+"""Where each of our columns stands in a table: what the user said, or what others call it.
 
 The tools' tables: `mlflow.search_runs().to_csv()`; `ResultGrid.get_dataframe().to_csv()` of Ray
-Tune; the CSV of W&B's runs table.
+Tune.
 """
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tables.result_fields import COLUMNS, REQUIRED
-from elsa_tune.tables.table_file import Row
 
 # A header of an export can have hundreds.
 SHOWN_COLUMNS = 20
 
 
-class Tool(enum.StrEnum):
-    """Who wrote a table."""
-
-    MLFLOW = "MLflow"
-    RAY = "Ray Tune"
-    WANDB = "W&B"
-
-
 @dataclass(frozen=True, slots=True)
-class _Naming:
-    """Where a tool puts what: prefixes of parameters and of outcomes, in order of trust, what
-    separates nested names, and the columns of the status.
+class Tool:
+    """Where the writer of a table puts what: prefixes of parameters and of outcomes, in order of
+    trust, what separates nested names, and the columns of the status. name: "" for any other table.
     """
 
+    name: str
     parameters: tuple[str, ...]
     outcomes: tuple[str, ...]
     separators: str
-    statuses: tuple[str, ...]
+    statuses: tuple[str, ...] = ("status",)
 
 
-# The column that is added to Ray's table, named after what it is told from.
-RAY_STATUS = "training_iteration and done"
-
-_NAMING = {
-    # elsa-tune's own runs say more in the tag than MLflow's status can.
-    Tool.MLFLOW: _Naming(
-        ("params.", "tags."), ("metrics.", "params.", "tags."), "./", ("tags.status", "status")
-    ),
-    Tool.RAY: _Naming(("config/",), ("",), "/", ("status", RAY_STATUS)),
-    Tool.WANDB: _Naming(("",), ("",), ".", ("State",)),
-}
+# elsa-tune's own runs say more in the tag than MLflow's status can.
+MLFLOW = Tool(
+    "MLflow",
+    ("params.", "tags."),
+    ("metrics.", "params.", "tags."),
+    "./",
+    ("tags.status", "status"),
+)
+RAY = Tool("Ray Tune", ("config/",), ("",), "/")
+ANY = Tool("", ("",), ("",), "\n")  # nothing is nested
 
 # Other names of our columns. What is not here is found by its own name only.
 _SYNONYMS = {
@@ -70,12 +59,6 @@ _SYNONYMS = {
     "embeddings_frozen": ("freeze_embeddings",),
     "train_seconds": ("train_runtime", "time_total_s"),
     "trainable_parameters": ("trainable_params",),
-}
-# Those of a table by hand, for the hint when one is missing.
-_LOOKALIKES = _SYNONYMS | {
-    "quality": ("mean_accuracy", "accuracy", "score", "value", "quality_percent", "eval_accuracy"),
-    "frozen_layers": ("frozen", "n_frozen", "freeze", "frozen_layer"),
-    "seed": ("random_seed", "seeds"),
 }
 
 _OUTCOMES = frozenset(
@@ -133,40 +116,39 @@ class Layout:
         return {**found, **self.constants}
 
 
-def recognise(header: Sequence[str]) -> Tool | None:
-    """Whose export this is, by its header; None for any other table."""
+def recognise(header: Sequence[str]) -> Tool:
+    """Whose export this is, by its header."""
 
     def any_begins(*prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in header)
 
     if "run_id" in header and any_begins("params.", "metrics."):
-        return Tool.MLFLOW
-    if "trial_id" in header and any_begins("config/"):
-        return Tool.RAY
-    return Tool.WANDB if {"Name", "State"} <= set(header) else None
+        return MLFLOW
+    return RAY if "trial_id" in header and any_begins("config/") else ANY
 
 
-def lay_out(
-    path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: Tool | None
-) -> Layout:
-    """Find our columns in a header. mapping: as `read_mapping` gives it.
+def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: Tool) -> Layout:
+    """Find our columns in a header: where the user said (`read_mapping`), else by their names.
 
-    What the user said counts first, then what a recognised tool's names mean, then our own names.
-    Raises ResultsError where a needed column is missing or stands twice, or where several of a
-    tool's columns can be meant; UnknownNameError where the user named one that is not there.
+    Raises ResultsError where a needed column is missing, or several can be meant;
+    UnknownNameError where the user named one that is not there.
     """
-    separator = next((s for s in ";\t|" if s in header[0]), "") if len(header) == 1 else ""
-    if separator:
-        name = {"\t": "tabs"}.get(separator, f"'{separator}'")
-        raise ResultsError(f"{path}, line 1: columns are separated by {name}; use commas")
     constants = {ours: said[1:] for ours, said in mapping.items() if said.startswith("=")}
     sources: dict[str, str] = {}
     for column in COLUMNS:
-        if column in mapping and column not in constants:
+        if column in constants:
+            continue
+        if column in mapping:
             sources[column] = _named(path, header, mapping[column])
-        elif column not in constants and (found := _found(path, header, column, tool)):
-            sources[column] = found
+        elif found := candidates(tool, header, column):
+            if len(found) > 1:
+                raise ResultsError(
+                    f"{path}, line 1: {column} can be {' or '.join(found)}; choose one, as in "
+                    f"`map` {column}={found[0]}"
+                )
+            sources[column] = found[0]
     _require(path, header, {*sources, *constants}, tool)
+    is_ours = all(ours == theirs.lower() for ours, theirs in sources.items())
     told = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
     told += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
     quality = sources.get("quality", "")
@@ -177,7 +159,7 @@ def lay_out(
     return Layout(
         places={ours: header.index(theirs) for ours, theirs in sources.items()},
         constants=constants,
-        told=() if tool is None and not mapping else tuple(told),
+        told=() if is_ours and not mapping else tuple(told),
     )
 
 
@@ -189,69 +171,41 @@ def _named(path: Path, header: Sequence[str], name: str) -> str:
     raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
 
 
-def _found(path: Path, header: Sequence[str], column: str, tool: Tool | None) -> str | None:
-    """The column that a tool's habit or our own name tells."""
-    found = [] if tool is None else candidates(tool, header, column)
-    if len(found) > 1:
-        raise ResultsError(
-            f"{path}, line 1: {column} can be {' or '.join(found)}; choose one, as in `map` "
-            f"{column}={found[0]}"
-        )
-    own = [name for name in header if name.lower() == column]
-    if len(own) > 1 and not found:
-        raise ResultsError(f"{path}, line 1: column {column} occurs more than once")
-    return next(iter([*found, *own]), None)
-
-
-def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool | None) -> None:
+def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool) -> None:
     missing = [name for name in REQUIRED if name not in found]
     if not found & {"seed", "runs"}:
         missing.append("seed (one row a run) or runs (a row is the mean of so many)")
     if not missing:
         return
-    names = [name.split()[0] for name in missing]
-    known = [name.lower() for name in header]
-    alike = [(n, other) for n in names for other in _LOOKALIKES.get(n, ()) if other in known]
-    if alike:
-        name, other = alike[0]
-        hint = f"Is {other} the {name}? Then add `map` {name}={other}."
-    elif names == ["seed"]:
-        hint = "Name it with `map` seed=COLUMN; without one, `map` runs==1 says a row is a run."
-    else:
-        hint = (
-            f"Name another column with `map` {names[0]}=COLUMN, or a value for all rows with "
-            f"`map` {names[0]}==VALUE."
-        )
-    shown = ", ".join(header[:SHOWN_COLUMNS])
-    if len(header) > SHOWN_COLUMNS:
-        shown += f" and {len(header) - SHOWN_COLUMNS} more"
-    export = "" if tool is None else f" of an export from {tool}"
+    name = missing[0].split()[0]
+    hint = f"a value for all rows with `map` {name}==VALUE"
+    if name == "seed":
+        hint = "where there is none, `map` runs==1 says a row is a run"
+    more = ["..."] if len(header) > SHOWN_COLUMNS else []
+    shown = ", ".join([*header[:SHOWN_COLUMNS], *more])
+    export = f" of an export from {tool.name}" if tool.name else ""
     raise ResultsError(
-        f"{path}, line 1{export}: missing columns {', '.join(missing)}; it has {shown}. {hint}"
+        f"{path}, line 1{export}: missing columns {', '.join(missing)}; it has, separated by "
+        f"commas, {shown}. Name another column with `map` {name}=COLUMN, or {hint}."
     )
 
 
 def candidates(tool: Tool, header: Sequence[str], column: str) -> list[str]:
-    """The columns of a tool's export that can be meant by one of ours, of equal standing."""
-    naming = _NAMING[tool]
-    if column == "status":
-        return [name for name in naming.statuses if name in header][:1]
-    for prefix in naming.outcomes if column in _OUTCOMES else naming.parameters:
-        rests = {name: name.removeprefix(prefix) for name in header if name.startswith(prefix)}
-        if column in rests.values():
-            return [prefix + column]
+    """The columns of a table that can be meant by one of ours, of equal standing."""
+    if column == "status" and tool is not ANY:
+        return [name for name in tool.statuses if name in header][:1]
+    for prefix in tool.outcomes if column in _OUTCOMES else tool.parameters:
+        rests = [
+            (name, name.removeprefix(prefix).lower()) for name in header if name.startswith(prefix)
+        ]
+        last = [(name, re.split(f"[{tool.separators}]", rest)[-1]) for name, rest in rests]
         if column == "quality":
-            found = [name for name, rest in rests.items() if _EVALUATED.fullmatch(_plain(rest))]
-        else:
-            nested = f"[{re.escape(naming.separators)}]"
-            last = {name: re.split(nested, rest)[-1] for name, rest in rests.items()}
-            # A nested name of our own before what others call it.
-            found = [name for name in last if last[name] == column] or [
-                name for name in last if last[name] in _SYNONYMS.get(column, ())
-            ]
-        if found:
-            return found
-    return []
+            last = [(name, column) for name, rest in rests if _EVALUATED.fullmatch(_plain(rest))]
+        # Our own name, and nested, before what others call it.
+        for known, names in ((rests, (column,)), (last, (column,)), (last, _SYNONYMS.get(column))):
+            if found := [name for name, one in known if one in (names or ())]:
+                return found
+    return [name for name in header if name.lower() == column]
 
 
 def metric_of(column: str) -> str | None:
@@ -262,41 +216,3 @@ def metric_of(column: str) -> str | None:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-
-
-def with_ray_status(
-    path: Path, header: Sequence[str], lines: Iterable[Row]
-) -> tuple[list[str], list[Row], str]:
-    """Header and lines with a column of how each trial ended, and what to tell of it.
-
-    Ray's table has every trial's last report alone. With fewer reports than others it is no
-    measurement: Tune stopped it where `done` is true (which is false too for functions that ran to
-    their end), else it failed. Raises ResultsError for a history, with one row a report.
-    """
-    rows = list(lines)
-    place, trial = header.index("training_iteration"), header.index("trial_id")
-    done = header.index("done") if "done" in header else None
-    reports = []
-    seen: dict[str, int] = {}
-    for number, cells in rows:
-        name, count = cells[trial], cells[place]
-        if seen.setdefault(name, number) != number:
-            raise ResultsError(
-                f"{path}, line {number}: trial {name} is in line {seen[name]} already; this "
-                "is a history with one row a report, and one row a trial is needed, which "
-                "ResultGrid.get_dataframe() gives"
-            )
-        if not (count.isascii() and count.isdigit()):
-            raise ResultsError(
-                f"{path}, line {number}: training_iteration is '{count}'; it must be a whole number"
-            )
-        reports.append(int(count))
-    most = max(reports, default=0)
-    extended = []
-    for (number, cells), done_reports in zip(rows, reports, strict=True):
-        is_stopped = done is None or cells[done].lower() == "true"
-        ended = TrialStatus.STOPPED_EARLY if is_stopped else TrialStatus.FAILED
-        status = TrialStatus.COMPLETED if done_reports == most else ended
-        extended.append((number, [*cells, status.value]))
-    told = f"complete is a trial with {most} reports, as the longest have"
-    return [*header, RAY_STATUS], extended, told

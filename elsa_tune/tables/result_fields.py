@@ -30,7 +30,7 @@ REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
 _STATUSES = {
     **dict.fromkeys(("finished", "terminated"), "completed"),
     **dict.fromkeys(("crashed", "error"), "failed"),
-    **dict.fromkeys(("killed", "preempted", "preempting", "paused", "stopped"), "interrupted"),
+    **dict.fromkeys(("killed", "paused"), "interrupted"),
     **dict.fromkeys(("pending", "scheduled"), "planned"),
 }
 

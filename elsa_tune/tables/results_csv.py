@@ -15,8 +15,8 @@ from pathlib import Path
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.columns import Tool, lay_out, read_mapping, recognise, with_ray_status
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tables.columns import ANY, RAY, lay_out, read_mapping, recognise
 from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
 from elsa_tune.tables.table_file import Row, csv_rows
 
@@ -41,28 +41,25 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     anything that is not a number where one must be, a value out of its range, a missing column, or
     an empty or unreadable file. Rows that contradict one another are found by what groups them.
     """
-    columns = read_mapping(mapping)
-    lines: Iterable[Row] = _lines(path)
-    _, header = next(iter(lines), (0, []))
-    if not header:
+    said = read_mapping(mapping)
+    lines = list(_lines(path))
+    if not lines:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
-    tool = recognise(header)
-    notes = []
-    if tool is Tool.RAY and "training_iteration" in header and "status" not in header:
-        header, lines, told_of_status = with_ray_status(path, header, lines)
-        notes.append(told_of_status)
-    layout = lay_out(path, header, columns, tool)
+    tool = recognise(lines[0][1])
+    if tool is RAY:
+        lines = _with_ray_status(lines)
+    (_, header), *lines = lines
+    layout = lay_out(path, header, said, tool)
     rows = []
     left_out: Counter[str] = Counter()
     for number, line in lines:
         cells = layout.cells(line)
-        if tool is not None and not cells.keys() & {"frozen_layers", "quality"}:
+        if tool is not ANY and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
-            continue
-        if cells.get("phase") == Phase.PROBE:
+        elif cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
-            continue
-        rows.append(read_row(path, number, cells, percent))
+        else:
+            rows.append(read_row(path, number, cells, percent))
     if not rows:
         raise ResultsError(f"{path} has a header and no rows")
     if percent and max(abs(row.quality or 0.0) for row in rows) <= 0.01:
@@ -72,26 +69,46 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         )
     if not layout.told:
         return Imported(rows, ())
-    if tool is not None:
-        # It keeps the runs that broke beside those that took their place.
-        ended = {_identity(row) for row in rows if row.status.is_final}
-        kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
-        left_out["of attempts that were repeated"] = len(rows) - len(kept)
-        rows = kept
-    by = "" if tool is None else f", an export of {tool}"
-    told = [f"{path}{by}:", *layout.told, *notes, _counts(rows)]
+    statuses = Counter(row.status.value.replace("_", " ") for row in rows)
+    phases = Counter(row.phase for row in rows)
+    counts = (
+        f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
+        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
+    )
+    if tool is not ANY and (ended := [row for row in rows if row.status.is_final]):
+        # A tool keeps the runs that broke beside those that took their place.
+        left_out["that did not end"] = len(rows) - len(ended)
+        rows = ended
+    by = f", an export of {tool.name}" if tool.name else ""
+    told = [f"{path}{by}:", *layout.told, counts]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(rows, tuple(told))
 
 
-def _counts(rows: Sequence[ResultRow]) -> str:
-    """How many rows of each status there are, and what they are taken for."""
-    statuses = Counter(row.status.value.replace("_", " ") for row in rows)
-    phases = Counter(row.phase for row in rows)
-    return (
-        f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
-        f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
+def _with_ray_status(lines: list[Row]) -> list[Row]:
+    """The lines, header first, with a column of how each trial ended, which Ray's table lacks.
+
+    A trial with fewer reports than others is no measurement: Tune stopped it where `done` is true
+    (which is false too for functions that ran to their end), else it failed.
+    """
+    (first, header), *trials = lines
+    if "training_iteration" not in header or "status" in header:
+        return lines
+    reports = header.index("training_iteration")
+    done = header.index("done") if "done" in header else None
+    most = max(
+        (cells[reports] for _, cells in trials),
+        key=lambda text: int(text) if text.isdecimal() else 0,
+        default="",
     )
+    extended = [(first, [*header, "status"])]
+    for number, cells in trials:
+        is_stopped = done is None or cells[done].lower() == "true"
+        status = TrialStatus.STOPPED_EARLY if is_stopped else TrialStatus.FAILED
+        if cells[reports] == most:
+            status = TrialStatus.COMPLETED
+        extended.append((number, [*cells, status.value]))
+    return extended
 
 
 def _lines(path: Path) -> Iterator[Row]:
@@ -144,10 +161,3 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
         lines.append([values[name] for name in COLUMNS])
     return csv_text(COLUMNS, lines)
-
-
-def _identity(row: ResultRow) -> tuple[object, ...]:
-    """Rows that repeat a trial have the same; what has no seed is repeated by nothing."""
-    what = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
-    seed = id(row) if row.seed is None else row.seed
-    return (*what, row.search, row.phase, row.depth, row.learning_rate, seed)

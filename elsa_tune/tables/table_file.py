@@ -8,15 +8,14 @@ at the line's end.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
 
 from elsa_tune.errors import DataError
 
@@ -71,23 +70,21 @@ def read_table(
         return _separated(path, csv_rows(path), wanted, header)
     if format == "parquet":
         return _read_parquet(path, wanted)
-    # Lines of TSV and JSONL end at \n and nowhere else: U+2028, U+0085 and a lone carriage return
-    # are characters of a text.
-    with _opened(path, newline="\n") as file:
-        if format == "jsonl":
-            return _read_jsonl(path, file, wanted)
-        return _separated(path, _tsv_rows(file), wanted, header)
+    if format == "jsonl":
+        return _read_jsonl(path, wanted)
+    return _separated(path, _tsv_rows(path), wanted, header)
 
 
-@contextmanager
-def _opened(path: Path, newline: str) -> Iterator[TextIO]:
+def _text(path: Path) -> str:
     check_readable(path)
     try:
-        # utf-8-sig: a byte order mark, which spreadsheets write, is not a part of the first cell.
-        with path.open(encoding="utf-8-sig", newline=newline) as file:
-            yield file
-    except UnicodeDecodeError:
-        raise _not_utf8(path) from None
+        raw = path.read_bytes()
+        # A byte order mark, which spreadsheets write, is not a part of the first cell.
+        return raw.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        where = f"byte 0x{error.object[error.start]:02x} in line {line}"
+        raise DataError(f"data file {path} is not UTF-8: {where}; save it as UTF-8") from None
     except OSError as error:
         raise DataError(f"data file {path} cannot be read: {error.strerror or error}") from error
 
@@ -114,41 +111,32 @@ def listing(folder: Path) -> str:
     return f"{shown}, and {len(names) - most} more" if len(names) > most else shown
 
 
-def _not_utf8(path: Path) -> DataError:
-    """The decoder counts within its buffer; where the first bad byte is in the file, only the file
-    tells.
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of TSV and JSONL that are not empty; they end at \\n and nowhere else: U+2028,
+    U+0085 and a lone carriage return are characters of a text.
     """
-    raw = path.read_bytes()
-    try:
-        raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        where = f"byte 0x{raw[error.start]:02x} in line {line}"
-        return DataError(f"data file {path} is not UTF-8: {where}; save it as UTF-8")
-    return DataError(f"data file {path} changed while it was read; try again")
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if line := line.removesuffix("\r"):
+            yield number, line
 
 
-def _tsv_rows(file: TextIO) -> Iterator[Row]:
-    for number, line in enumerate(file, start=1):
-        line = line.removesuffix("\n").removesuffix("\r")
-        if line:
-            yield number, line.split("\t")
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    return ((number, line.split("\t")) for number, line in _lines(path))
 
 
 def csv_rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV file that are not empty, the header first; errors as in `read_table`."""
-    with _opened(path, newline="") as file:
-        reader = csv.reader(file, strict=True)
-        first = 1
-        try:
-            for cells in reader:
-                if cells:
-                    yield first, cells
-                first = reader.line_num + 1
-        except csv.Error as error:
-            raise DataError(
-                f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
-            ) from error
+    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    first = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield first, cells
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
+        ) from error
 
 
 def _separated(
@@ -176,15 +164,21 @@ def _separated(
     return Table(path, dict(zip(wanted, cells, strict=True)), lines, malformed)
 
 
-def _read_jsonl(path: Path, file: TextIO, wanted: Sequence[str] | None) -> Table:
+def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
     columns: dict[str, list[str | None]] = {name: [] for name in wanted or ()}
     lines: list[int] = []
     seen: dict[str, None] = {}
-    for number, line in enumerate(file, start=1):
+    for number, line in _lines(path):
         if not line.strip():
             continue
         where = f"{path} line {number}"
-        record = _json_object(where, line)
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{where} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            kind = type(record).__name__
+            raise DataError(f"{where} holds a {kind}; each line must be a JSON object")
         if wanted is None and not lines:
             plain = (name for name, value in record.items() if not isinstance(value, list | dict))
             columns = {name: [] for name in plain}
@@ -195,24 +189,6 @@ def _read_jsonl(path: Path, file: TextIO, wanted: Sequence[str] | None) -> Table
     # A key that only some records have is a missing cell; one that none has is a missing column.
     _check_columns(path, list(seen), list(columns))
     return Table(path, columns, lines)
-
-
-def _json_object(where: str, line: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        record = dict(pairs)
-        if len(record) < len(pairs):
-            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-            raise DataError(f"{where} has the key '{twice}' twice; keep one of them")
-        return record
-
-    try:
-        record = json.loads(line, object_pairs_hook=unique)
-    except ValueError as error:
-        raise DataError(f"{where} is not JSON: {error}") from error
-    if not isinstance(record, dict):
-        kind = type(record).__name__
-        raise DataError(f"{where} holds a {kind}; each line must be a JSON object")
-    return record
 
 
 def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
@@ -265,15 +241,8 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> 
         raise DataError(f"data file {path} is empty; it must have a header line and rows")
     shown = ", ".join(f"'{name}'" for name in header)
     if missing := [f"'{name}'" for name in wanted if name not in header]:
-        hint = ""
-        if path.suffix == ".tsv" and len(missing) == 1 and header[0] in ("index", "id"):
-            # GLUE's test files carry an index and the texts; its server keeps their labels.
-            hint = (
-                "; if it is a GLUE test file, it has no labels and cannot be used: give the dev "
-                "file"
-            )
         raise DataError(
-            f"data file {path} has no column {', '.join(missing)}; its columns are {shown}{hint}"
+            f"data file {path} has no column {', '.join(missing)}; its columns are {shown}"
         )
     if twice := [name for name in wanted if list(header).count(name) > 1]:
         raise DataError(

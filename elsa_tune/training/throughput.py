@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import benchmark
 
 from elsa_tune.errors import RunError
 from elsa_tune.files import slug, write_aside
@@ -177,17 +176,6 @@ def memory_mb(device: str) -> float:
     with contextlib.suppress(OSError, ValueError):
         memory = min(memory, int(_CONTAINER_LIMIT.read_text()) / MIB)
     return memory
-
-
-def product_rate(dtype: torch.dtype, device: str) -> float:
-    """FLOP/s of matrix products of a BERT layer's shape on this process's threads."""
-    a, b = torch.randn(256, 768), torch.randn(768, 768)
-    timer = benchmark.Timer(
-        "a @ b",
-        globals={"a": a.to(device, dtype), "b": b.to(device, dtype)},
-        num_threads=torch.get_num_threads(),
-    )
-    return 2 * 256 * 768 * 768 / timer.blocked_autorange(min_run_time=0.5).median
 
 
 # ---- in each process ----

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from elsa_tune.cli.printing import Format, FormatOption, local_time, show
 from elsa_tune.search.saying import say
-from elsa_tune.words import aligned
 
 app = typer.Typer(no_args_is_help=True, help="The frozen layers' output kept on this machine.")
 
@@ -22,25 +21,13 @@ def list_entries(format: FormatOption = Format.TABLE) -> None:
     store = PrefixStore()
     entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
     rows = [dataclasses.asdict(one) | {"last_used": local_time(one.last_used)} for one in entries]
-    show(rows, format, _entries_text)
+    show(rows, format, ("bytes", "last_used", "in_use", "what"))
     if format is Format.TABLE:
         total = sum(entry.bytes for entry in entries)
         say(
             f"{total / 1e9:.2f} of {store.budget / 1e9:g} GB in {store.folder}; "
             "ELSA_TUNE_PREFIX_CACHE_GB sets the limit"
         )
-
-
-def _entries_text(entries: list[dict[str, Any]]) -> str:
-    rows = [
-        (
-            f"{one['bytes'] / 1e6:9.1f} MB",
-            "in use" if one["in_use"] else one["last_used"][:16].replace("T", " "),
-            one["what"],
-        )
-        for one in entries
-    ]
-    return aligned(rows)
 
 
 @app.command()

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elsa_tune.cli.options import DataDir
+from elsa_tune.cli.printing import show
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.specs.trial import TrialSpec
     from elsa_tune.training.throughput import Division
-
-# bf16 is worth the question of its precision from here on.
-_WORTHWHILE = 1.3
 
 
 def doctor(
@@ -66,27 +64,24 @@ def _show_machine() -> None:
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     store = PrefixStore()
     versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
-    at_once = [
-        ("trials", f"{name}: {_words(one.division, device)} ({one.task}, {one.date})")
-        for name, one in remembered(device).items()
-    ] or [("trials", "not measured: `elsa-tune doctor --tune` finds the best number")]
-    lines = (
-        ("CPU", f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB"),
-        ("GPU", ", ".join(gpus) or "none"),
-        ("software", f"Python {platform.python_version()}, {', '.join(versions)}"),
-        ("precision", f"`auto` is {resolve_precision(Precision.AUTO, device).value}"),
-        ("prefix cache", f"{store.folder}, at most {store.budget / 1e9:g} GB"),
-        *at_once,
-    )
-    for label, value in lines:
-        typer.echo(f"{label:<13} {value}")
+    lines = {
+        "CPU": f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB",
+        "GPU": ", ".join(gpus) or "none",
+        "software": f"Python {platform.python_version()}, {', '.join(versions)}",
+        "precision": f"`auto` is {resolve_precision(Precision.AUTO, device).value}",
+        "prefix cache": f"{store.folder}, at most {store.budget / 1e9:g} GB",
+        "trials": "; ".join(
+            f"{name}: {_words(one.division, device)} ({one.task}, {one.date})"
+            for name, one in remembered(device).items()
+        )
+        or "not measured: `elsa-tune doctor --tune` finds the best number",
+    }
+    show(lines)
 
 
 def _tune(trial: TrialSpec, seconds: float) -> None:
-    import torch
-
     from elsa_tune.training.data.preparation import prepare
-    from elsa_tune.training.throughput import Throughput, product_rate, remember, tune
+    from elsa_tune.training.throughput import Throughput, remember, tune
 
     device = _device()
     data = prepare(trial.model, trial.task, trial.recipe)
@@ -100,7 +95,6 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
             told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
         say(f"  {_words(division, device)}: {told}")
     best = max(found, key=lambda one: one.tokens_per_second).division
-    typer.echo(f"{'best':<13} {_words(best, device)}")
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
@@ -109,15 +103,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
         kept = f"searches of {model} on this machine take {options} unless told otherwise"
     except OSError as error:
         kept = f"not kept ({error}); give {options} to your searches"
-    typer.echo(f"{'from now on':<13} {kept}")
-    fp32, bf16 = (product_rate(kind, device) / 1e9 for kind in (torch.float32, torch.bfloat16))
-    advice = ""
-    if device == "cpu":
-        pays = bf16 > _WORTHWHILE * fp32
-        advice = ": --set precision=bf16 is worth a try" if pays else ": fp32 it stays"
-    typer.echo(
-        f"{'products':<13} fp32 {fp32:,.4g}, bf16 {bf16:,.4g} GFLOP/s in one process{advice}"
-    )
+    show({"best": _words(best, device), "from now on": kept})
 
 
 def _words(division: Division, device: str) -> str:

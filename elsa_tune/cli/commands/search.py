@@ -25,6 +25,7 @@ from elsa_tune.cli.options import (
     StoragePath,
     TrackingUri,
 )
+from elsa_tune.cli.printing import show
 from elsa_tune.errors import (
     ElsaTuneError,
     InterruptedSearchError,
@@ -201,7 +202,10 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     lines = {
         "model": f"{request.model.name} ({request.layers} layers)",
         "task": f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples",
-        "holdout": "",
+        "holdout": ""
+        if spec.recipe.holdout is None
+        else f"{spec.recipe.holdout:.0%} of the training examples choose learning rate and "
+        "evaluation",
         "depths": f"{', '.join(depth.label for depth in spec.depths)} frozen layers",
         "exploring": _trials(
             spec.exploring_trials,
@@ -218,14 +222,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
         "time": _time(request, spec, probe=probe),
         "would be at": str(request.storage / request.name),
     }
-    if request.recipe.holdout is not None:
-        lines["holdout"] = (
-            f"{request.recipe.holdout:.0%} of the training examples choose learning rate and "
-            "evaluation"
-        )
-    for label, value in lines.items():
-        if value:
-            typer.echo(f"{label:<12} {value}")
+    show({label: value for label, value in lines.items() if value})
 
 
 def _trials(planned: int, most: int, where: str) -> str:

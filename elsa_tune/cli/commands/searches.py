@@ -10,10 +10,13 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath
 from elsa_tune.cli.printing import Format, FormatOption, local_time, show
 from elsa_tune.search.saying import say
-from elsa_tune.words import aligned
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.searches import RecordedSearch
+
+LISTED = (
+    *("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer"),
+)
 
 
 def searches(
@@ -45,7 +48,10 @@ def searches(
     if not found and format is Format.TABLE:
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
         return
-    show([_as_json(search) for search in found], format, _table)
+    rows = [_as_json(search) for search in found]
+    if format is Format.TABLE:
+        rows = [one | {"answer": _answer_text(one["answer"])} for one in rows]
+    show(rows, format, LISTED)
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
@@ -60,23 +66,6 @@ def _as_json(search: RecordedSearch) -> dict[str, Any]:
         "answer": search.answer,
         "folder": None if search.folder is None else str(search.folder),
     }
-
-
-def _table(found: list[dict[str, Any]]) -> str:
-    rows = [("search", "model", "task", "state", "trials", "started", "answer")]
-    for one in found:
-        elsewhere = " (elsewhere)" if one["folder"] is None else ""
-        planned = "?" if one["trials_planned"] is None else one["trials_planned"]
-        rows.append(
-            (
-                *(one["name"], one["model"], one["task"]),
-                one["status"].replace("_", " ") + elsewhere,
-                f"{one['trials_done']} / {planned}",
-                (one["started"] or "")[:16].replace("T", " "),
-                _answer_text(one["answer"]),
-            )
-        )
-    return aligned(rows, right=(4,))
 
 
 def _answer_text(answer: Any) -> str:

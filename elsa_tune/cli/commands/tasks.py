@@ -15,14 +15,13 @@ from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
 from elsa_tune.tables.table_file import format_of
 from elsa_tune.tables.task_file import resolve_task
-from elsa_tune.words import aligned, points
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.split import Split
 
 EXAMPLES = 3
 EXAMPLE_WIDTH = 160
-MOST_CLASSES_SHOWN = 20
+LISTED = ("name", "kind", "texts", "metric", "chance", "source")
 
 
 def tasks(
@@ -42,7 +41,7 @@ def tasks(
     if (task is None or is_table) and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
     if task is None:
-        show([described(spec) for spec in KNOWN_TASKS.values()], format, _list_text)
+        show([described(spec) for spec in KNOWN_TASKS.values()], format, LISTED)
     elif is_table:
         from elsa_tune.tables.task_draft import draft_task
 
@@ -50,7 +49,7 @@ def tasks(
         say("next: save it here as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`")
     else:
         spec = resolve_task(task, data_dir, metric)
-        show({**described(spec), **look(spec)}, format, _task_text)
+        show({**described(spec), **look(spec)}, format)
 
 
 def described(spec: TaskSpec) -> dict[str, Any]:
@@ -114,62 +113,16 @@ def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
     few = min(EXAMPLES, len(split))
     firsts = [int((split.labels == c).argmax()) for c in range(min(EXAMPLES, len(spec.classes)))]
     rows = sorted(list(dict.fromkeys([*firsts, *range(few)]))[:EXAMPLES])
-    columns = dict(zip(spec.text_columns, split.texts, strict=True))
+    columns = list(zip(spec.text_columns, split.texts, strict=True))
     names = spec.classes
     labels = {row: split.labels[row] for row in rows}
     return [
         {
-            **{name: column[row] for name, column in columns.items()},
+            **{name: _shortened(column[row]) for name, column in columns},
             "label": names[int(label)] if names else round(float(label), 6),
         }
         for row, label in labels.items()
     ]
-
-
-# ---- in words ----
-
-
-def _list_text(tasks: list[dict[str, Any]]) -> str:
-    rows = [
-        (
-            one["name"],
-            "regression" if not one["classes"] else f"{len(one['classes'])} classes",
-            "pair" if len(one["texts"]) == 2 else "single",
-            one["metric"],
-            points(one["chance"]),
-            one["source"],
-        )
-        for one in tasks
-    ]
-    names = ("task", "kind", "texts", "metric", "chance", "data")
-    return aligned([names, *rows], right=(4,))
-
-
-def _task_text(facts: dict[str, Any]) -> str:
-    companions = f" (beside it: {', '.join(facts['companions'])})" if facts["companions"] else ""
-    lines = [
-        f"{facts['name']}: {facts['kind']} of {' + '.join(facts['texts'])}",
-        f"metric      {facts['metric']}{companions}",
-        f"chance      {points(facts['chance'])} (the best constant answer, x 100)",
-    ]
-    for name, split in facts["splits"].items():
-        lines.append(f"{name:<11} {split['rows']:,} rows ({_labels_text(split)})")
-        lines.append(f"            from {split['from']}")
-    lines.append("examples")
-    for example in facts["examples"]:
-        *texts, label = example.values()
-        lines.append(f"  [{label}] " + " | ".join(_shortened(str(text)) for text in texts))
-    return "\n".join([*lines, *(f"note: {note}" for note in facts["notes"])])
-
-
-def _labels_text(split: dict[str, Any]) -> str:
-    if "labels" not in split:
-        return f"values {split['lowest']:g}..{split['highest']:g}, mean {split['mean']:.3g}"
-    labels = [f"{name}: {count:,}" for name, count in split["labels"].items()]
-    if len(labels) > MOST_CLASSES_SHOWN:
-        more = f"and {len(labels) - MOST_CLASSES_SHOWN} more classes"
-        labels = [*labels[:MOST_CLASSES_SHOWN], more]
-    return ", ".join(labels)
 
 
 def _shortened(text: str) -> str:
