@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge
 
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.looks import Looks
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Count, Phase, TrialStatus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +42,7 @@ class ResultRow:
 
     model: str
     task: str
-    layers: int
+    layers: Count
     depth: FreezeDepth
     quality: float | None
     status: TrialStatus
@@ -49,23 +51,26 @@ class ResultRow:
     selection: str | None = None
     chance: float | None = None
     learning_rate: float | None = None
-    seed: int | None = None
-    runs: int = 1
-    std: float | None = None
-    train_size: int | None = None
-    epochs: int | None = None
+    seed: Annotated[int, Ge(0)] | None = None
+    runs: Count = 1
+    std: Annotated[float, Ge(0)] | None = None
+    train_size: Count | None = None
+    epochs: Count | None = None
     epochs_run: int | None = None
     search: str | None = None
     trial: str | None = None
     comparison: str = ""
     train_seconds: float | None = None
     peak_memory_mb: float | None = None
-    trainable_parameters: int | None = None
-    examples: int | None = None
+    trainable_parameters: Annotated[int, Ge(0)] | None = None
+    examples: Count | None = None
     predictions: str | None = None
     given_rates: tuple[float, float] | None = None
     looks: Looks | None = None
     probe_examples: int | None = None
+
+    def __post_init__(self) -> None:
+        self.depth.check(self.layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,13 +42,13 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     an empty or unreadable file. Rows that contradict one another are found by what groups them.
     """
     said = read_mapping(mapping)
-    lines = list(_lines(path))
-    if not lines:
+    lines = _lines(path)
+    _, header = next(lines, (0, []))
+    if not header:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
-    tool = recognise(lines[0][1])
-    if tool is RAY:
-        lines = _with_ray_status(lines)
-    (_, header), *lines = lines
+    tool = recognise(header)
+    if tool is RAY and "training_iteration" in header and "status" not in header:
+        header, lines = [*header, "status"], _with_ray_status(header, lines)
     layout = lay_out(path, header, said, tool)
     rows = []
     left_out: Counter[str] = Counter()
@@ -85,30 +85,23 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     return Imported(rows, tuple(told))
 
 
-def _with_ray_status(lines: list[Row]) -> list[Row]:
-    """The lines, header first, with a column of how each trial ended, which Ray's table lacks.
+def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Row]:
+    """The lines, each with a cell of how its trial ended, which Ray's table lacks.
 
     A trial with fewer reports than others is no measurement: Tune stopped it where `done` is true
     (which is false too for functions that ran to their end), else it failed.
     """
-    (first, header), *trials = lines
-    if "training_iteration" not in header or "status" in header:
-        return lines
+    trials = list(lines)
     reports = header.index("training_iteration")
     done = header.index("done") if "done" in header else None
-    most = max(
-        (cells[reports] for _, cells in trials),
-        key=lambda text: int(text) if text.isdecimal() else 0,
-        default="",
-    )
-    extended = [(first, [*header, "status"])]
+    counts = [cells[reports] for _, cells in trials]
+    most = max(counts, key=lambda text: int(text) if text.isdecimal() else 0, default="")
     for number, cells in trials:
         is_stopped = done is None or cells[done].lower() == "true"
         status = TrialStatus.STOPPED_EARLY if is_stopped else TrialStatus.FAILED
         if cells[reports] == most:
             status = TrialStatus.COMPLETED
-        extended.append((number, [*cells, status.value]))
-    return extended
+        yield number, [*cells, status.value]
 
 
 def _lines(path: Path) -> Iterator[Row]:

@@ -263,15 +263,15 @@ def test_a_journal_is_read_like_a_table(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_export_is_answered_and_what_was_understood_is_told(run: Run) -> None:
-    export = Path(__file__).parent / "exports" / "wandb_runs.csv"
-    query = ("--from", export, "--map", "chance==0.509")
+    export = Path(__file__).parent / "exports" / "ray_tune.csv"
+    query = ("--from", export, "--map", "chance==0.509", "--map", "layers==6")
     found = run("operating-point", *query, "--format", "json")
     (answer,) = json.loads(found.out)
-    assert found.status == 0 and answer["operating_point"]["frozen_layers"] == 12
-    assert answer["corrected_operating_point"]["frozen_layers"] == 9
+    assert found.status == 0 and answer["operating_point"]["frozen_layers"] == 3
+    assert answer["corrected_operating_point"]["frozen_layers"] == 3
     told = found.err.splitlines()
-    assert told[0].startswith("elsa-tune: ") and told[0].endswith(", an export of W&B:")
-    assert "  frozen_layers <- freeze_layers" in told
+    assert told[0].startswith("elsa-tune: ") and told[0].endswith(", an export of Ray Tune:")
+    assert "  frozen_layers <- config/frozen_layers" in told
     assert "  chance <- '0.509' in every row" in told
     assert run("curve", *query).err == found.err
 

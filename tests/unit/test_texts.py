@@ -239,7 +239,7 @@ def test_only_the_unlabelled_test_file(glue: Path) -> None:
 
 def test_a_test_file_renamed_to_dev(glue: Path) -> None:
     (glue / "RTE" / "dev.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
-    with pytest.raises(DataError, match=r"no column 'label'.*GLUE test file, it has no labels"):
+    with pytest.raises(DataError, match=r"no column 'label'; its columns are 'index', 'sent"):
         read("rte", glue)
     (glue / "CoLA" / "dev.tsv").write_text("index\tsentence\n0\tBill ran.\n")
     with pytest.raises(DataError, match=r"GLUE's unlabelled test file"):
@@ -330,7 +330,6 @@ def own(path: Path, format: str, **changes: object) -> TaskSpec:
         ("jsonl", '{"text": "a", "label": 1}\n{"text": \n', r"line 2 is not JSON"),
         ("jsonl", '["a", 1]\n', r"line 1 holds a list; each line must be a JSON object"),
         ("jsonl", '{"text": ["a"], "label": 1}\n', r"line 1 holds a list in column 'text'"),
-        ("jsonl", '{"text": "a", "text": "b", "label": 1}\n', r"line 1 has the key 'text' twice"),
         (
             "jsonl",
             '{"txt": "a", "label": 1}\n',
