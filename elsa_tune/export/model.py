@@ -20,7 +20,6 @@ from elsa_tune.errors import StorageError, UsageError, first_line
 from elsa_tune.export.card import FIGURE, example_row, model_card
 from elsa_tune.export.choice import Choice, choose
 from elsa_tune.export.final import fresh_seed, train_final
-from elsa_tune.export.publish import check_hub_id, check_onnx, push, write_onnx
 from elsa_tune.report import figures, freeze_charts
 from elsa_tune.report.subjects import subjects_of
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
@@ -55,7 +54,7 @@ class ExportRequest:
     """What is exported, and where to.
 
     layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
-    train on all rows of a task of which the search used a subset. push: a name on the hub.
+    train on all rows of a task of which the search used a subset.
     """
 
     paths: SearchPaths
@@ -63,8 +62,6 @@ class ExportRequest:
     layers: int | None = None
     check: Path | None = None
     full: bool = False
-    onnx: bool = False
-    push: str | None = None
 
 
 def export(request: ExportRequest, say: Say) -> float:
@@ -76,10 +73,6 @@ def export(request: ExportRequest, say: Say) -> float:
     out, paths = request.out, request.paths
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(f"{out} is there already; name a folder that is not, or an empty one")
-    if request.push is not None:
-        check_hub_id(request.push)
-    if request.onnx:
-        check_onnx()
     spec = load_specification(paths)
     check_exportable(spec.recipe)
     to_check = None if request.check is None else read_labelled(request.check, spec.task)
@@ -104,8 +97,6 @@ def export(request: ExportRequest, say: Say) -> float:
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
         chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
-        if request.onnx:
-            write_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
         found = scores(spec.task, to_check, predict(out, to_check.texts))
@@ -118,8 +109,6 @@ def export(request: ExportRequest, say: Say) -> float:
         say(f"In MLflow: {uri}")
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {first_line(error)}")
-    if request.push is not None:
-        say(f"On the hub: {push(out, request.push)}")
     return quality
 
 

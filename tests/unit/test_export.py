@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-import types
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -194,10 +192,6 @@ def test_bad_input_is_said_before_anything_is_trained(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
-    with pytest.raises(UsageError, match="`push` name: write owner/name"):
-        exported(paths, push="name")
-    with pytest.raises(UsageError, match="optimum, which is not installed"):
-        exported(paths, onnx=True)
     with pytest.raises(DataError, match="has no column"):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         exported(paths, check=tmp_path / "other.csv")
@@ -214,7 +208,7 @@ def test_bad_input_is_said_before_anything_is_trained(
     replace_specification(dataclasses.replace(spec, recipe=mean), paths)
     with pytest.raises(ModelError, match="pooling mean"):
         exported(paths)
-    assert with_options("`layers` K, `push` and `onnx`") == "--layers K, --push and --onnx"
+    assert with_options("`layers` K and `out`") == "--layers K and --out"
 
 
 def test_a_trial_that_ends_badly_is_recorded(
@@ -231,22 +225,6 @@ def test_a_trial_that_ends_badly_is_recorded(
         state = read_state(paths.journal)
         assert state.trials["final-N1-lr3e-03-s4"].status is status
         assert state.is_complete
-
-
-def test_onnx_where_optimum_is(
-    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def main_export(source: str, output: Path, task: str) -> None:
-        assert (Path(source) / "model.safetensors").exists() and task == "text-classification"
-        output.mkdir()
-        (output / "model.onnx").write_bytes(b"onnx")
-
-    onnx = types.ModuleType("optimum.exporters.onnx")
-    onnx.main_export = main_export  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", onnx)
-    monkeypatch.setattr(model, "check_onnx", lambda: None)
-    exported(paths, onnx=True)
-    assert (tmp_path / "out" / "onnx" / "model.onnx").exists()
 
 
 def test_an_mlflow_that_fails_costs_nothing_else(

@@ -36,13 +36,6 @@ def export(
         str | None,
         typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
     ] = None,
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Write ONNX files too, by optimum if it is installed.")
-    ] = False,
-    push: Annotated[
-        str | None,
-        typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the hub."),
-    ] = None,
     storage_path: StoragePath = None,
 ) -> None:
     """Train a search's answer once more, and save the model.
@@ -65,8 +58,6 @@ def export(
             layers=layers,
             check=check,
             full=train_size is not None,
-            onnx=onnx,
-            push=push,
         ),
         say,
     )
