@@ -17,8 +17,8 @@ from torch import Tensor
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import Pooling, Precision
 from elsa_tune.training.forward import packed_model
-from elsa_tune.training.forward.blocks import BLOCKS
 from elsa_tune.training.forward.packed import Attention
+from elsa_tune.training.forward.packed_model import BLOCKS
 from tests.unit.gpu_on_paper import META, Launches, step_on_paper
 from tests.unit.test_runner import PACKED, PADDED_BEHIND_A_CACHE
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch, to_device
-from elsa_tune.training.forward.packed_model import Passthrough, evaluating
+from elsa_tune.training.forward.packed_model import Passthrough
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
 # Of one batch while a cache is filled.
@@ -82,16 +82,15 @@ def rows_in_order(
     tokens = int(rows.offsets[chunk[-1] + 1]) - base
     found: dict[int, Tensor] = {}
     by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
-    with evaluating(model):
-        for start in range(0, len(chunk), _ROWS):
-            batch = pad_batch(rows, by_length[start : start + _ROWS], data, model.device)
-            # Numbers from the host: a GPU would be waited for to count those of a mask.
-            real = to_device({"real": np.flatnonzero(batch.mask)}, model.device)["real"]
-            place = batch.places.view(-1)[real] - base
-            for n, hidden in hidden_behind(model, batch.inputs, wanted).items():
-                if n not in found:
-                    found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
-                found[n][place] = hidden.flatten(0, 1)[real]
+    for start in range(0, len(chunk), _ROWS):
+        batch = pad_batch(rows, by_length[start : start + _ROWS], data, model.device)
+        # Numbers from the host: a GPU would be waited for to count those of a mask.
+        real = to_device({"real": np.flatnonzero(batch.mask)}, model.device)["real"]
+        place = batch.places.view(-1)[real] - base
+        for n, hidden in hidden_behind(model, batch.inputs, wanted).items():
+            if n not in found:
+                found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
+            found[n][place] = hidden.flatten(0, 1)[real]
     return sorted(found.items())
 
 

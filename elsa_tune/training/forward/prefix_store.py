@@ -17,7 +17,7 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -159,9 +159,34 @@ class PrefixStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         return shutil.disk_usage(self.folder).free
 
-    def writer(self, key: str, what: str, shape: Shape) -> EntryWriter:
-        """Begin an entry; it exists only after the writer's `finish`."""
-        return EntryWriter(self.folder / key, what, shape)
+    @contextlib.contextmanager
+    def writing(self, key: str, what: str, shape: Shape) -> Iterator[Callable[[Tensor], None]]:
+        """Takes the rows [tokens, H] of an entry block by block, in the order of the shape's
+        splits. The entry exists only afterwards; one of that name is replaced. Raises OSError.
+        """
+        entry, crc = self.folder / key, 0
+        aside = entry.with_name(f".{key}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+        def append(hidden: Tensor) -> None:
+            nonlocal crc
+            data = hidden.to("cpu", shape.dtype).contiguous().view(torch.uint8).numpy().data
+            file.write(data)
+            crc = zlib.crc32(data, crc)
+
+        try:
+            with aside.open("xb") as file:
+                file.seek(_FACTS)
+                yield append
+                # Not forced to disk: what a power cut leaves of it, its checksum finds.
+                file.seek(0)
+                facts = {"what": what[:_LONGEST_NAME], "crc32": crc}
+                file.write(json.dumps(facts).encode().ljust(_FACTS))
+            if entry.is_dir():  # of an earlier version
+                self._remove(entry)
+            aside.replace(entry)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def entries(self) -> list[EntrySummary]:
         """Every entry, damaged ones included."""
@@ -205,40 +230,6 @@ class PrefixStore:
         except OSError:
             return False
         return True
-
-
-class EntryWriter:
-    """An entry being written, block by block."""
-
-    def __init__(self, entry: Path, what: str, shape: Shape) -> None:
-        self._entry, self._what, self._dtype = entry, what, shape.dtype
-        self._aside = entry.with_name(f".{entry.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._aside.open("xb")
-        self._file.seek(_FACTS)
-        self._crc = 0
-
-    def append(self, hidden: Tensor) -> None:
-        """Write the next rows [tokens, H], in the order of the shape's splits. Raises OSError."""
-        data = hidden.to("cpu", self._dtype).contiguous().view(torch.uint8).numpy().data
-        self._file.write(data)
-        self._crc = zlib.crc32(data, self._crc)
-
-    def finish(self) -> None:
-        """Give the entry its name. Raises OSError; an entry of that name is replaced."""
-        facts = {"what": self._what[:_LONGEST_NAME], "crc32": self._crc}
-        with self._file:  # not forced to disk: what a power cut leaves of it, its checksum finds
-            self._file.seek(0)
-            self._file.write(json.dumps(facts).encode().ljust(_FACTS))
-        if self._entry.is_dir():  # of an earlier version
-            PrefixStore._remove(self._entry)
-        self._aside.replace(self._entry)
-
-    def abandon(self) -> None:
-        """Leave nothing behind; does nothing after `finish`."""
-        with contextlib.suppress(OSError):
-            self._file.close()
-        self._aside.unlink(missing_ok=True)
 
 
 def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:

@@ -8,7 +8,7 @@ import pickle
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -234,14 +234,26 @@ def checkpoint_files() -> tuple[tuple[str, int, int], ...]:
     return () if _last is None else _last.files
 
 
+def checkpoint_digests() -> list[str]:
+    """The contents of these files. Raises OSError where they are no longer those loaded."""
+    paths = [Path(path) for path, _, _ in checkpoint_files()]
+    digests = [model_files.sha256_of(path) for path in paths]
+    if _as_they_are(paths) != checkpoint_files():
+        raise OSError("the checkpoint's files changed after they were loaded")
+    return digests
+
+
+def _as_they_are(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    stats = ((path, path.stat()) for path in paths)
+    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+
+
 def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
     """The checkpoint, from memory if it is the last one that this process used and unchanged."""
     global _last
     folder = model_folder(spec)
-    paths = [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
-    stats = [path.stat() for path in paths]
-    files = tuple(
-        (str(path), stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats, strict=True)
+    files = _as_they_are(
+        [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
     )
     if _last is None or _last.files != files:
         _last = None  # never two checkpoints in memory

@@ -126,9 +126,9 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     the digest.
     """
     folder = model_folder(spec)
-    digests = [_sha256_of(path) for path in weight_files(folder, spec.name)]
+    digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
     together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
-    rest = _sha256("".join(_sha256_of(path) for path in _small_files(folder)).encode())
+    rest = _sha256("".join(sha256_of(path) for path in _small_files(folder)).encode())
     commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
     return f"sha256:{together}+{rest[:8]}{commit}"
 
@@ -149,7 +149,7 @@ def _package_folder(package: str) -> Path:
     places = list(found.submodule_search_locations or ()) if found is not None else []
     for place in places:
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
-            digest = _sha256_of(path)
+            digest = sha256_of(path)
             if digest != PACKAGE_SHA256:
                 remedy = PACKAGE_REMEDY.replace("install", "install --force-reinstall")
                 raise ModelError(
@@ -167,7 +167,8 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _sha256_of(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Of a file's content, as hexadecimal digits; read once by a process while it is unchanged."""
     target = path.resolve()
     if _SHA256.fullmatch(target.name) and target.parent.name == "blobs":
         return target.name  # the hub's cache names large files by their digest
