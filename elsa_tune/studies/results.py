@@ -14,6 +14,7 @@ from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.errors import ElsaTuneError
+from elsa_tune.files import cache_dir
 from elsa_tune.report.folder import write_report
 from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import Histories, ResultRow
@@ -24,7 +25,6 @@ from elsa_tune.tables.published import SOURCES, Study, published_rows, published
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import histories_of, rows_of
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.training.cache import cache_dir
 
 # Judged beside MNLI's own split; Table 3 prints it.
 MISMATCHED = "mnli_mismatched"

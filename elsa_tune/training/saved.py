@@ -20,9 +20,8 @@ from elsa_tune.errors import DataError, ModelError
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tables.table_file import format_of, read_table
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import to_split
-from elsa_tune.training.data.tokens import CPU, TaskData
+from elsa_tune.training.data.tokens import CPU, Split, TaskData
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, quiet
 from elsa_tune.training.model.parts import divide, final_linear

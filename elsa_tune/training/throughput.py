@@ -22,9 +22,8 @@ import torch
 from torch.utils import benchmark
 
 from elsa_tune.errors import RunError
-from elsa_tune.files import slug, write_aside
+from elsa_tune.files import cache_dir, slug, write_aside
 from elsa_tune.specs.trial import TrialSpec
-from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
 from elsa_tune.training.machine import (

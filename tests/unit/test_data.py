@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from elsa_tune.errors import DataError
+from elsa_tune.files import cache_dir
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tables.task_file import resolve_task
-from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.data import preparation as data_module
 from elsa_tune.training.data.preparation import (
     prepare,
@@ -27,8 +27,7 @@ from elsa_tune.training.data.preparation import (
     stratified_order,
     tokenizer_identity,
 )
-from elsa_tune.training.data.split import Split
-from elsa_tune.training.data.tokens import pad_batch
+from elsa_tune.training.data.tokens import Split, pad_batch
 from elsa_tune.training.model.encoder import load_tokenizer
 from tests.unit.tiny_models import make_tiny
 

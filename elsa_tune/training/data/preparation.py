@@ -19,9 +19,8 @@ from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import check_variety, read_texts
-from elsa_tune.training.data.tokens import HOLDOUT, TaskData, TokenRows
+from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
 from elsa_tune.training.metrics import chance
 
 REGRESSION_BINS = 10

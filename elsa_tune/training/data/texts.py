@@ -16,8 +16,8 @@ from elsa_tune.specs.known_tasks import LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.hub import read_hub_splits
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.training.data.tokens import Split
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
@@ -71,7 +71,7 @@ def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
         return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
     tables = read_hub_splits(task, source.config, list(splits.values()))
     return {
-        name: to_split(task, [tables[split]], task.text_columns, task.label_column)
+        name: to_split(task, tables[split], task.text_columns, task.label_column)
         for name, split in splits.items()
     }
 

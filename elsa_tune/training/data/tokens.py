@@ -1,4 +1,4 @@
-"""Tokenised examples: ragged rows of token ids, and batches of them, padded.
+"""Rows of a split: as texts and labels, as ragged rows of token ids, and in padded batches.
 
 Shapes: B batch, T tokens of the longest row of a batch, E examples; the flat arrays hold all rows'
 tokens one after the other.
@@ -24,6 +24,29 @@ _ALIGNED = 16
 
 IndexArray = NDArray[np.int64]
 Indices = Sequence[int] | NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split, in the order of its file.
+
+    where: the file(s) or hub split, for messages. texts: one list of E texts for each text column.
+    labels: class ids int64 [E], or float32 values [E]. notes: rows that were skipped, and why.
+    """
+
+    where: str
+    texts: tuple[list[str], ...]
+    labels: NDArray[Any]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, rows: NDArray[np.int64], what: str) -> Split:
+        """The chosen rows, in the file's order and without the notes. what: for messages."""
+        chosen = np.sort(rows)
+        texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
+        return Split(f"{what} of {self.where}", texts, self.labels[chosen])
 
 
 @dataclass(frozen=True)

