@@ -9,32 +9,37 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import StorageError, UsageError, first_line
+from elsa_tune.errors import DivergedError, StorageError, UsageError, first_line
 from elsa_tune.export.card import FIGURE, example_row, model_card
 from elsa_tune.export.choice import Choice, choose
-from elsa_tune.export.final import fresh_seed, train_final
 from elsa_tune.report import figures, freeze_charts
 from elsa_tune.report.subjects import subjects_of
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
-from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.specification import load_specification
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 from elsa_tune.tracking.model_log import log_model
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.loop import train
+from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.training.saved import (
     check_exportable,
@@ -42,7 +47,6 @@ from elsa_tune.training.saved import (
     predict,
     read_labelled,
     save_classifier,
-    scores,
 )
 from elsa_tune.words import points
 
@@ -99,7 +103,7 @@ def export(request: ExportRequest, say: Say) -> float:
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
     say(choice.judged(quality))
     if to_check is not None:
-        found = scores(spec.task, to_check, predict(out, to_check.texts))
+        found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
         listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
         say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
     try:
@@ -155,6 +159,57 @@ def _write_about(
 def _packages(spec: SearchSpec) -> dict[str, str]:
     names = ("elsa-tune", "torch", "transformers")
     return {name: spec.versions[f"version.{name}"] for name in names}
+
+
+def fresh_seed(record: SearchRecord) -> int:
+    """One that no trial of the search had; the same however often a model is exported."""
+    used = {known.trial.seed for known in record.known_trials()}
+    return max(used | set(record.spec.measuring_seeds)) + 1
+
+
+def train_final(
+    spec: SearchSpec,
+    trial: TrialSpec,
+    data: TaskData,
+    record: SearchRecord,
+    say: Say,
+) -> tuple[float, dict[str, Tensor]]:
+    """Train to the end and record it, whatever the end is; returns the trial's quality, and what
+    trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
+    """
+    key = trial.key
+    before = record.state().trials.get(key)
+    attempt = before.start.attempt + 1 if before else 1
+    weights: dict[str, Tensor] = {}
+
+    def keep(trained: Mapping[str, Tensor]) -> None:
+        weights.update({name: value.detach().cpu().clone() for name, value in trained.items()})
+
+    params, tags = params_of(spec, trial), dict(spec.versions)
+    record.write(TrialStarted(trial=key, attempt=attempt, params=params, tags=tags))
+    results: list[dict[str, Any]] = []
+    status, message, artifact = TrialStatus.INTERRUPTED, "", None
+    metrics: dict[str, float] = {}
+    try:
+        for result in train(trial, data, keep=keep):
+            fields = dataclasses.fields(result)
+            results.append({field.name: getattr(result, field.name) for field in fields})
+            record.write(report_record(key, attempt, results[-1], {}))
+            quality = f"{trial.task.metric.value} {points(result.quality)}"
+            say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
+        predictions = np.asarray(results[-1]["predictions"])
+        artifact = record.keep_predictions(key, predictions, data.evaluation.labels)
+        status = TrialStatus.COMPLETED
+    except Exception as error:  # whatever ends it is recorded and goes on to the caller
+        is_diverged = isinstance(error, DivergedError)
+        status = TrialStatus.DIVERGED if is_diverged else TrialStatus.FAILED
+        message = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        metrics = end_metrics(trial.recipe.selection, results)
+        end = TrialEnded(trial=key, attempt=attempt, status=status, metrics=metrics)
+        record.write(dataclasses.replace(end, message=message, artifact=artifact))
+    return metrics[QUALITY], weights
 
 
 @contextlib.contextmanager

@@ -1,9 +1,4 @@
-"""Does what runs fast compute what the whole model computes? Asked of each checkpoint on few rows.
-
-Not a list of architectures decides what may run on packed tokens or behind kept hidden states, but
-this: the same logits, in evaluation mode and in training mode, where a dropout or a convolution
-that acts on what is given would show.
-"""
+"""Does what runs fast compute what the whole model computes? Asked of a checkpoint, on few rows."""
 
 from __future__ import annotations
 

@@ -1,12 +1,6 @@
 """A classification model run on packed tokens: no work on padding, and none on what is given.
 
 Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
-
-Embeddings and layers are the model's own modules, called one by one; what stands behind them is the
-model itself without them, so every head of Transformers stays as it is. It gets each row's first
-token only: the last layer computes keys and values for every token, and all else for the first.
-Under `pooling: mean` it computes all for every token, and the head gets their mean. Whether a head
-reads more is found out by a test (`equality.py`).
 """
 
 from __future__ import annotations
@@ -122,6 +116,9 @@ BLOCKS = (
 class PackedModel(nn.Module):
     """The parts of a model that run, in their order; of the model itself nothing may be used.
 
+    Embeddings and layers are the model's own modules, called one by one; what stands behind them is
+    the model without them, so every head of Transformers stays as it is. It gets each row's first
+    token only, or the mean: the last layer computes no more of the others than keys and values.
     layer_runs counts, for each of the L layers, how often it ran.
     """
 

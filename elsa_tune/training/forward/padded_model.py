@@ -1,9 +1,6 @@
 """A classification model on padded batches that begins behind its frozen layers.
 
-For architectures whose layers are not known on packed tokens: embeddings hand on the hidden states
-that they are given, and the first layers are gone. Shapes: B rows, T tokens of the longest, H
-hidden size. A test (`equality.py`) finds out where that is not what the whole model computes:
-XLNet, for one, drops out what it is given.
+Shapes: B rows, T tokens of the longest, H hidden size.
 """
 
 from __future__ import annotations

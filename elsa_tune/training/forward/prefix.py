@@ -1,8 +1,4 @@
-"""The frozen prefix, computed once: which hidden states are kept, where, and under which key.
-
-For a disk one pass over the model fills every depth asked for; a layer's output is written as it is
-computed, so memory stays flat.
-"""
+"""The frozen prefix, computed once: which hidden states are kept, where, and under which key."""
 
 from __future__ import annotations
 

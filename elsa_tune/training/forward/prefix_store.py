@@ -1,10 +1,8 @@
 """Hidden states on disk, memory-mapped, checked, within a budget.
 
 An entry is one file, named by its key: a block of facts, then the rows [tokens, H] of one split
-after the other. It is written aside and renamed, so that an entry is there complete or not at all.
-Several processes of a node share the store: who reads an entry holds a lock on it, and what is
-locked is never evicted. A link in the store is a damaged entry: nothing is written or deleted
-through it.
+after the other. Several processes share the store: who reads an entry holds a lock on it, and what
+is locked is never evicted. Nothing is written or deleted through a link.
 """
 
 from __future__ import annotations

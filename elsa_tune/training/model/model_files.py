@@ -1,9 +1,4 @@
-"""A model's files: the one folder on this machine that holds them, fetched from the hub if need be.
-
-Every later step reads a local folder, so what can go wrong with a network goes wrong here, once, in
-one sentence. The hub is asked once per process and model; a revision given as a full commit is
-never asked for again once its files are cached.
-"""
+"""A model's files: the folder on this machine that holds them, fetched from the hub if need be."""
 
 from __future__ import annotations
 
