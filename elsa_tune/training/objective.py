@@ -72,11 +72,6 @@ class Objective:
             return F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return F.cross_entropy(logits, labels, reduction="sum")
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Those that `assess` needs, the headline's first."""
-        return tuple(name for name in self._data.splits() if name != "train")
-
     def assess(self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]) -> Assessment:
         """Judge logits [E, C] of every evaluation split. Raises DivergedError."""
         task, data = self._task, self._data

@@ -93,7 +93,7 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
     if kind is None:
         raise DataError(f"{path} is of no known kind; give a .csv, .tsv, .jsonl or .parquet file")
     table = read_table(path, kind, [*task.text_columns, task.label_column])
-    split = to_split(task, [table], task.text_columns, task.label_column)
+    split = to_split(task, [table])
     if not len(split):
         raise DataError(f"{path} has no complete row of {', '.join(task.text_columns)} and label")
     return split

@@ -58,8 +58,7 @@ def _show_machine() -> None:
 
     from elsa_tune.specs.trial import Precision
     from elsa_tune.training.forward.prefix_store import PrefixStore
-    from elsa_tune.training.machine import usable_cores
-    from elsa_tune.training.numerics import resolve_precision
+    from elsa_tune.training.machine import resolve_precision, usable_cores
     from elsa_tune.training.throughput import memory_mb, remembered
 
     device = _device()

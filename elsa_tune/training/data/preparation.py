@@ -42,7 +42,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
     from elsa_tune.training.model.encoder import load_tokenizer
 
     splits = read_splits(task, recipe)
-    tokenizer = load_tokenizer(model)
+    tokenizer: Any = load_tokenizer(model)
     rows = {name: _tokenised(split, recipe.max_length, tokenizer) for name, split in splits.items()}
     notes = dict.fromkeys(note for split in splits.values() for note in split.notes)
     return TaskData(

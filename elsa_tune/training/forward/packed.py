@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -148,19 +148,12 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
     there = to_device(arrays, layout.device)
     squares = []
     for first, last, width in bounds:
-        square = Square(first, last, width, int(ends[first]), int(ends[last]))
-        if lengths[first] < width:
-            padding = there.pop(f"padding {first}")
-            shape = (square.rows, 1, 1, width)
+        own = {name: there.pop(f"{name} {first}", None) for name in ("index", "real", "padding")}
+        if own["padding"] is not None:
+            shape = (last - first, 1, 1, width)
             bias = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
-            square = replace(
-                square,
-                index=there.pop(f"index {first}"),
-                real=there.pop(f"real {first}"),
-                padding=padding,
-                bias=bias.masked_fill_(padding.view(shape), -math.inf),
-            )
-        squares.append(square)
+            own["bias"] = bias.masked_fill_(own["padding"].view(shape), -math.inf)
+        squares.append(Square(first, last, width, int(ends[first]), int(ends[last]), **own))
     return PackedBatch(
         layout=layout,
         types=there.pop("types", None),

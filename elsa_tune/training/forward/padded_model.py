@@ -40,16 +40,13 @@ def hidden_behind(
     found: dict[int, Tensor] = {}
     layers = layer_list(model)
 
-    def keep(number: int) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found[number] = args[0] if args else kwargs["hidden_states"]
-            if number == max(wanted):
-                raise _EnoughError
-
-        return hook
+    def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        found[number] = args[0] if args else kwargs["hidden_states"]
+        if number == max(wanted):
+            raise _EnoughError
 
     hooks = [
-        layers[number].register_forward_pre_hook(keep(number), with_kwargs=True)
+        layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
         for number in wanted
         if number < len(layers)
     ]

@@ -141,7 +141,7 @@ class PrefixStore:
         used = sum(entry.bytes for entry in entries)
         for entry in entries:
             if used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE:
-                break
+                return
             if self.evict(entry.key):
                 used -= entry.bytes
         if used + wanted > self.budget:
@@ -149,9 +149,8 @@ class PrefixStore:
                 f"{needed} of the {self.budget / 1e9:g} GB that {BUDGET_VARIABLE} allows "
                 f"{used / 1e9:.1f} are being read"
             )
-        free = self._free()
-        if free < wanted + KEPT_FREE:
-            raise NotKeptError(f"{needed} {self.folder} has {free / 1e9:.1f} GB free")
+        if self._free() < wanted + KEPT_FREE:
+            raise NotKeptError(f"{needed} {self.folder} has {self._free() / 1e9:.1f} GB free")
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -192,13 +191,16 @@ class PrefixStore:
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
                 continue
+            what = "damaged"
+            with contextlib.suppress(OSError, ValueError, KeyError), entry.open("rb") as file:
+                what = str(_facts(file)["what"])
             with contextlib.suppress(OSError):
                 # A folder is an entry of earlier versions.
                 files = [entry, *entry.rglob("*")]
                 found.append(
                     EntrySummary(
                         key=entry.name,
-                        what=_what(entry),
+                        what=what,
                         bytes=sum(file.lstat().st_size for file in files),
                         last_used=entry.lstat().st_mtime,
                         in_use=_is_locked(entry),
@@ -280,14 +282,6 @@ def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
             return False
         _verified.add((entry, expected))
     return True
-
-
-def _what(entry: Path) -> str:
-    try:
-        with entry.open("rb") as file:
-            return str(_facts(file)["what"])
-    except (OSError, ValueError, KeyError):
-        return "damaged"
 
 
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:
