@@ -159,16 +159,11 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
 
 
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
-    shipped = _shipped(spec.location) if spec.source is ModelSource.HUB else None
-    return shipped or _read_configuration(model_folder(spec, weights=False), spec.name)
-
-
-def _shipped(location: str) -> PretrainedConfig | None:
-    """The configuration of one of the paper's four models, by hub id."""
     for known in KNOWN_MODELS.values():
-        if known.source is ModelSource.HUB and known.location == location:
+        # The paper's four models are known without the hub.
+        if spec.source is known.source is ModelSource.HUB and known.location == spec.location:
             return AutoConfig.for_model(**shipped_configuration(known.name))
-    return None
+    return _read_configuration(model_folder(spec, weights=False), spec.name)
 
 
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:

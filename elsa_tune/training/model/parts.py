@@ -161,26 +161,27 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     if base is model:
         raise ModelError(f"{_kind(model)} has no base model apart from its head; {_REMEDY}")
     count = getattr(config, "num_hidden_layers", None)
-    lists = [
-        (name, module)
+    stacks = {
+        name: module
         for name, module in base.named_modules()
         if isinstance(module, nn.ModuleList)
         and len(module) == count
         and len({type(layer) for layer in module}) == 1
-    ]
-    outermost = [
-        (name, module)
-        for name, module in lists
-        if not any(name.startswith(f"{other}.") for other, _ in lists)
-    ]
+    }
+    outermost = [n for n in stacks if not any(n.startswith(f"{other}.") for other in stacks)]
     if len(outermost) != 1:
         raise ModelError(
             f"{_kind(model)} has no encoder stack that can be recognised: {len(outermost)} lists "
             f"of {count} equal layers were found, and there must be exactly one; {_REMEDY}"
         )
-    name, stack = outermost[0]
-    _refuse_shared_layers(model, stack)
-    return f"{model.base_model_prefix}.{name}", stack
+    [name] = outermost
+    own = [{id(parameter) for parameter in layer.parameters()} for layer in stacks[name]]
+    if not all(own) or len(set().union(*own)) < sum(map(len, own)):
+        raise ModelError(
+            f"{_kind(model)} shares weights among its layers, so they cannot be frozen one by one; "
+            f"{_REMEDY}"
+        )
+    return f"{model.base_model_prefix}.{name}", stacks[name]
 
 
 _REMEDY = "give an encoder such as BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
@@ -213,15 +214,6 @@ def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> Non
         raise ModelError(f"{kind} is a decoder (each token sees only those before it); {_REMEDY}")
 
 
-def _refuse_shared_layers(model: PreTrainedModel, stack: nn.ModuleList) -> None:
-    own = [{id(parameter) for parameter in layer.parameters()} for layer in stack]
-    if not all(own) or len(set().union(*own)) < sum(map(len, own)):
-        raise ModelError(
-            f"{_kind(model)} shares weights among its layers, so they cannot be frozen one "
-            f"by one; {_REMEDY}"
-        )
-
-
 def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
     """The layer's index, "embedding", "head", or None where nothing tells, for a parameter, or for
     a module by its name with a dot behind it; `path` names the layers.
@@ -230,26 +222,18 @@ def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
         return int(name[len(path) + 1 :].split(".", 1)[0])
     if not name.startswith(f"{model.base_model_prefix}."):
         return "head"
-    special = _place_in_deberta(model.config, path, name)
-    if special is not None:
-        return special
+    if model.config.model_type in ("deberta", "deberta-v2"):
+        encoder = path.rpartition(".")[0]
+        if name.startswith(f"{encoder}.conv."):
+            return 0
+        if name.startswith(f"{encoder}.LayerNorm."):
+            return "embedding"
     own_name = name[len(model.base_model_prefix) + 1 :]
     if _POOLER.search(own_name):  # GTE and Nomic register theirs before the layers
         return "head"
     if _stands_before(model, path, name) or _SHARED_TABLE.search(own_name):
         return "embedding"
     return "head" if _AFTER_LAYERS.search(own_name) else None
-
-
-def _place_in_deberta(config: PretrainedConfig, path: str, name: str) -> int | str | None:
-    if config.model_type not in ("deberta", "deberta-v2"):
-        return None
-    encoder = path.rsplit(".", 1)[0]
-    if name.startswith(f"{encoder}.conv."):
-        return 0
-    if name.startswith(f"{encoder}.LayerNorm."):
-        return "embedding"
-    return None
 
 
 def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
