@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,33 +52,27 @@ from elsa_tune.words import points
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRequest:
-    """What is exported, and where to.
-
-    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
-    train on all rows of a task of which the search used a subset.
-    """
-
-    paths: SearchPaths
-    out: Path
-    layers: int | None = None
-    check: Path | None = None
-    full: bool = False
-
-
-def export(request: ExportRequest, say: Say) -> float:
+def export(
+    paths: SearchPaths,
+    out: Path,
+    say: Say,
+    *,
+    layers: int | None = None,
+    check: Path | None = None,
+    full: bool = False,
+) -> float:
     """Train the search's answer once more and write it as a folder; returns the model's quality.
 
-    Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
-    what training or other libraries could not do.
+    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
+    train on all rows of a task of which the search used a subset. Raises UsageErrors before
+    anything is trained, NoAnswerError without an answer, RunErrors for what training or other
+    libraries could not do.
     """
-    out, paths = request.out, request.paths
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(f"{out} is there already; name a folder that is not, or an empty one")
     spec = load_specification(paths)
     check_exportable(spec.recipe)
-    to_check = None if request.check is None else read_labelled(request.check, spec.task)
+    to_check = None if check is None else read_labelled(check, spec.task)
     store = store_of(spec)
     with _aside(out) as folder:
         with Journal(paths.journal) as journal:
@@ -89,9 +82,9 @@ def export(request: ExportRequest, say: Say) -> float:
             rows = rows_of(record.state(), paths.folder)
             try:
                 answers = answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
-                choice = choose(answers, request.layers)
+                choice = choose(answers, layers)
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
-                used, data = _data(spec, full=request.full, say=say)
+                used, data = _data(spec, full=full, say=say)
                 rate, seed = choice.learning_rate, fresh_seed(record)
                 trial = used.trial(Phase.FINAL, choice.depth, rate, seed)
                 quality, weights = train_final(used, trial, data, record, say)
@@ -105,7 +98,7 @@ def export(request: ExportRequest, say: Say) -> float:
     if to_check is not None:
         found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
         listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
-        say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
+        say(f"On the {len(to_check):,} rows of {check}: {listed}.")
     try:
         run_id, row = store.run_id(record.state().search), example_row(spec.task)
         with quiet():

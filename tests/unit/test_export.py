@@ -23,7 +23,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.export import model
 from elsa_tune.export.choice import choose
-from elsa_tune.export.model import ExportRequest, export
+from elsa_tune.export.model import export
 from elsa_tune.search.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
@@ -57,7 +57,7 @@ class Exported:
 
 def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Exported:
     out, said = paths.storage.parent / name, list[str]()
-    quality = export(ExportRequest(paths=paths, out=out, **changes), said.append)  # type: ignore[arg-type]
+    quality = export(paths, out, said.append, **changes)  # type: ignore[arg-type]
     return Exported(out, quality, said)
 
 

@@ -167,7 +167,8 @@ def test_what_must_not_be_in_a_step_is_seen_where_it_is(
     models: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(run: Any) -> Launches:
-        monkeypatch.setattr(packed_model, "block_for", lambda layer: SimpleNamespace(run=run))
+        block = SimpleNamespace(fits=lambda layer: True, run=run)
+        monkeypatch.setattr(packed_model, "BLOCKS", (block,))
         trial = make_trial(models["bert"], 2, precision=BF16)
         return step_on_paper(trial, data_for("bert"), Attention.SQUARE, monkeypatch)
 

@@ -48,17 +48,7 @@ def export(
         raise UsageError(f"--train-size {train_size}: it must be full, or left out")
     paths = find_search(StorePaths(Path.cwd()).storage_at(storage_path), search)
     say(f"export: reading search '{search}'")
-    from elsa_tune.export.model import ExportRequest
-    from elsa_tune.export.model import export as carry_out
+    from elsa_tune.export import model
 
-    carry_out(
-        ExportRequest(
-            paths=paths,
-            out=out,
-            layers=layers,
-            check=check,
-            full=train_size is not None,
-        ),
-        say,
-    )
+    model.export(paths, out, say, layers=layers, check=check, full=train_size is not None)
     typer.echo(out)
