@@ -179,8 +179,6 @@ class PrefixStore:
                 file.seek(0)
                 facts = {"what": what[:_LONGEST_NAME], "crc32": crc}
                 file.write(json.dumps(facts).encode().ljust(_FACTS))
-            if entry.is_dir():  # of an earlier version
-                self._remove(entry)
             aside.replace(entry)
         finally:
             aside.unlink(missing_ok=True)
@@ -195,13 +193,11 @@ class PrefixStore:
             with contextlib.suppress(OSError, ValueError, KeyError), entry.open("rb") as file:
                 what = str(_facts(file)["what"])
             with contextlib.suppress(OSError):
-                # A folder is an entry of earlier versions.
-                files = [entry, *entry.rglob("*")]
                 found.append(
                     EntrySummary(
                         key=entry.name,
                         what=what,
-                        bytes=sum(file.lstat().st_size for file in files),
+                        bytes=entry.lstat().st_size,
                         last_used=entry.lstat().st_mtime,
                         in_use=_is_locked(entry),
                     )
@@ -223,10 +219,7 @@ class PrefixStore:
     @staticmethod
     def _remove(entry: Path) -> bool:
         try:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+            entry.unlink()
         except OSError:
             return False
         return True
@@ -255,7 +248,7 @@ def _is_locked(entry: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        pass  # a link, or a folder, which nobody reads
+        pass  # a link, which nobody reads
     return False
 
 
