@@ -21,6 +21,7 @@ from elsa_tune.errors import (
     UnknownNameError,
     UsageError,
 )
+from elsa_tune.files import cache_dir
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Histories, ResultRow
@@ -36,7 +37,6 @@ from elsa_tune.tracking.rows import (
     rows_of,
 )
 from elsa_tune.tracking.state import SearchState, read_state
-from elsa_tune.training.cache import cache_dir
 
 FULL = "full"  # the whole training set, among training sizes
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
     from elsa_tune.search.session import Finished
 
-_PACKAGES = ("elsa-tune", "torch", "transformers", "datasets", "ray", "optuna", "mlflow")
+_PACKAGES = ("elsa-tune", "torch", "transformers", "ray", "optuna", "mlflow")
 
 # Labelled training and (matched) evaluation rows of GLUE, by hub configuration (Wang et al. 2018,
 # Table 1).

@@ -18,7 +18,7 @@ from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.words import aligned, points
 
 if TYPE_CHECKING:
-    from elsa_tune.training.data.split import Split
+    from elsa_tune.training.data.tokens import Split
 
 EXAMPLES = 3
 EXAMPLE_WIDTH = 160
