@@ -12,6 +12,7 @@ from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.errors import ElsaTuneError
+from elsa_tune.files import cache_dir
 from elsa_tune.report.folder import write_report
 from elsa_tune.report.page import Context
 from elsa_tune.specs.known_tasks import MISMATCHED
@@ -22,7 +23,6 @@ from elsa_tune.studies.table import Line, beside, table_csv, table_text
 from elsa_tune.tables.published import printed_rows
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import histories_of, rows_of
-from elsa_tune.training.cache import cache_dir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
