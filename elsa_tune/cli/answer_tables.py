@@ -18,19 +18,10 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import (
-    BORDER_WORDS,
-    border_arrow,
-    interval,
-    listed,
-    metric_text,
-    percent,
-    points,
-    rate_text,
-    spread,
-)
+from elsa_tune.words import BORDER_WORDS, border_arrow, listed, metric_text, points
 
 RAW_MARK = "▶"
 CORRECTED_MARK = "▷"
@@ -125,19 +116,10 @@ def _curve(
     """One line per depth, and what the marks mean; a column that would be empty is left out, and in
     a narrow window what can best be spared.
     """
+    cells = [{"": marks.get(point.depth, ""), **point_cells(point)} for point in rows]
     columns = {
-        "": [marks.get(point.depth, "") for point in rows],
-        "frozen": ["emb." if p.depth.is_embeddings_only else p.depth.label for p in rows],
-        "tuned": [str(point.fine_tuned_layers) for point in rows],
-        "quality": [spread(point.quality, point.std) for point in rows],
-        "95 %": [interval(point.ci_low, point.ci_high) for point in rows],
-        "least kept" if joint else "kept": [percent(point.retention) for point in rows],
-        "corrected": [percent(point.corrected_retention) for point in rows],
-        "rate": [_rate(point) for point in rows],
-        "seeds": [str(point.seeds) for point in rows],
-        "failed": [str(point.failed_seeds or "") for point in rows],
-        "tries": [str(point.explored or "") for point in rows],
-        "stopped": [str(point.stopped_early or "") for point in rows],
+        "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
+        for name in cells[0]
     }
     bold = [RAW_MARK in marks.get(point.depth, "") for point in rows]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
@@ -153,12 +135,6 @@ def _curve(
         console.print("  ".join(told), style="dim")
     if spared:
         console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
-
-
-def _rate(point: CurvePoint) -> str:
-    if point.learning_rate is None:
-        return "-"
-    return f"{rate_text(point.learning_rate)}{border_arrow(point.tried.at_border)}"
 
 
 def _warnings(console: Console, warnings: Sequence[AnswerWarning]) -> None:

@@ -22,7 +22,6 @@ from elsa_tune.cli.commands import (
     doctor,
     export,
     models,
-    report,
     reproduce,
     search,
     searches,
@@ -51,7 +50,7 @@ app.command("searches")(searches.searches)
 app.command("operating-point")(answer.operating_point)
 app.command("curve")(answer.curve)
 app.command("reproduce")(reproduce.reproduce)
-app.command("report")(report.report)
+app.command("report")(answer.report)
 app.command("export")(export.export)
 app.command("trial")(trial.trial)
 app.command("models")(models.models)

@@ -22,7 +22,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from elsa_tune.report.charts import INK, Chart, Heat, Look, Panel, Series
 
@@ -226,16 +225,9 @@ def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
         return axes
     axes.grid(True)
     axes.set_axisbelow(True)
-    if panel.x_from_zero:
-        axes.margins(x=0.09, y=0.12)
     for layer, series in enumerate(panel.series, 2):
         _series(axes, series, layer)
-    if panel.ticks:
-        axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
-    elif panel.x_from_zero:
-        axes.set_xlim(left=0)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
     # Two seeds' interval may be most of what there is: it must not squeeze what was measured.
     ys = [y for series in panel.series for y in series.y]
     room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
@@ -252,8 +244,6 @@ def _series(axes: Axes, series: Series, layer: int) -> None:
         axes.fill_between(series.x, low, high, color=colour, alpha=0.2, linewidth=0, zorder=1)
         axes.vlines(series.x, low, high, color=colour, alpha=0.4, linewidth=1, zorder=1)
     axes.plot(series.x, series.y, zorder=layer, **_drawn(series.look))
-    for x, y, text in zip(series.x, series.y, series.labels, strict=False):
-        axes.annotate(text, (x, y), xytext=(5, -12), textcoords="offset points", fontsize=9)
 
 
 def _colour(look: Look) -> str:

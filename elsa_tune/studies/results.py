@@ -16,13 +16,13 @@ from elsa_tune.analysis.groups import size_text
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.folder import write_report
 from elsa_tune.report.page import Context
-from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.paper_tables import elsa_tables, low_resource_tables
 from elsa_tune.studies.reproduction import Edition, standing
 from elsa_tune.studies.table import PaperTable
 from elsa_tune.tables.published import SOURCES, Study, published_rows, published_values
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import histories_of, rows_of
+from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.cache import cache_dir
 
@@ -38,14 +38,12 @@ class StudyResults:
     """What the trials so far say.
 
     left: trials to go. unread: the reason of each search that could not be read, by name.
-    histories: as `write_report` takes them.
     """
 
     edition: Edition
     left: int
     unread: Mapping[str, str]
     rows: tuple[ResultRow, ...]
-    histories: Histories
     answers: tuple[Answer, ...]
     tables: tuple[PaperTable, ...]
 
@@ -81,7 +79,6 @@ def read_study(edition: Edition) -> StudyResults:
     rows: list[ResultRow] = []
     curves: list[FreezeCurve] = []
     beside: list[FreezeCurve] = []
-    histories: dict[tuple[str, str], tuple[float, ...]] = {}
     unread: dict[str, str] = {}
     left = 0
     for search in edition.searches:
@@ -97,7 +94,6 @@ def read_study(edition: Edition) -> StudyResults:
         left += found.left.total()
         rows += own
         curves += mine
-        histories |= histories_of(found.state)
     if edition.study is Study.ELSA:
         tables = elsa_tables([*curves, *beside], rows, published_values()) if curves else []
     else:
@@ -107,7 +103,6 @@ def read_study(edition: Edition) -> StudyResults:
         left=left,
         unread=unread,
         rows=tuple(rows),
-        histories=histories,
         answers=tuple(answer_curves(curves)),
         tables=tuple(tables),
     )
@@ -154,7 +149,6 @@ def write_study(results: StudyResults, folder: Path, command: str) -> Path:
     page, *_ = write_report(
         results.answers,
         results.rows,
-        results.histories,
         folder,
         Context(
             published=answer_curves(freeze_curves(theirs)) if theirs else [],
