@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.certainty import certainty_of
+from elsa_tune.analysis.certainty import with_certainty
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.learnt import Learnt, learnt
 from elsa_tune.analysis.statistics.uncertainty import Spread
@@ -40,24 +40,20 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
     raw = smallest(answer.measured, passes)
     # The full model keeps all of its own quality, and that is above 0 once it has learnt.
     assert raw is not None
-    sure = certainty_of(answer, answer.target, raw, learnt=learnt)
-    found = replace(
+    corrected = passing(answer, answer.target, corrected=True)
+    answer = replace(
         answer,
         operating_point=raw,
-        corrected_operating_point=smallest(
-            answer.measured, passing(answer, answer.target, corrected=True)
-        ),
+        corrected_operating_point=smallest(answer.measured, corrected),
         failing_above=failing_above(answer.measured, passes, raw.fine_tuned_layers),
         within_given=_within_given(answer, answer.target),
-        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else sure.reason,
-        certified=sure.certified,
-        corrected_certified=sure.corrected_certified,
-        plausible=sure.plausible,
-        contrasts=sure.contrasts,
-        corrected_contrasts=sure.corrected_contrasts,
     )
+    answer = with_certainty(answer, learnt=learnt)
     return replace(
-        found, certainty=certainty_sentence(found, sure), next_step=next_step(found, sure)
+        answer,
+        certainty=certainty_sentence(answer),
+        next_step=next_step(answer),
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else answer.reason,
     )
 
 

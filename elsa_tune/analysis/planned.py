@@ -11,28 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elsa_tune.analysis.measured import MeasuredRun
-from elsa_tune.analysis.statistics.looks import levels
+from elsa_tune.analysis.statistics.looks import Look, levels
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.looks import Looks
 
 Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One look that was taken.
-
-    number: 1-based, of `planned` ones. level, half: the error that it may spend, one-sided, and
-    that either end of a two-sided interval may. seeds, full_seeds: that it uses.
-    """
-
-    number: int
-    planned: int
-    seeds: int
-    full_seeds: int
-    level: float
-    half: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

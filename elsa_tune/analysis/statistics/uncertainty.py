@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elsa_tune.analysis.statistics.looks import Look
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled
 from elsa_tune.specs.freeze import FreezeDepth
 
@@ -137,7 +138,8 @@ class Interval:
     """value with its two-sided 95 % interval, and the lower one-sided 95 % bound.
 
     high: where several tasks are asked about together, at 2.5 % divided by their number.
-    allowance: how much of the way to the lower ends is an allowance for collapses.
+    allowance: how much of the way to the lower ends is an allowance for collapses. look: the
+    planned one that it rests on, and is widened for; None where none was planned.
     """
 
     value: float
@@ -145,6 +147,7 @@ class Interval:
     high: float
     lower: float
     allowance: float = 0.0
+    look: Look | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
