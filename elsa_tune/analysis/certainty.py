@@ -17,7 +17,15 @@ from dataclasses import replace
 from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.statistics.looks import levels, normal
-from elsa_tune.analysis.statistics.uncertainty import CONFIDENCE, ENDS, FEWEST_SEEDS, Interval
+from elsa_tune.analysis.statistics.uncertainty import (
+    CONFIDENCE,
+    ENDS,
+    FEWEST_SEEDS,
+    Interval,
+    Learnt,
+    Spread,
+    learnt,
+)
 from elsa_tune.analysis.target import ROUNDING
 
 # A search with more seeds than this is not something to suggest.
@@ -82,6 +90,26 @@ def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, 
         if point is full or contrasts[point.depth].high >= -ROUNDING
     }
     return tuple(sorted(number for number in numbers if number <= largest))
+
+
+def verdict_on(curve: FreezeCurve) -> Learnt | None:
+    """Whether the full model learnt; None where it was not measured."""
+    full = curve.full
+    if full is None or full.quality is None:
+        return None
+    known, spread = curve.uncertainty, None
+    if known is not None and full.depth in known.runs and full.seeds > 1:
+        spread = known.spread(full.depth)
+    elif full.std is not None and full.seeds > 1:
+        spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
+    return learnt(
+        full.quality,
+        chance=curve.chance,
+        spread=spread,
+        examples=curve.examples,
+        is_accuracy=curve.metric == "accuracy",
+        example_variance=None if known is None else known.example_variance(full.depth),
+    )
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:

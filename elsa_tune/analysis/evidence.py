@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elsa_tune.analysis.measured import MeasuredRun
-from elsa_tune.analysis.statistics.resampling import RESAMPLES, resample, score
-from elsa_tune.analysis.statistics.uncertainty import DepthRuns, ExampleDraws, Uncertainty
+from elsa_tune.analysis.groups import ResultGroup
+from elsa_tune.analysis.measured import Runs
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, resample, score
+from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -44,15 +45,9 @@ class Evidence(Protocol):
 
 
 def curve_uncertainty(
-    measured: Mapping[FreezeDepth, Sequence[MeasuredRun]],
-    *,
-    chance: float | None,
-    metric: str | None,
-    examples: int | None,
-    evidence: Evidence | None,
-    warnings: list[AnswerWarning],
+    group: ResultGroup, measured: Runs, evidence: Evidence | None, warnings: list[AnswerWarning]
 ) -> Uncertainty:
-    """The spread of depths whose runs are known one by one.
+    """The spread of a group's depths whose runs are known one by one.
 
     Example by example only where every run that counts has its predictions; a warning says so
     where they cannot be used. Else by the number of examples, where that is known and the metric is
@@ -62,23 +57,20 @@ def curve_uncertainty(
         depth: DepthRuns(
             depth=depth,
             qualities=tuple(run.quality for run in several),
-            failed=tuple(run.is_failed(chance) for run in several),
+            failed=tuple(run.is_failed(group.chance) for run in several),
         )
         for depth, several in measured.items()
     }
-    draws = None
+    draws, metric, examples = None, group.first.metric, group.examples
     if evidence is not None and metric is not None and measured:
         draws = _example_draws(measured, metric, evidence, warnings)
     if draws is None and metric == "accuracy" and examples is not None:
         draws = ExampleDraws.counted({depth: one.mean for depth, one in runs.items()}, examples)
-    return Uncertainty(runs=runs, chance=chance, examples=draws)
+    return Uncertainty(runs=runs, chance=group.chance, examples=draws)
 
 
 def _example_draws(
-    measured: Mapping[FreezeDepth, Sequence[MeasuredRun]],
-    metric: str,
-    evidence: Evidence,
-    warnings: list[AnswerWarning],
+    measured: Runs, metric: str, evidence: Evidence, warnings: list[AnswerWarning]
 ) -> ExampleDraws | None:
     depths = sorted(measured)
     key = _key(measured, metric, evidence)
@@ -130,9 +122,7 @@ def _unused(why: str) -> AnswerWarning:
     return AnswerWarning(WarningCode.PREDICTIONS_UNUSED, f"predictions were not used: {why}")
 
 
-def _key(
-    measured: Mapping[FreezeDepth, Sequence[MeasuredRun]], metric: str, evidence: Evidence
-) -> str:
+def _key(measured: Runs, metric: str, evidence: Evidence) -> str:
     """Equal for equal trials with the same predictions."""
     digest = hashlib.sha256(f"{_VERSION} {RESAMPLES} {metric}".encode())
     for depth in sorted(measured):

@@ -12,11 +12,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer, Certified, Reason
-from elsa_tune.analysis.certainty import certify, contrasts_of, plausible
+from elsa_tune.analysis.certainty import certify, contrasts_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
-from elsa_tune.analysis.operating_point import verdict_on
-from elsa_tune.analysis.statistics.learnt import Learnt
-from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
 from elsa_tune.analysis.target import failing_above, passing, smallest
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text

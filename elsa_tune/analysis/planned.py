@@ -10,13 +10,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from elsa_tune.analysis.measured import MeasuredRun
+from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.looks import Look, levels
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.looks import Looks
-
-Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

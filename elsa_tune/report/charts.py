@@ -41,36 +41,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One place of a heat map. value: None where there is only a note to show, or nothing."""
-
-    column: int
-    row: int
-    value: float | None
-    note: str
-    hover: str
-    is_framed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heat:
-    """A table of colours; at least one cell has a value."""
-
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes: series, or a heat map. ticks: (position, text) on the series' x axis."""
+    """One pair of axes. ticks: (position, text) on the x axis."""
 
     title: str
     x_title: str
     y_title: str
-    series: tuple[Series, ...] = ()
-    heat: Heat | None = None
-    ticks: tuple[tuple[float, str], ...] = ()
+    series: tuple[Series, ...]
+    ticks: tuple[tuple[float, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,8 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 
-from elsa_tune.report.charts import INK, Chart, Heat, Look, Panel, Series
+from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
@@ -36,8 +35,6 @@ VARIABLES = {
     GROUND: "var(--ground)",
     **{colour: f"var(--series-{slot})" for slot, colour in enumerate(SERIES)},
 }
-# Cividis: even in grey, and the same to colour-blind eyes.
-HEAT_SCALE = matplotlib.colormaps["cividis"]
 
 PNG_DPI = 160
 MOST_COLUMNS = 3
@@ -47,8 +44,6 @@ TITLE_HEIGHT, LEGEND_HEIGHT = 18.0, 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
 WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
-# With more columns there is no room for decimals in a heat map's cells.
-MOST_DECIMAL_COLUMNS = 8
 SPOT = 7.0  # half the side of what answers the pointer
 
 STYLE: dict[Any, Any] = {
@@ -155,21 +150,16 @@ def _page_svg(figure: Figure) -> str:
 
 
 def _spots(axes: Axes, panel: Panel) -> Iterator[str]:
-    """What answers the pointer: a cell of a heat map, or all points at one place together."""
+    """What answers the pointer: all points at one place together."""
     told: dict[tuple[float, float], list[str]] = {}
-    wide = high = round_by = SPOT
-    if panel.heat is not None:
-        (left, bottom), (right, top) = axes.transData.transform([(0, 0), (1, 1)])
-        wide, high, round_by = (right - left) / 2, (top - bottom) / 2, 0.0
-        told = {(cell.column, cell.row): [cell.hover] for cell in panel.heat.cells}
     for series in panel.series:
         for x, y, text in zip(series.x, series.y, series.hover, strict=False):
             told.setdefault((x, y), []).append(text)
     for place, texts in told.items():
         x, y = axes.transData.transform(place)
         yield (
-            f'<rect class="spot" x="{x - wide:.0f}" y="{HEIGHT - y - high:.0f}" '
-            f'width="{2 * wide:.0f}" height="{2 * high:.0f}" rx="{round_by:g}">'
+            f'<rect class="spot" x="{x - SPOT:.0f}" y="{HEIGHT - y - SPOT:.0f}" '
+            f'width="{2 * SPOT:.0f}" height="{2 * SPOT:.0f}" rx="{SPOT:g}">'
             f"<title>{html.escape(chr(10).join(texts))}</title></rect>"
         )
 
@@ -207,22 +197,17 @@ def _figure(chart: Chart) -> Figure:
 
 def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
     """Draw a panel with its lower left corner there, in points."""
-    names = () if panel.heat is None else panel.heat.rows
-    left = max([LEFT, *(TITLE_HEIGHT + NAME_WIDTH * len(name) for name in names)])
     width, height = (72 * side for side in figure.get_size_inches())
     axes = figure.add_axes(
         (
-            (x + left) / width,
+            (x + LEFT) / width,
             (y + BOTTOM) / height,
-            (WIDTH - left - RIGHT) / width,
+            (WIDTH - LEFT - RIGHT) / width,
             (HEIGHT - BOTTOM - TOP) / height,
         )
     )
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
-    if panel.heat is not None:
-        _heat(axes, panel.heat)
-        return axes
     axes.grid(True)
     axes.set_axisbelow(True)
     for layer, series in enumerate(panel.series, 2):
@@ -247,7 +232,7 @@ def _series(axes: Axes, series: Series, layer: int) -> None:
 
 
 def _colour(look: Look) -> str:
-    return INK_COLOUR if look.colour == INK else SERIES[look.colour % len(SERIES)]
+    return INK_COLOUR if look.colour == INK else SERIES[look.colour]
 
 
 def _drawn(look: Look) -> dict[str, Any]:
@@ -264,27 +249,3 @@ def _drawn(look: Look) -> dict[str, Any]:
         "markeredgewidth": max(look.width, 1.0) if look.hollow else 0.6,
         "clip_on": False,
     }
-
-
-def _heat(axes: Axes, heat: Heat) -> None:
-    axes.set_xticks(range(len(heat.columns)), heat.columns)
-    axes.set_yticks(range(len(heat.rows)), heat.rows)
-    axes.set_xlim(-0.5, len(heat.columns) - 0.5)
-    axes.set_ylim(-0.5, len(heat.rows) - 0.5)
-    axes.spines[:].set_visible(False)
-    known = [cell.value for cell in heat.cells if cell.value is not None]
-    lowest, span = min(known), max(known) - min(known) or 1.0
-    has_room = len(heat.columns) <= MOST_DECIMAL_COLUMNS
-    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9 if has_room else 7}
-    for cell in heat.cells:
-        text, colour, corner = cell.note, INK_COLOUR, (cell.column - 0.5, cell.row - 0.5)
-        if cell.value is not None:
-            share = (cell.value - lowest) / span
-            text = f"{cell.value:.1f}" if has_room else f"{cell.value:.0f}"
-            colour = "#fefefe" if share < 0.55 else "#010101"
-            axes.add_patch(Rectangle(corner, 1, 1, fc=HEAT_SCALE(share), ec=GROUND, lw=1))
-        axes.text(cell.column, cell.row, text, color=colour, **centred)
-    for cell in heat.cells:
-        if cell.is_framed:
-            corner = (cell.column - 0.46, cell.row - 0.46)
-            axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, ec=SERIES[1], lw=2.2))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.report.charts import INK, Cell, Chart, Heat, Look, Panel, Series
+from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
 from elsa_tune.report.subjects import Subject, left_out, printed_for
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.words import (
-    border_arrow,
     depths_text,
     metric_text,
     percent,
@@ -33,16 +30,15 @@ SEEDS = Look(colour=0, line="", hollow=True, size=4, width=1)
 OPERATING = Look(colour=1, marker="*", line="", size=15)
 CORRECTED = Look(colour=4, marker="v", line="", size=10)
 CERTIFIED = Look(colour=2, marker="D", line="", hollow=True, size=15, width=2)
+CHOSEN = Look(colour=INK, line="", hollow=True, size=12, width=1.2)
 PUBLISHED = Look(colour=3, line=":", hollow=True, size=8, width=1.2)
 
 # More ticks run into one another in a panel.
-MOST_TICKS = 13
+MOST_TICKS, MOST_RATE_TICKS = 13, 6
 
-# More learning rates than this are put together into as many steps of equal ratio.
-MOST_RATES = 10
-
-# More heat maps than this nobody looks at, and they make a heavy page.
-MOST_HEATS = 12
+# What tells depths apart besides their colour.
+MARKERS = ("o", "s", "^", "D", "v", "p")
+LINES = ("-", "--", "-.", ":")
 
 
 def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
@@ -71,36 +67,32 @@ def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Char
 
 
 def learning_rates(subjects: Sequence[Subject]) -> Chart:
-    """Mean quality by learning rate and depth; the rate that was measured is marked."""
-    rated = {
-        subject.name: [row for row in subject.rows if row.learning_rate is not None]
-        for subject in subjects
-    }
-    drawn = [
-        subject
-        for subject in subjects
-        if len({row.learning_rate for row in rated[subject.name]}) > 1
-        and _mean(rated[subject.name]) is not None
-    ]
-    reasons = left_out("No trials have completed at several learning rates", drawn, subjects)
-    if len(drawn) > MOST_HEATS:
-        drawn, reasons = [], (f"It is drawn for {MOST_HEATS} answers or fewer.",)
+    """Mean quality over the learning rate, a line a depth, of trials that were neither stopped nor
+    failed.
+    """
+    panels, drawn = [], []
+    for subject in subjects:
+        series = list(_rate_series(subject))
+        rates = sorted({x for one in series for x in one.x})
+        if len(rates) > 1:
+            drawn.append(subject)
+            panels.append(
+                Panel(
+                    title=subject.name,
+                    x_title="learning rate",
+                    y_title=f"{metric_text(subject.answer.metric)} × 100",
+                    series=tuple(series),
+                    ticks=_rate_ticks(rates),
+                )
+            )
     return Chart(
         key="learning_rates",
         title="Learning rates",
-        caption="Mean quality × 100 of the completed trials. Framed: the rate that a depth was "
-        "measured at. ×: every trial was stopped or failed. ↑ (↓): the largest (smallest) rate "
-        "tried is the depth's best; others beyond it may be better.",
-        panels=tuple(
-            Panel(
-                title=subject.name,
-                x_title=FROZEN_TITLE,
-                y_title="learning rate",
-                heat=_heat(subject.answer, rated[subject.name]),
-            )
-            for subject in drawn
-        ),
-        left_out=reasons,
+        caption="Mean of the completed trials at each rate, exploring and measuring; framed is the "
+        "rate that a depth was measured at. Where a line's end is its best, rates beyond it may be "
+        "better.",
+        panels=tuple(panels),
+        left_out=left_out("No trials have completed at several learning rates", drawn, subjects),
     )
 
 
@@ -205,70 +197,40 @@ def _point_text(answer: Answer, point: CurvePoint) -> str:
 # ---- learning rates ------------------------------------------------------------------------------
 
 
-def _heat(answer: Answer, rows: Sequence[ResultRow]) -> Heat:
-    depths = sorted({row.depth for row in rows})
-    steps = _steps(sorted({row.learning_rate for row in rows if row.learning_rate is not None}))
-    chosen = {point.depth: point.learning_rate for point in answer.with_quality}
-    arrows = {point.depth: border_arrow(point.tried.at_border) for point in answer.points}
-    cells = []
-    for number, step in enumerate(steps):
-        for column, depth in enumerate(depths):
-            tried = [row for row in rows if row.depth == depth and row.learning_rate in step]
-            cells.append(
-                Cell(
-                    column=column,
-                    row=number,
-                    value=_mean(tried),
-                    note="×" if tried else "",
-                    hover=_cell_text(depth, step, tried),
-                    is_framed=chosen.get(depth) in step,
-                )
-            )
-    return Heat(
-        columns=tuple(
-            f"{'emb.' if depth.is_embeddings_only else depth.label}{arrows.get(depth, '')}"
-            for depth in depths
-        ),
-        rows=tuple(_step_text(step) for step in steps),
-        cells=tuple(cells),
-    )
+def _rate_series(subject: Subject) -> Iterator[Series]:
+    """A line for each depth, and a mark where it was measured; x: the rate's decimal logarithm."""
+    runs: dict[tuple[FreezeDepth, float], list[tuple[float, int]]] = {}
+    for row in subject.rows:
+        if row.status is TrialStatus.COMPLETED and row.quality is not None and row.learning_rate:
+            runs.setdefault((row.depth, row.learning_rate), []).append((row.quality, row.runs))
+    means: dict[FreezeDepth, dict[float, float]] = {}
+    for (depth, rate), several in sorted(runs.items()):
+        qualities, counts = zip(*several, strict=True)
+        means.setdefault(depth, {})[rate] = 100 * statistics.fmean(qualities, counts)
+    for depth, known in means.items():
+        name, number = depths_text([depth]), depth.frozen_layers
+        yield Series(
+            name=name,
+            look=Look(
+                colour=number % len(MARKERS),
+                marker=MARKERS[number // 2 % len(MARKERS)],
+                line=":" if depth.is_embeddings_only else LINES[number % len(LINES)],
+                width=1.6,
+            ),
+            x=tuple(map(math.log10, known)),
+            y=tuple(known.values()),
+            hover=tuple(f"{name}, {rate_text(rate)}: {mean:.1f}" for rate, mean in known.items()),
+        )
+    for point in subject.answer.with_quality:
+        if point.learning_rate is not None:
+            x, y = math.log10(point.learning_rate), means[point.depth][point.learning_rate]
+            yield Series(name="measured", look=CHOSEN, x=(x,), y=(y,))
 
 
-def _steps(rates: Sequence[float]) -> list[tuple[float, ...]]:
-    """Each rate alone, or, where there are many, those of each step of equal ratio."""
-    if len(rates) <= MOST_RATES:
-        return [(rate,) for rate in rates]
-    width = math.log(rates[-1] / rates[0]) / MOST_RATES
-    steps: dict[int, list[float]] = {}
-    for rate in rates:
-        number = min(int(math.log(rate / rates[0]) / width), MOST_RATES - 1)
-        steps.setdefault(number, []).append(rate)
-    return [tuple(step) for step in steps.values()]
-
-
-def _step_text(step: Sequence[float]) -> str:
-    if len(step) == 1:
-        return rate_text(step[0])
-    return f"{step[0]:.2g} to {step[-1]:.2g}"
-
-
-def _mean(rows: Sequence[ResultRow]) -> float | None:
-    completed = [row for row in rows if row.status is TrialStatus.COMPLETED]
-    told = [(row.quality, row.runs) for row in completed if row.quality is not None]
-    if not told:
-        return None
-    qualities, runs = zip(*told, strict=True)
-    return 100 * statistics.fmean(qualities, runs)
-
-
-def _cell_text(depth: FreezeDepth, step: Sequence[float], rows: Sequence[ResultRow]) -> str:
-    where = f"N = {depth.label}, learning rate {_step_text(step)}"
-    if not rows:
-        return f"{where}\nnot tried"
-    mean = _mean(rows)
-    counts: Counter[str] = Counter()
-    for row in rows:
-        counts[row.status.value.replace("_", " ")] += row.runs
-    told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    value = "no completed trial" if mean is None else f"mean {mean:.1f}"
-    return f"{where}\n{value} ({told})"
+def _rate_ticks(places: Sequence[float]) -> tuple[tuple[float, str], ...]:
+    """A tick at each rate, by its decimal logarithm, that has room for one."""
+    ticks: list[tuple[float, str]] = []
+    for place in places:
+        if not ticks or place - ticks[-1][0] >= (places[-1] - places[0]) / MOST_RATE_TICKS:
+            ticks.append((place, f"{10**place:.2g}"))
+    return tuple(ticks)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
-from elsa_tune.analysis.curve import Saves
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.report.subjects import Subject
 from elsa_tune.words import percent, points
@@ -59,7 +58,6 @@ def curve_table(subject: Subject) -> Table:
 
 def _answer_cells(answer: Answer) -> dict[str, str]:
     point, corrected = answer.operating_point, answer.corrected_operating_point
-    saves = Saves() if point is None else point.saves
     sure = answer.certified
     return {
         "model": answer.model,
@@ -75,9 +73,6 @@ def _answer_cells(answer: Answer) -> dict[str, str]:
         "learning rate": _number(None if point is None else point.learning_rate, "{:g}"),
         "full model": points(None if answer.full is None else answer.full.quality),
         "constant answer": points(answer.chance),
-        "parameters saved": _saved(saves.trainable_parameters),
-        "time saved": _saved(saves.train_seconds),
-        "memory saved": _saved(saves.peak_memory_mb),
         "remark": (answer.reason or "").replace("_", " "),
     }
 
@@ -96,7 +91,3 @@ def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None =
 
 def _number(value: float | None, form: str = "{}") -> str:
     return "" if value is None else form.format(value)
-
-
-def _saved(share: float | None) -> str:
-    return "" if share is None else percent(max(share, 0.0))
