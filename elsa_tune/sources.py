@@ -32,7 +32,6 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, searc
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import origin_of, read_rows, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
-from elsa_tune.training.cache import cache_dir
 
 FULL = "full"  # the whole training set, among training sizes
 
@@ -103,7 +102,7 @@ class Source(ABC):
         """The freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
         evidence = None
         if any(row.predictions for row in rows):
-            evidence = KeptPredictions(rows, cache_dir(), self.tracking_uri)
+            evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
         return freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
 

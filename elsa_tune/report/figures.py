@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import matplotlib
@@ -91,27 +92,23 @@ def draw(chart: Chart) -> dict[str, bytes]:
         }
 
 
-def panel_svg(chart: Chart, number: int) -> str:
-    """One panel for the page: its colours variables, each point and cell with a `<title>`."""
-    panel = chart.panels[number]
-    # Names inside an SVG are the page's: two panels must not have the same.
-    with _drawing(f"{chart.key}-{number}"):
-        figure = Figure((WIDTH / 72, HEIGHT / 72))
-        axes = _panel(figure, panel, 0.0, 0.0)
-        drawn = _page_svg(figure)
-        spots = "".join(_spots(axes, panel))
-    return drawn.replace("</svg>", f"{spots}</svg>")
-
-
-@functools.cache
-def swatch(look: Look) -> str:
-    """A look as it stands in the page's legend."""
-    with _drawing(f"{look}"):
-        figure = Figure((34 / 72, 14 / 72))
-        line = Line2D([0.05, 0.5, 0.95], [0.5] * 3, markevery=[1], **_drawn(look))
-        line.set_markersize(min(look.size, 10))
-        figure.add_artist(line)
-        return _page_svg(figure)
+def page_svgs(chart: Chart) -> list[str]:
+    """Its panels for the page, each under its own legend: colours are variables, and what a point
+    tells is its `<title>`.
+    """
+    found = []
+    for number, panel in enumerate(chart.panels):
+        # Names inside an SVG are the page's: two panels must not have the same.
+        with _drawing(f"{chart.key}-{number}"):
+            figure = _figure(replace(chart, panels=(panel,)))
+            drawn = _saved(figure, "svg", {"Date": None, "Creator": None}, facecolor="none")
+            spots = "".join(_spots(figure, panel))
+        text = drawn.decode()
+        for colour, variable in VARIABLES.items():
+            text = text.replace(colour, variable)
+        text = re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text)).replace("> <", "><").strip()
+        found.append(text.replace("</svg>", f"{spots}</svg>"))
+    return found
 
 
 def shortened(name: str) -> str:
@@ -142,23 +139,16 @@ def _saved(figure: Figure, kind: str, metadata: dict[str, None], **how: Any) -> 
     return target.getvalue()
 
 
-def _page_svg(figure: Figure) -> str:
-    text = _saved(figure, "svg", {"Date": None, "Creator": None}, facecolor="none").decode()
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, variable)
-    return re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text)).replace("> <", "><").strip()
-
-
-def _spots(axes: Axes, panel: Panel) -> Iterator[str]:
+def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
     """What answers the pointer: all points at one place together."""
     told: dict[tuple[float, float], list[str]] = {}
     for series in panel.series:
         for x, y, text in zip(series.x, series.y, series.hover, strict=False):
             told.setdefault((x, y), []).append(text)
     for place, texts in told.items():
-        x, y = axes.transData.transform(place)
+        x, y = figure.axes[0].transData.transform(place)
         yield (
-            f'<rect class="spot" x="{x - SPOT:.0f}" y="{HEIGHT - y - SPOT:.0f}" '
+            f'<rect class="spot" x="{x - SPOT:.0f}" y="{figure.bbox.height - y - SPOT:.0f}" '
             f'width="{2 * SPOT:.0f}" height="{2 * SPOT:.0f}" rx="{SPOT:g}">'
             f"<title>{html.escape(chr(10).join(texts))}</title></rect>"
         )
@@ -181,9 +171,7 @@ def _figure(chart: Chart) -> Figure:
     figure = Figure((columns * WIDTH / 72, whole / 72))
     for number, panel in enumerate(chart.panels):
         row, column = divmod(number, columns)
-        axes = _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
-        # A given y spares a search for the best one.
-        axes.set_title(shortened(panel.title), loc="left", y=1.0)
+        _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
     if legend:
         figure.legend(
             handles=[Line2D([], [], label=name, **_drawn(look)) for name, look in legend.items()],
@@ -195,7 +183,7 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
-def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
+def _panel(figure: Figure, panel: Panel, x: float, y: float) -> None:
     """Draw a panel with its lower left corner there, in points."""
     width, height = (72 * side for side in figure.get_size_inches())
     axes = figure.add_axes(
@@ -206,6 +194,8 @@ def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
             (HEIGHT - BOTTOM - TOP) / height,
         )
     )
+    # A given y spares a search for the best one.
+    axes.set_title(shortened(panel.title), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
     axes.grid(True)
@@ -218,7 +208,6 @@ def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
     room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, min(ys) - room), min(high, max(ys) + room))
-    return axes
 
 
 def _series(axes: Axes, series: Series, layer: int) -> None:

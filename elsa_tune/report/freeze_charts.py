@@ -70,9 +70,10 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
     """Mean quality over the learning rate, a line a depth, of trials that were neither stopped nor
     failed.
     """
+    depths = sorted({row.depth for subject in subjects for row in subject.rows})
     panels, drawn = [], []
     for subject in subjects:
-        series = list(_rate_series(subject))
+        series = list(_rate_series(subject, depths))
         rates = sorted({x for one in series for x in one.x})
         if len(rates) > 1:
             drawn.append(subject)
@@ -82,13 +83,13 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
                     x_title="learning rate",
                     y_title=f"{metric_text(subject.answer.metric)} × 100",
                     series=tuple(series),
-                    ticks=_rate_ticks(rates),
+                    ticks=tuple((x, f"{10**x:.2g}") for x in _spaced(rates, MOST_RATE_TICKS)),
                 )
             )
     return Chart(
         key="learning_rates",
         title="Learning rates",
-        caption="Mean of the completed trials at each rate, exploring and measuring; framed is the "
+        caption="Mean of the completed trials at each rate, exploring and measuring; circled is the "
         "rate that a depth was measured at. Where a line's end is its best, rates beyond it may be "
         "better.",
         panels=tuple(panels),
@@ -98,18 +99,24 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
 
 def depth_ticks(depths: set[FreezeDepth]) -> tuple[tuple[float, str], ...]:
     """A tick at each measured depth that has room for one."""
-    whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only}, reverse=True)
+    whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only})
     if not whole:
         return ((0.5, "emb."),)
-    span = whole[0] - whole[-1]
-    ticks: list[tuple[float, str]] = []
-    # From the deep end: that is where the answer lies.
-    for number in whole:
-        if not ticks or ticks[-1][0] - number >= span / MOST_TICKS:
-            ticks.append((float(number), str(number)))
-    if span <= MOST_TICKS / 2 and any(depth.is_embeddings_only for depth in depths):
+    ticks = [(float(number), str(number)) for number in _spaced(whole, MOST_TICKS)]
+    if whole[-1] - whole[0] <= MOST_TICKS / 2 and any(depth.is_embeddings_only for depth in depths):
         ticks.append((0.5, "emb."))
     return tuple(sorted(ticks))
+
+
+def _spaced(places: Sequence[float], most: int) -> list[float]:
+    """Of places on an axis, in rising order, those that leave one another room; the last is among
+    them: at the deep end lies the answer.
+    """
+    kept = [places[-1]]
+    for place in places[-2::-1]:
+        if kept[-1] - place >= (places[-1] - places[0]) / most:
+            kept.append(place)
+    return kept[::-1]
 
 
 # ---- the freeze curve ----------------------------------------------------------------------------
@@ -197,8 +204,11 @@ def _point_text(answer: Answer, point: CurvePoint) -> str:
 # ---- learning rates ------------------------------------------------------------------------------
 
 
-def _rate_series(subject: Subject) -> Iterator[Series]:
-    """A line for each depth, and a mark where it was measured; x: the rate's decimal logarithm."""
+def _rate_series(subject: Subject, depths: Sequence[FreezeDepth]) -> Iterator[Series]:
+    """A line for each depth, and a mark where it was measured; x: the rate's decimal logarithm.
+
+    depths: of the figure, so that each looks the same in every panel.
+    """
     runs: dict[tuple[FreezeDepth, float], list[tuple[float, int]]] = {}
     for row in subject.rows:
         if row.status is TrialStatus.COMPLETED and row.quality is not None and row.learning_rate:
@@ -208,13 +218,13 @@ def _rate_series(subject: Subject) -> Iterator[Series]:
         qualities, counts = zip(*several, strict=True)
         means.setdefault(depth, {})[rate] = 100 * statistics.fmean(qualities, counts)
     for depth, known in means.items():
-        name, number = depths_text([depth]), depth.frozen_layers
+        name, number = depths_text([depth]), depths.index(depth)
         yield Series(
             name=name,
             look=Look(
                 colour=number % len(MARKERS),
-                marker=MARKERS[number // 2 % len(MARKERS)],
-                line=":" if depth.is_embeddings_only else LINES[number % len(LINES)],
+                marker=MARKERS[number % len(MARKERS)],
+                line=LINES[number // len(MARKERS) % len(LINES)],
                 width=1.6,
             ),
             x=tuple(map(math.log10, known)),
@@ -225,12 +235,3 @@ def _rate_series(subject: Subject) -> Iterator[Series]:
         if point.learning_rate is not None:
             x, y = math.log10(point.learning_rate), means[point.depth][point.learning_rate]
             yield Series(name="measured", look=CHOSEN, x=(x,), y=(y,))
-
-
-def _rate_ticks(places: Sequence[float]) -> tuple[tuple[float, str], ...]:
-    """A tick at each rate, by its decimal logarithm, that has room for one."""
-    ticks: list[tuple[float, str]] = []
-    for place in places:
-        if not ticks or place - ticks[-1][0] >= (places[-1] - places[0]) / MOST_RATE_TICKS:
-            ticks.append((place, f"{10**place:.2g}"))
-    return tuple(ticks)

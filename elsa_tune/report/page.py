@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.report.charts import Chart
-from elsa_tune.report.figures import panel_svg, swatch
+from elsa_tune.report.figures import page_svgs
 from elsa_tune.report.story import facts, headline, paragraph, story
 from elsa_tune.report.subjects import Subject
 from elsa_tune.report.tables import answers_table, curve_table
@@ -67,8 +67,7 @@ def page_html(
         overview=None if len(answers) == 1 else answers_table(answers),
         warnings=_warnings(answers, subjects),
         charts=charts,
-        panel_svg=panel_svg,
-        swatch=swatch,
+        page_svgs=page_svgs,
         sections=[
             (one.name, paragraph(one.answer), one.answer.next_step, curve_table(one))
             for one in subjects

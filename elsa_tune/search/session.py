@@ -216,7 +216,7 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
     """
     try:
         rows = rows_of(state, paths.folder)
-        return answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
+        return answer_rows(rows, evidence=KeptPredictions())
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end

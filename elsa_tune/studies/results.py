@@ -24,7 +24,6 @@ from elsa_tune.tables.published import SOURCES, Study, published_rows, published
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.training.cache import cache_dir
 
 # Judged beside MNLI's own split; Table 3 prints it.
 MISMATCHED = "mnli_mismatched"
@@ -85,7 +84,7 @@ def read_study(edition: Edition) -> StudyResults:
         try:
             found = standing(search)
             own = rows_of(found.state, search.storage / search.name)
-            mine = freeze_curves(own, KeptPredictions(own, cache_dir()))
+            mine = freeze_curves(own, KeptPredictions())
             chance = search.task.published_chance.get(MISMATCHED)
             beside += freeze_curves(_mismatched(found.state, own, chance))
         except ElsaTuneError as error:
