@@ -89,7 +89,7 @@ def learning_rates(subjects: Sequence[Subject]) -> Chart:
     return Chart(
         key="learning_rates",
         title="Learning rates",
-        caption="Mean of the completed trials at each rate, exploring and measuring; circled is the "
+        caption="Mean of the completed trials at each rate, exploring and measuring. A circle: the "
         "rate that a depth was measured at. Where a line's end is its best, rates beyond it may be "
         "better.",
         panels=tuple(panels),
@@ -102,7 +102,7 @@ def depth_ticks(depths: set[FreezeDepth]) -> tuple[tuple[float, str], ...]:
     whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only})
     if not whole:
         return ((0.5, "emb."),)
-    ticks = [(float(number), str(number)) for number in _spaced(whole, MOST_TICKS)]
+    ticks = [(float(number), f"{number:g}") for number in _spaced(whole, MOST_TICKS)]
     if whole[-1] - whole[0] <= MOST_TICKS / 2 and any(depth.is_embeddings_only for depth in depths):
         ticks.append((0.5, "emb."))
     return tuple(sorted(ticks))

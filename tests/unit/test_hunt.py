@@ -78,15 +78,6 @@ class Drawn:
     def predictions(self, row: ResultRow) -> Predictions | None:
         return self.answers[row.trial or ""]
 
-    def stamp(self, row: ResultRow) -> str:
-        return ""
-
-    def load(self, key: str) -> None:
-        return None
-
-    def save(self, key: str, arrays: Any) -> None:
-        pass
-
     # ---- a search ----
 
     def searcher(self) -> PlanSearcher:

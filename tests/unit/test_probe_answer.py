@@ -76,7 +76,7 @@ def test_tables_and_the_page_have_its_line() -> None:
 
 def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
     rows = [*falling_curve(), probe(0.70)]
-    write_report(answer_rows(rows), rows, {}, tmp_path)
+    write_report(answer_rows(rows), rows, tmp_path)
     assert len(import_results(tmp_path / "trials.csv").rows) == len(rows) - 1
 
 
