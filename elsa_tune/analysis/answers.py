@@ -124,7 +124,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
         operating_point=raw,
         corrected_operating_point=smallest(answer.measured, corrected),
         failing_above=failing_above(answer.measured, passes, raw.fine_tuned_layers),
-        within_given=_within_given(answer, answer.target),
+        within_given=_within_given(answer),
     )
     answer = with_certainty(answer, learnt=learnt)
     return replace(
@@ -135,20 +135,20 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
     )
 
 
-def _within_given(curve: FreezeCurve, target: float) -> CurvePoint | None:
+def _within_given(answer: Answer) -> CurvePoint | None:
     """The same question of the given rates alone, where some depth went beyond them."""
-    given, full = curve.given_rates, curve.full
+    given, full = answer.given_rates, answer.full
     if given is None or full is None:
         return None
-    rates = [p.learning_rate for p in curve.measured if p.learning_rate is not None]
+    rates = [p.learning_rate for p in answer.measured if p.learning_rate is not None]
     full_quality = full.tried.quality_within_given
     if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
         return None
     found = [
         CurvePoint(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality)
-        for point in curve.measured
+        for point in answer.measured
         if (quality := point.tried.quality_within_given) is not None
-        and reaches(quality, full_quality, target)
+        and reaches(quality, full_quality, answer.target)
     ]
     return found[-1] if found else None
 

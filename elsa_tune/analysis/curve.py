@@ -184,9 +184,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        looks=planned_looks(
-            measured, uncertainty, lambda runs: curve_uncertainty(group, runs, evidence, [])
-        ),
+        looks=planned_looks(measured, lambda runs: curve_uncertainty(group, runs, evidence, [])),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group.probe, full, group.chance),
     )

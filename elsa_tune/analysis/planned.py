@@ -65,12 +65,12 @@ class PlannedLooks:
 
 
 def planned_looks(
-    measured: Runs, whole: Uncertainty, uncertainty_of: Callable[[Runs], Uncertainty]
+    measured: Runs, uncertainty_of: Callable[[Runs], Uncertainty]
 ) -> PlannedLooks | None:
     """The looks of measured depths; None where no plan says when to look.
 
-    whole: what is known from all runs; uncertainty_of: from some of them. A look sees its own
-    seeds, and of other depths those of their first looks, so that no later seed can change it.
+    uncertainty_of: what is known from some of the runs. A look sees its own seeds, and of other
+    depths those of their first looks, so that no later seed can change it.
     """
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
@@ -99,9 +99,6 @@ def planned_looks(
         used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
         if not used[depth] or not used[FULL_MODEL]:
             return None
-        cut = {d: used[d] for d in measured if used.get(d)}
-        if all(list(cut.get(d, ())) == list(runs) for d, runs in measured.items()):
-            return whole
-        return uncertainty_of(cut)
+        return uncertainty_of({d: used[d] for d in measured if used.get(d)})
 
     return PlannedLooks(of=of, seen=seen)

@@ -375,15 +375,13 @@ def _interval(
     tails = np.asarray(ends)
     if isinstance(moved, float) and len(seeds) == 1:
         [one] = seeds
-        return _of_ends(value, value + math.sqrt(one.variance) * _quantiles(one.freedom, tails))
-    draws = np.full(RESAMPLES, value) + moved
-    for stream, one in enumerate(seeds):
-        draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
-    return _of_ends(value, np.quantile(draws, tails))
-
-
-def _of_ends(value: float, ends: Floats) -> Interval:
-    low, high, lower = map(float, ends)
+        found = value + math.sqrt(one.variance) * _quantiles(one.freedom, tails)
+    else:
+        draws = np.full(RESAMPLES, value) + moved
+        for stream, one in enumerate(seeds):
+            draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
+        found = np.quantile(draws, tails)
+    low, high, lower = map(float, found)
     return Interval(value=value, low=low, high=high, lower=lower)
 
 

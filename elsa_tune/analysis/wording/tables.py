@@ -8,24 +8,14 @@ from collections.abc import Iterable
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.words import border_arrow, interval, percent, rate_text, spread
+from elsa_tune.words import interval, percent, rate_text, spread
 
-# Of Markdown's table: each heading with the name of its cells.
-_COLUMNS = {
-    "fine-tuned": "tuned",
-    "frozen": "frozen",
-    "quality": "quality",
-    "95 %": "95 %",
-    "kept": "kept",
-    "corrected": "corrected",
-    "rate": "rate",
-    "seeds": "seeds",
-}
+# Of Markdown's table.
+_COLUMNS = ("tuned", "frozen", "quality", "95 %", "kept", "corrected", "rate", "seeds")
 
 
 def point_cells(point: CurvePoint) -> dict[str, str]:
     """One depth as every table shows it, by column; a cell without anything is empty or `-`."""
-    rate = "-" if point.learning_rate is None else rate_text(point.learning_rate)
     return {
         "frozen": "emb." if point.depth.is_embeddings_only else point.depth.label,
         "tuned": str(point.fine_tuned_layers),
@@ -33,7 +23,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
         "corrected": percent(point.corrected_retention),
-        "rate": f"{rate}{border_arrow(point.tried.at_border)}" if rate != "-" else rate,
+        "rate": "-" if point.learning_rate is None else rate_text(point.learning_rate),
         "seeds": str(point.seeds),
         "failed": str(point.failed_seeds or ""),
         "tries": str(point.explored or ""),
@@ -56,10 +46,11 @@ def curve_table(answer: Answer) -> str:
         cells = point_cells(point) | {"frozen": point.depth.label}
         is_chosen = chosen is not None and point.depth == chosen.depth
         mark = "**" if is_chosen else ""
-        lines.append(_line(f"{mark}{cells[name]}{mark}" for name in _COLUMNS.values()))
+        lines.append(_line(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
     if not lines:
         return ""
-    return "\n".join([_line(_COLUMNS), f"|{'|'.join(' ---: ' for _ in _COLUMNS)}|", *lines])
+    heads = _line(("fine-tuned", *_COLUMNS[1:]))
+    return "\n".join([heads, f"|{'|'.join(' ---: ' for _ in _COLUMNS)}|", *lines])
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -123,9 +123,9 @@ def operating_point(
     elif format_ is Format.CSV:
         typer.echo(answers_csv(answers), nl=False)
     else:
-        from elsa_tune.cli.answer_tables import print_answers
+        from elsa_tune.cli.answer_tables import print_curves
 
-        print_answers(answers)
+        print_curves(answers)
     _require_an_answer(answers, told=format_ is Format.TABLE)
 
 
