@@ -25,9 +25,7 @@ class Reason(enum.StrEnum):
     NO_FULL_MODEL = "no_full_model"  # nothing to compare with
     FULL_MODEL_DID_NOT_LEARN = "full_model_did_not_learn"  # not above chance with 95 % confidence
     NO_FROZEN_DEPTH = "no_frozen_depth"  # only the full model was measured
-    NOTHING_REACHES_TARGET = (
-        "nothing_reaches_target"  # but the full model, which is then the answer
-    )
+    NOTHING_REACHES_TARGET = "nothing_reaches_target"  # but the full model: the answer then
     # There is an operating point, but nothing can be certified:
     TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
     CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested

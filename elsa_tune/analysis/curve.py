@@ -155,7 +155,6 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
-    metric = group.first.metric
     by_depth: dict[FreezeDepth, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
@@ -173,13 +172,13 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         task=group.first.task,
         train_size=group.first.train_size,
         search=", ".join(group.searches) or None,
-        metric=metric,
+        metric=group.first.metric,
         selection=group.first.selection,
         layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
         points=tuple(
-            _with_interval(_beside(point, full, group.chance), uncertainty, metric)
+            _with_interval(_beside(point, full, group.chance), uncertainty, group.first.metric)
             for point in found
         ),
         warnings=tuple(warnings),

@@ -33,10 +33,10 @@ class PlannedLooks:
 
     def taken(self, depth: FreezeDepth) -> list[tuple[Look, Uncertainty]]:
         """The looks at this depth whose seeds are all there, in order."""
-        looks = self.of.get(depth)
         found: list[tuple[Look, Uncertainty]] = []
-        for place, (here, full) in enumerate(looks.counts if looks else ()):
-            assert looks is not None
+        if (looks := self.of.get(depth)) is None:
+            return found
+        for place, (here, full) in enumerate(looks.counts):
             seen = self.seen(depth, place)
             if seen is None:
                 break

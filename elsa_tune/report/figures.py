@@ -86,10 +86,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
     """
     with _drawing(chart.key):
         figure = _figure(chart)
-        return {
-            "png": _saved(figure, "png", {"Software": None}),
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": None}),
-        }
+        return {kind: _saved(figure, kind) for kind in ("png", "svg")}
 
 
 def page_svgs(chart: Chart) -> list[str]:
@@ -101,7 +98,7 @@ def page_svgs(chart: Chart) -> list[str]:
         # Names inside an SVG are the page's: two panels must not have the same.
         with _drawing(f"{chart.key}-{number}"):
             figure = _figure(replace(chart, panels=(panel,)))
-            drawn = _saved(figure, "svg", {"Date": None, "Creator": None}, facecolor="none")
+            drawn = _saved(figure, "svg", facecolor="none")
             spots = "".join(_spots(figure, panel))
         text = drawn.decode()
         for colour, variable in VARIABLES.items():
@@ -133,8 +130,9 @@ def _fonts_for_other_scripts() -> list[str]:
     return sorted(name for name in font_manager.get_font_names() if "CJK" in name)
 
 
-def _saved(figure: Figure, kind: str, metadata: dict[str, None], **how: Any) -> bytes:
+def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
     target = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
     return target.getvalue()
 
