@@ -232,6 +232,6 @@ def _rate_series(subject: Subject, depths: Sequence[FreezeDepth]) -> Iterator[Se
             hover=tuple(f"{name}, {rate_text(rate)}: {mean:.1f}" for rate, mean in known.items()),
         )
     for point in subject.answer.with_quality:
-        if point.learning_rate is not None:
-            x, y = math.log10(point.learning_rate), means[point.depth][point.learning_rate]
-            yield Series(name="measured", look=CHOSEN, x=(x,), y=(y,))
+        rate = point.learning_rate or 0.0
+        if (mean := means.get(point.depth, {}).get(rate)) is not None:  # else all of them diverged
+            yield Series(name="measured", look=CHOSEN, x=(math.log10(rate),), y=(mean,))

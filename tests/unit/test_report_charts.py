@@ -201,6 +201,11 @@ POOR = {
         row(0, None, status=TrialStatus.FAILED),
         row(3, None, status=TrialStatus.FAILED),
     ],
+    "a depth that diverged": [
+        *falling_curve(),
+        *(row(1, None, seed=seed, status=TrialStatus.DIVERGED) for seed in (1, 2)),
+        row(1, 0.6, phase=Phase.EXPLORE, learning_rate=1e-5),
+    ],
     "embeddings only": seeds(EMBEDDINGS_ONLY, [0.8, 0.81]),
     "several sizes": falling_curve(train_size=50) + falling_curve(),
     "nine tasks and four models": big(),
