@@ -22,7 +22,6 @@ from elsa_tune.cli.commands import (
     doctor,
     export,
     models,
-    report,
     reproduce,
     search,
     searches,
@@ -47,7 +46,7 @@ app = typer.Typer(
 )
 for command in (
     *(search.search, search.resume, searches.searches),
-    *(answer.operating_point, answer.curve, reproduce.reproduce, report.report, export.export),
+    *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report, export.export),
     *(trial.trial, models.models, tasks.tasks, spaces.spaces, doctor.doctor, ui.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)

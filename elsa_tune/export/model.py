@@ -81,7 +81,7 @@ def export(
             record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
             rows = rows_of(record.state(), paths.folder)
             try:
-                answers = answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
+                answers = answer_rows(rows, evidence=KeptPredictions())
                 choice = choose(answers, layers)
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
                 used, data = _data(spec, full=full, say=say)

@@ -35,6 +35,7 @@ class Plan:
     ) -> None:
         self._spec, self._state, self._folder, self._say = spec, state, folder, say
         self._said = ""
+        self._evidence = KeptPredictions()
         self._judged: frozenset[str] | None = None
         self._curve: FreezeCurve | None = None
 
@@ -72,7 +73,6 @@ class Plan:
         )
         if ended != self._judged:
             rows = [row for row in rows_of(self._state(), self._folder) if row.trial in ended]
-            evidence = KeptPredictions(rows, self._folder)
-            self._curve = next(iter(freeze_curves(rows, evidence)), None)
+            self._curve = next(iter(freeze_curves(rows, self._evidence)), None)
             self._judged = ended
         return self._curve

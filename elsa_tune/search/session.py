@@ -13,7 +13,7 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.target import DEFAULT_TARGET
-from elsa_tune.analysis.wording.markdown import answer_markdown
+from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
@@ -38,7 +38,7 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import ANSWER, DESCRIPTION, MACHINE_TAG, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import histories_of, origin_of, rows_of
+from elsa_tune.tracking.rows import origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
@@ -216,7 +216,7 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
     """
     try:
         rows = rows_of(state, paths.folder)
-        return answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
+        return answer_rows(rows, evidence=KeptPredictions())
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end
@@ -235,7 +235,6 @@ def _report(
         write_report(
             answers,
             rows_of(state, paths.folder),
-            histories_of(state),
             paths.report,
             Context(
                 command=f"elsa-tune report --search {paths.name} --out DIR",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.specs.trial import QUALITY, Phase, TrialStatus
+from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking.connection import Connection, all_pages, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
@@ -44,23 +44,20 @@ from elsa_tune.tracking.names import (
     after_prefix,
 )
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
-from elsa_tune.tracking.state import SearchState, TrialState, score_of
+from elsa_tune.tracking.state import SearchState, TrialState
 
 
 def read_searches(
     tracking_uri: str,
     tasks: Sequence[str] | None = None,
     search: str | None = None,
-    *,
-    histories: bool = False,
 ) -> list[SearchState]:
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
 
     Params are texts. A trial's reports are one, of its last values; a trial that has only just
-    begun, without params yet, is left out. histories: an exploring trial's reports are all of them
-    instead, with nothing but the score that it competes by, and another trial's none. Raises
-    TrackingError when the store is missing, damaged or does not answer.
+    begun, without params yet, is left out. Raises TrackingError when the store is missing, damaged
+    or does not answer.
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
@@ -83,7 +80,7 @@ def read_searches(
                 states[search_id] = _search_state(run)
             state = states[search_id]
             if TRIAL_TAG in run.data.tags:
-                trial = _trial_state(client, run, state.is_alive, histories)
+                trial = _trial_state(client, run, state.is_alive)
                 # A run gets its params a moment after it was made, or from the next driver.
                 if trial.params or trial.status.is_final:
                     state.trials[trial.key] = trial
@@ -126,15 +123,13 @@ def _search_state(run: Any) -> SearchState:
     )
 
 
-def _trial_state(client: Any, run: Any, is_alive: bool, histories: bool) -> TrialState:
+def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
     tags, params = dict(run.data.tags), _params(run)
     key, started = tags[TRIAL_TAG], run.info.start_time / 1000
     status = TrialStatus(tags.get(STATUS_TAG, TrialStatus.RUNNING))
-    metrics = {} if histories else _latest(client, run)
+    metrics = _latest(client, run)
     reports: tuple[Report, ...] = ()
-    if histories:
-        reports = _reports(client, run, key, params)
-    elif (last := metrics.get(EVALUATION)) is not None:
+    if (last := metrics.get(EVALUATION)) is not None:
         reports = (Report(trial=key, evaluation=int(last), step=0, metrics=metrics),)
     end = None
     if status is not TrialStatus.RUNNING:
@@ -158,18 +153,6 @@ def _latest(client: Any, run: Any) -> dict[str, float]:
     # Those of an earlier attempt, which may have come further, stand beside the last one's.
     points = {name: _of_last_attempt(client, run, name) for name in metrics}
     return {name: values[-1][2] for name, values in points.items() if values}
-
-
-def _reports(client: Any, run: Any, key: str, params: Mapping[str, str]) -> tuple[Report, ...]:
-    """What an exploring trial competes by; of a step that was logged twice the later value."""
-    if params.get("phase") != Phase.EXPLORE:
-        return ()
-    score = score_of(params)
-    values = {step: value for step, _, value in _of_last_attempt(client, run, score)}
-    return tuple(
-        Report(trial=key, evaluation=number, step=step, metrics={score: value})
-        for number, (step, value) in enumerate(values.items(), start=1)
-    )
 
 
 def _of_last_attempt(client: Any, run: Any, metric: str) -> list[tuple[int, int, float]]:

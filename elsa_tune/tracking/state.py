@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -171,12 +171,6 @@ class SearchState:
         for key, trial in self.trials.items():
             if trial.runs:
                 self.trials[key] = replace(trial, cut_off=time)
-
-
-def score_of(params: Mapping[str, object]) -> str:
-    """The metric that a trial competes by; another tool's run may name no selection we know."""
-    is_held_out = params.get("selection") == Selection.HOLDOUT
-    return (Selection.HOLDOUT if is_held_out else Selection.LAST).score
 
 
 def read_state(journal: Path) -> SearchState:

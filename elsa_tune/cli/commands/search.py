@@ -258,7 +258,7 @@ def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
 
 def _conclude(finished: Finished) -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
-    from elsa_tune.cli.answer_tables import print_answers
+    from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
@@ -267,10 +267,10 @@ def _conclude(finished: Finished) -> None:
     if finished.message:
         say(f"search '{name}': {finished.message}")
     if finished.status is SearchStatus.COMPLETED:
-        print_answers(finished.answers)
+        print_curves(finished.answers)
     else:
         # The rest of the plan comes first.
-        print_answers([dataclasses.replace(one, next_step=None) for one in finished.answers])
+        print_curves([dataclasses.replace(one, next_step=None) for one in finished.answers])
     if finished.unsent:
         say(
             f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
