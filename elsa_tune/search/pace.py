@@ -1,20 +1,28 @@
-"""How long a search's trials will take on this machine, from a few seconds of training here.
+"""How long a search's trials will take on this machine: by a like search that ran here, or by a few
+seconds of training.
 
 Nothing is started or recorded, and nothing is said of a cluster.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elsa_tune.search.planning.time_left import TRIAL_SECONDS
-from elsa_tune.search.specification import Request, specify
+from elsa_tune.errors import ElsaTuneError
+from elsa_tune.search.planning.known import KnownTrial, known_trial
+from elsa_tune.search.planning.time_left import TRIAL_SECONDS, seconds_per_trial
+from elsa_tune.search.specification import Request, load_specification, specify
 from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase
+from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.paths import SearchPaths, search_names
+from elsa_tune.tracking.state import SearchState
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
@@ -23,6 +31,48 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
 SEARCH_SECONDS = 20.0
+
+
+def recorded_seconds(
+    request: Request, trials: Counter[FreezeDepth]
+) -> tuple[SearchSpec, float] | None:
+    """The latest search in the same place with the same model, task and recipe, and how long the
+    request's trials take at its pace; None without one.
+    """
+    planned = specify(request)
+    alike: list[tuple[float, SearchSpec, list[KnownTrial]]] = []
+    for name in search_names(request.storage):
+        paths = SearchPaths(request.storage, name)
+        with contextlib.suppress(ElsaTuneError):
+            spec = load_specification(paths)
+            if spec.address is not None or _kind(spec) != _kind(planned):
+                continue
+            state = SearchState.replay(read_journal(paths.journal), alive=False)
+            known = [known_trial(spec, trial) for trial in state.planned_trials]
+            if ends := [one.ended for one in known if one.ended and one.reported]:
+                alike.append((max(ends), spec, known))
+    if not alike:
+        return None
+    _, spec, known = max(alike, key=lambda one: one[0])
+    each = seconds_per_trial(planned, known)
+    total = sum(count * each[depth] for depth, count in trials.items())
+    return spec, total / _side_by_side(known)
+
+
+def _kind(spec: SearchSpec) -> tuple[object, ...]:
+    """What must be equal; a recorded precision is what `auto` became."""
+    recipe = {**spec.recipe.comparable(), "precision": None}
+    return spec.model.location, spec.task.name, recipe
+
+
+def _side_by_side(known: Sequence[KnownTrial]) -> float:
+    """How many trials ran at once, on average, pauses between two sessions left out."""
+    spans = sorted((one.started, one.ended) for one in known if one.ended)
+    elapsed, until = 0.0, 0.0
+    for first, last in spans:
+        elapsed += max(0.0, last - max(first, until))
+        until = max(until, last)
+    return sum(last - first for first, last in spans) / elapsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,37 +108,26 @@ class Pace:
 
 
 def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict[str, float]:
-    """Seconds that each search's remaining trials take, by the search's name.
+    """Seconds that each search's remaining trials take, by the search's name, by training for a few
+    seconds.
 
-    Raises DataError or
-    ModelError where data or weights are missing, UsageError for a share of the machine that it does
-    not have.
+    Raises DataError or ModelError where data or weights are missing, UsageError for a share of the
+    machine that it does not have.
     """
     from elsa_tune.training.data.preparation import prepare
 
-    data = {
-        request.name: prepare(request.model, request.task, request.recipe)
-        for request, _ in unfinished
-    }
-    pairs = {_pair(request): request for request, _ in unfinished}
-    paces: dict[tuple[str, str], Pace] = {}
-    for location in {location for location, _ in pairs}:
-        alike = {pair: request for pair, request in pairs.items() if pair[0] == location}
-        paces |= zip(alike, _measured(list(alike.values()), data), strict=True)
-    return {
-        request.name: paces[_pair(request)].seconds(left, request, *_tokens(data[request.name]))
-        for request, left in unfinished
-    }
-
-
-def _pair(request: Request) -> tuple[str, str]:
-    return request.model.location, request.task.name
-
-
-def _tokens(data: TaskData) -> tuple[int, int]:
-    """Of one pass over the training examples, and over all those that are evaluated."""
-    train, *evaluated = (int(rows.lengths.sum()) for rows in data.splits().values())
-    return train, sum(evaluated)
+    data = {one.name: prepare(one.model, one.task, one.recipe) for one, _ in unfinished}
+    seconds: dict[str, float] = {}
+    for location in {request.model.location for request, _ in unfinished}:
+        here = [one for one in unfinished if one[0].model.location == location]
+        tasks = {request.task.name: request for request, _ in here}
+        paces = dict(zip(tasks, _measured(list(tasks.values()), data), strict=True))
+        for request, left in here:
+            splits = data[request.name].splits().values()
+            train, *evaluated = (int(rows.lengths.sum()) for rows in splits)
+            pace = paces[request.task.name]
+            seconds[request.name] = pace.seconds(left, request, train, sum(evaluated))
+    return seconds
 
 
 def _measured(requests: Sequence[Request], data: Mapping[str, TaskData]) -> list[Pace]:

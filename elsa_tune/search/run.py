@@ -25,7 +25,6 @@ from elsa_tune.search.planning.plan import (
     exploring_slots,
     is_cheap,
 )
-from elsa_tune.search.planning.sampler import settings
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
@@ -86,7 +85,6 @@ class SearchRun:
         slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
-            self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
@@ -150,7 +148,7 @@ class SearchRun:
             self._record,
             scheduler,
             self._mailbox,
-            self._work.data.evaluation.labels,
+            self._work.data,
             self._board.changed,
             self._board.say,
         )
@@ -207,26 +205,14 @@ class SearchRun:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
-        spec, known, rates = self._spec, self._record.known_trials(), self._rates
-        left = self._plan.measuring(rates, known)
+        missing = self._plan.missing(self._rates, explores=self._ran_out)
+        known = self._record.known_trials()
         failed = [one for one in known if one.status is TrialStatus.FAILED]
-        unmeasured = [depth.label for depth in spec.depths if depth not in rates]
-        untried = len(exploring_slots(spec, known)) if self._ran_out else 0
-        missing = []
-        if untried:
-            missing.append(f"{untried} exploring trials to go")
-        if left:
-            missing.append(f"{len(left)} measuring trials to go")
-        if unmeasured:
-            missing.append(f"no learning rate for frozen layers {', '.join(unmeasured)}")
         if missing and self._ran_out:
-            return SearchEnded(
-                status=SearchStatus.TIME_UP, message=f"time was up with {' and '.join(missing)}"
-            )
+            return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
         if missing:
             return SearchEnded(
-                status=SearchStatus.FAILED,
-                message=f"{len(failed)} trials failed, with {' and '.join(missing)}",
+                status=SearchStatus.FAILED, message=f"{len(failed)} trials failed, with {missing}"
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return SearchEnded(status=SearchStatus.COMPLETED, message=message)

@@ -8,6 +8,7 @@ this process remembers, so that no trial has two. Errors come as MLflow raises t
 from __future__ import annotations
 
 import getpass
+import logging
 import math
 import os
 import re
@@ -46,12 +47,13 @@ from elsa_tune.tracking.names import (
     TRIAL_TAG,
     after_prefix,
 )
-from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
+from elsa_tune.tracking.shown import EXPERIMENT_TAGS, run_name
 
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
 _METRICS_A_BATCH = 1000
 _PAIRS_A_BATCH = 100
 _PARAM_LENGTH = 6000
+_MODEL_PACKAGES = ("torch", "transformers")
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
 
@@ -85,7 +87,6 @@ class MlflowStore(Connection):
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
         self._begin(record, "", record, params, tags)
-        self.client().log_inputs(self.run_id(record), datasets=[data_input(record)])
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
@@ -298,6 +299,43 @@ class MlflowStore(Connection):
             client.restore_experiment(found.experiment_id)
         self._experiments[task] = found.experiment_id
         return self._experiments[task]
+
+
+def log_model(
+    store: MlflowStore,
+    run_id: str,
+    classifier: Any,
+    row: Mapping[str, str],
+    versions: Mapping[str, str],
+) -> str:
+    """Log a model of this run, with signature and example; returns its URI.
+
+    classifier: transformers' pipeline; by a folder's path MLflow 3.17 cannot log under transformers
+    5.23. row: an example, by input column. versions: of packages, for whoever loads the model.
+    Raises whatever MLflow raises.
+    """
+    store.import_mlflow()
+    import mlflow
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import ColSpec, Schema
+
+    packages = [f"{name}=={versions[name]}" for name in _MODEL_PACKAGES if name in versions]
+    outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
+    inputs = Schema([ColSpec("string", name) for name in row])
+    mlflow.set_tracking_uri(store.uri)
+    # It says at length what it found in the folder.
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logged = mlflow.transformers.log_model(
+        classifier,
+        name="model",
+        run_id=run_id,
+        task="text-classification",
+        signature=ModelSignature(inputs, outputs),
+        input_example=[dict(row)],
+        model_config={"truncation": True},
+        pip_requirements=packages,
+    )
+    return str(logged.model_uri)
 
 
 class StoreGoneError(Exception):

@@ -150,6 +150,11 @@ class SearchState:
         return SearchStatus.RUNNING if self.is_alive else SearchStatus.KILLED
 
     @property
+    def status_text(self) -> str:
+        """In words."""
+        return self.status.value.replace("_", " ") if self.search.attempt else "not begun"
+
+    @property
     def planned_trials(self) -> list[TrialState]:
         """Those of the plan."""
         return [trial for trial in self.trials.values() if trial.is_planned]

@@ -196,7 +196,7 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_before_anything_ran_all_is_left(tmp_path: Path) -> None:
     found = standing(request(tmp_path))
-    assert found.status == "not begun" and not found.is_complete
+    assert found.state.status_text == "not begun" and not found.is_complete
     assert found.trials == 15
     assert found.left == Counter({FULL_MODEL: 7, **dict.fromkeys(DEPTHS[1:], 2)})
 
@@ -207,7 +207,7 @@ def test_what_was_interrupted_has_the_rest_left(tmp_path: Path) -> None:
     done = [*probed(0.6, search.name), *trials(search, keep=7)]
     record(search, [began(search), *done, ended])
     found = standing(search)
-    assert found.status == "interrupted"
+    assert found.state.status_text == "interrupted"
     assert found.left == Counter({FULL_MODEL: 1, DEPTHS[1]: 1, **dict.fromkeys(DEPTHS[2:], 2)})
 
 

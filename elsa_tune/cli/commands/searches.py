@@ -52,13 +52,15 @@ def searches(
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
+    from elsa_tune.search.planned import trials_in_all
+
     return {
         "name": search.name,
         "model": search.state.search.model,
         "task": search.state.search.task,
         "status": search.state.status.value,
         "trials_done": search.done,
-        "trials_planned": search.planned,
+        "trials_planned": trials_in_all(search),
         "started": local_time(search.state.started),
         "answer": search.answer,
         "folder": None if search.folder is None else str(search.folder),
@@ -69,6 +71,8 @@ def _print_table(found: list[RecordedSearch]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from elsa_tune.search.planned import trials_in_all
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("search", "model", "task", "state"):
         table.add_column(heading, overflow="fold")
@@ -76,7 +80,7 @@ def _print_table(found: list[RecordedSearch]) -> None:
     table.add_column("started", no_wrap=True)
     table.add_column("answer", overflow="fold")
     for search in found:
-        planned = "?" if search.planned is None else str(search.planned)
+        planned = trials_in_all(search)
         state = search.state.status.value.replace("_", " ")
         if search.folder is None:
             state += " (elsewhere)"
@@ -85,7 +89,7 @@ def _print_table(found: list[RecordedSearch]) -> None:
             search.state.search.model,
             search.state.search.task,
             state,
-            f"{search.done} / {planned}",
+            f"{search.done} / {'?' if planned is None else planned}",
             (local_time(search.state.started) or "")[:16].replace("T", " "),
             _answer_text(search.answer),
         )

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import ray
 from ray import cloudpickle
 from ray.tune import Callback
@@ -21,6 +20,7 @@ from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
 from elsa_tune.search.tune.trainable import NODE, trial_of
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
 from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
+from elsa_tune.training.data.tokens import TaskData
 
 _MAILBOX_SECONDS = 30.0
 
@@ -42,8 +42,8 @@ class Recorder(Callback):
     """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
     say.
 
-    labels: [E] of the evaluation split, kept beside the predictions. on_change: called after each
-    record with the trial's key, for whoever shows progress.
+    data: its evaluation labels are kept beside the predictions; its notes were said before.
+    on_change: called after each record with the trial's key, for whoever shows progress.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Recorder(Callback):
         record: SearchRecord,
         scheduler: PerDepthAsha,
         mailbox: Any,
-        labels: np.ndarray,
+        data: TaskData,
         on_change: Callable[[str], None],
         problem: Callable[[str], None],
     ) -> None:
@@ -59,7 +59,7 @@ class Recorder(Callback):
         self._record = record
         self._scheduler = scheduler
         self._mailbox = mailbox
-        self._labels = labels
+        self._data = data
         self._on_change = on_change
         self.problem = problem
         self._attempts = {known.trial.key: known.attempt for known in record.known_trials()}
@@ -101,7 +101,8 @@ class Recorder(Callback):
             return
         reports.append(result)
         for note in result["notes"]:
-            self._record.warn_once(note, f"note: {note}")
+            if note not in self._data.notes:
+                self._record.warn_once(note, f"note: {note}")
         report = report_record(spec.key, self._attempts[spec.key], result, {NODE: result[NODE]})
         self._record.write(report)
         self._on_change(spec.key)
@@ -174,7 +175,7 @@ class Recorder(Callback):
             return None
         if predictions is None:
             return None
-        return self._record.keep_predictions(key, predictions, self._labels)
+        return self._record.keep_predictions(key, predictions, self._data.evaluation.labels)
 
 
 def _error_of(trial: Trial) -> BaseException:

@@ -15,12 +15,17 @@ import ray
 import torch
 from ray import tune
 
-from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, SEED
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.machine import settle, take_share
+
+# What varies between the trials of a search, in Ray's configs.
+FROZEN_LAYERS = "frozen_layers"
+LEARNING_RATE = "learning_rate"
+PHASE = "phase"
+SEED = "seed"
 
 NODE = "node"
 
