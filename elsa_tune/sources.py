@@ -83,17 +83,15 @@ class Source(ABC):
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """At least the rows of the question. say: takes what was understood, or passed over."""
 
-    def searches(
-        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
-    ) -> Searches:
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """The folders and states of the searches that are asked for, in the order of their start;
-        none for what is no record. histories: their trials' reports are needed too.
+        none for what is no record.
         """
         return []
 
     def histories(self, question: Question) -> Histories:
-        """The scores at each evaluation, as far as they are kept."""
-        found = self.searches(question, histories=True)
+        """The scores at each evaluation, as far as they are kept; MLflow gives the last alone."""
+        found = self.searches(question)
         return {key: scores for _, state in found for key, scores in histories_of(state).items()}
 
     def origins(self, question: Question) -> dict[str, str]:
@@ -176,9 +174,7 @@ class Journals(Source):
             raise NoAnswerError(f"no trial is recorded in {self.name}")
         return rows
 
-    def searches(
-        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
-    ) -> Searches:
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Each journal is read once."""
         search = question.search
         if search not in self._read:
@@ -227,11 +223,8 @@ class Store(Source):
         # Only on the way to a complaint is the whole store worth reading.
         return rows if question.is_met_by(rows) else read_rows(self._uri)
 
-    def searches(
-        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
-    ) -> Searches:
-        """Of histories those of exploring trials: others are never stopped, and not shown."""
-        found = read_searches(self._uri, question.tasks, question.search, histories=histories)
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
+        found = read_searches(self._uri, question.tasks, question.search)
         return [(None, state) for state in found]
 
 

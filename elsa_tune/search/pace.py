@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.planning.known import KnownTrial, known_trial
+from elsa_tune.search.planning.plan import relative_cost
 from elsa_tune.search.planning.time_left import TRIAL_SECONDS, seconds_per_trial
 from elsa_tune.search.specification import Request, load_specification, specify
 from elsa_tune.search.tune.cluster import Capacity, share
@@ -27,7 +27,7 @@ from elsa_tune.tracking.state import SearchState
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import TaskData
 
-# How long every model and task is trained at each of two depths.
+# How long every model is trained on every task.
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
 SEARCH_SECONDS = 20.0
@@ -75,41 +75,9 @@ def _side_by_side(known: Sequence[KnownTrial]) -> float:
     return sum(last - first for first, last in spans) / elapsed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Tokens per second of all trials side by side, padding not counted: training the full model,
-    and with everything frozen. at_once: how many trials run side by side.
-    """
-
-    full: float
-    frozen: float
-    at_once: int
-
-    def seconds(
-        self, left: Counter[FreezeDepth], request: Request, train: int, evaluation: int
-    ) -> float:
-        """How long these trials of a search take, by depth; 0.0 for none.
-
-        train, evaluation: tokens of one pass over the training and the evaluation examples. Between
-        the two depths measured, the cost of a training token is in proportion to N, as a layer's
-        cost is; an evaluation only runs forward, a third of a trained layer's cost.
-        """
-        if not left:
-            return 0.0
-        frozen = sum(
-            trials * depth.frozen_layers / request.layers for depth, trials in left.items()
-        )
-        trained = (left.total() - frozen) / self.full
-        frozen /= self.frozen
-        training = request.recipe.epochs * train * (trained + frozen)
-        evaluating = request.recipe.evaluations * evaluation * (trained / 3 + frozen)
-        starting = SEARCH_SECONDS + TRIAL_SECONDS * left.total() / self.at_once
-        return starting + training + evaluating
-
-
 def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict[str, float]:
-    """Seconds that each search's remaining trials take, by the search's name, by training for a few
-    seconds.
+    """Seconds that each search's remaining trials take, by the search's name, by training each full
+    model for a few seconds.
 
     Raises DataError or ModelError where data or weights are missing, UsageError for a share of the
     machine that it does not have.
@@ -121,17 +89,37 @@ def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict
     for location in {request.model.location for request, _ in unfinished}:
         here = [one for one in unfinished if one[0].model.location == location]
         tasks = {request.task.name: request for request, _ in here}
-        paces = dict(zip(tasks, _measured(list(tasks.values()), data), strict=True))
+        rates, at_once = _tokens_per_second(list(tasks.values()), data)
         for request, left in here:
-            splits = data[request.name].splits().values()
-            train, *evaluated = (int(rows.lengths.sum()) for rows in splits)
-            pace = paces[request.task.name]
-            seconds[request.name] = pace.seconds(left, request, train, sum(evaluated))
+            train, *evaluated = (
+                int(rows.lengths.sum()) for rows in data[request.name].splits().values()
+            )
+            spec, rate = specify(request), rates[request.task.name]
+            training = training_seconds(spec, left, train, sum(evaluated), rate)
+            starting = SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
+            seconds[request.name] = starting + training
     return seconds
 
 
-def _measured(requests: Sequence[Request], data: Mapping[str, TaskData]) -> list[Pace]:
-    """The pace of each task of one model, all trained in the same processes."""
+def training_seconds(
+    spec: SearchSpec, left: Counter[FreezeDepth], train: int, evaluation: int, rate: float
+) -> float:
+    """How long these trials of a search train and evaluate, by depth.
+
+    train, evaluation: tokens of one pass over the training and the evaluation examples. rate:
+    tokens of the full model's training a second, of all trials side by side. An evaluation only
+    runs forward, a third of the cost.
+    """
+    tokens = spec.recipe.epochs * train + spec.recipe.evaluations * evaluation / 3
+    return sum(count * relative_cost(spec, depth) for depth, count in left.items()) * tokens / rate
+
+
+def _tokens_per_second(
+    requests: Sequence[Request], data: Mapping[str, TaskData]
+) -> tuple[dict[str, float], int]:
+    """Of all trials side by side, padding not counted, by the tasks of one model, all trained in
+    the same processes; and how many trials run side by side.
+    """
     from elsa_tune.training.throughput import Division, measure
 
     capacity = Capacity.of_this_machine()
@@ -142,15 +130,9 @@ def _measured(requests: Sequence[Request], data: Mapping[str, TaskData]) -> list
     here = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
     division = Division(trials=here, threads=max(1, int(each.cpus)))
     trainings = [
-        (specify(one).trial(Phase.MEASURE, depth, learning_rate=2e-5, seed=1), data[one.name])
+        (specify(one).trial(Phase.MEASURE, FULL_MODEL, learning_rate=2e-5, seed=1), data[one.name])
         for one in requests
-        for depth in (FULL_MODEL, FreezeDepth.of(one.layers))
     ]
-    rates = [
-        one.tokens_per_second * at_once / here
-        for one in measure(trainings, division, device, PROBE_SECONDS)
-    ]
-    return [
-        Pace(full=full, frozen=frozen, at_once=at_once)
-        for full, frozen in zip(rates[::2], rates[1::2], strict=True)
-    ]
+    measured = measure(trainings, division, device, PROBE_SECONDS)
+    rates = [one.tokens_per_second * at_once / here for one in measured]
+    return dict(zip((one.task.name for one in requests), rates, strict=True)), at_once

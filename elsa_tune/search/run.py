@@ -127,7 +127,7 @@ class SearchRun:
             if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
                 seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
                 left = self._spec.measuring_trials
-                self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
+                self._board.phase(f"measuring: {left} trials, {seeds} of each depth")
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
@@ -216,15 +216,6 @@ class SearchRun:
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return SearchEnded(status=SearchStatus.COMPLETED, message=message)
-
-
-def _rates_text(spec: SearchSpec) -> str:
-    """What the measuring trials of a depth share."""
-    if not spec.explored:
-        return "each depth at the one learning rate"
-    if len(spec.explored) < len(spec.depths):
-        return "each depth at the full model's best rate"
-    return "each depth's best rate"
 
 
 @contextlib.contextmanager

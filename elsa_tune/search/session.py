@@ -28,7 +28,6 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
-    Record,
     SearchEnded,
     SearchStarted,
     SearchStatus,
@@ -53,7 +52,7 @@ NOT_YET = {
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A session's end: how, with which answer, and where everything lies. unsent: records MLflow
     lacks.
@@ -113,14 +112,7 @@ def run_session(
                     if folder is not None:
                         record.write(Decision(what=REPORT, value=folder))
                 unsent = forwarder.close()
-    return Finished(
-        spec=spec,
-        paths=paths,
-        status=status,
-        message=message,
-        answers=tuple(answers),
-        unsent=unsent,
-    )
+    return Finished(spec, paths, status, message, tuple(answers), unsent)
 
 
 def answer_again(
@@ -133,10 +125,9 @@ def answer_again(
     and records in MLflow.
     """
     with Journal(paths.journal) as journal:
-        records = read_journal(paths.journal)
-        state = SearchState.replay(records)
+        state = SearchState.replay(read_journal(paths.journal))
         answers = answers_of(state, paths, say)
-        if not _is_drawn(records, paths):
+        if REPORT not in state.decisions or not paths.report.is_dir():
             folder = _report(state, paths, answers, say)
             if folder is not None:
                 journal.append(Decision(what=REPORT, value=folder))
@@ -144,25 +135,8 @@ def answer_again(
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths.journal, store, paths.forwarded)
         unsent = forwarder.start().close() if forwarder.lag else 0
-    return Finished(
-        spec=spec,
-        paths=paths,
-        status=SearchStatus.COMPLETED,
-        message="it is complete: nothing is left to do",
-        answers=tuple(answers),
-        unsent=unsent,
-    )
-
-
-def _is_drawn(records: Sequence[Record], paths: SearchPaths) -> bool:
-    """Whether there is a report of the last session's end; an earlier session's is none."""
-    drawn = False
-    for record in records:
-        if isinstance(record, SearchEnded):
-            drawn = False
-        elif isinstance(record, Decision) and record.what == REPORT:
-            drawn = True
-    return drawn and paths.report.is_dir()
+    message = "it is complete: nothing is left to do"
+    return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
 
 
 def _started(spec: SearchSpec, attempt: int) -> SearchStarted:

@@ -21,6 +21,7 @@ from typing import Any
 
 from elsa_tune.files import write_aside
 from elsa_tune.specs.trial import QUALITY, TrialStatus
+from elsa_tune.tracking import names
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
@@ -35,18 +36,6 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
-from elsa_tune.tracking.names import (
-    ANSWER,
-    DECISION_PREFIX,
-    DESCRIPTION,
-    EVALUATION,
-    HOST_TAG,
-    JOURNAL_TAG,
-    PREDICTIONS_TAG,
-    REPORT,
-    TAG_LENGTH,
-    TRIAL_QUALITY,
-)
 from elsa_tune.tracking.paths import without_credentials
 from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name
 from elsa_tune.tracking.state import SearchState
@@ -290,7 +279,10 @@ class Sender:
         if isinstance(record, SearchStarted | SearchEnded):
             self._interrupt_running(record.time)
         if isinstance(record, SearchStarted):
-            place = {JOURNAL_TAG: str(self._journal.absolute()), HOST_TAG: socket.gethostname()}
+            place = {
+                names.JOURNAL_TAG: str(self._journal.absolute()),
+                names.HOST_TAG: socket.gethostname(),
+            }
             self._store.begin_search(record, place)
         elif not search.attempt:
             raise RefusedError("the record belongs to no search")
@@ -315,7 +307,7 @@ class Sender:
         twice = TWICE | {trial.params.get("metric")}
         shown = []
         for report in reports:
-            values = report.metrics | {EVALUATION: float(report.evaluation)}
+            values = report.metrics | {names.EVALUATION: float(report.evaluation)}
             once = {name: value for name, value in values.items() if name not in twice}
             shown.append(replace(report, metrics=once))
         notes = dict.fromkeys(note for one in (*trial.reports, *reports) for note in one.notes)
@@ -331,7 +323,7 @@ class Sender:
             quality = values.pop(QUALITY)
             # Another number than the last evaluation's only where the selection chose another.
             if last is None or last.metrics.get(QUALITY) != quality:
-                values[TRIAL_QUALITY] = quality
+                values[names.TRIAL_QUALITY] = quality
         at_end = Report(
             trial=record.trial,
             evaluation=len(trial.reports),
@@ -340,21 +332,21 @@ class Sender:
             tags=record.tags,
             time=record.time,
         )
-        tags = {PREDICTIONS_TAG: record.artifact} if record.artifact else {}
+        tags = {names.PREDICTIONS_TAG: record.artifact} if record.artifact else {}
         name = run_name(record.trial, trial.params, record.status)
         self._store.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
 
     def _decide(self, record: Decision) -> None:
-        if record.what == REPORT:
+        if record.what == names.REPORT:
             self._add_artifact("", str(record.value))
-            if DESCRIPTION in self.state.decisions:
-                self._describe(str(self.state.decisions[DESCRIPTION]), is_drawn=True)
-        elif record.what == DESCRIPTION:
+            if names.DESCRIPTION in self.state.decisions:
+                self._describe(str(self.state.decisions[names.DESCRIPTION]), is_drawn=True)
+        elif record.what == names.DESCRIPTION:
             self._describe(str(record.value), is_drawn=False)
         else:
-            tags = {f"{DECISION_PREFIX}{record.what}": _tag_text(record.value)}
+            tags = {f"{names.DECISION_PREFIX}{record.what}": _tag_text(record.value)}
             self._store.log(self.state.search, "", [], tags)
 
     def _describe(self, text: str, *, is_drawn: bool) -> None:
@@ -365,7 +357,7 @@ class Sender:
         """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
         if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
             return []
-        return curve_reports(self.state.decisions.get(ANSWER), end.time)
+        return curve_reports(self.state.decisions.get(names.ANSWER), end.time)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file, home = self._journal.parent / artifact, self._journal.parent.resolve()
@@ -417,7 +409,9 @@ def _tag_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
+    return (
+        text if len(text) <= names.TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
+    )
 
 
 def _shorter(value: Any, inner: bool = False) -> Any:

@@ -24,6 +24,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import lock_of
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
@@ -120,6 +121,7 @@ class SearchState:
         if isinstance(record, SearchStarted):
             self.started = self.started or record.time
             self.search, self.end = record, None
+            self.decisions.pop(REPORT, None)  # an earlier session's says less
             self._cut_off(record.time)
         elif isinstance(record, SearchEnded):
             self.end = record
