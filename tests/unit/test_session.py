@@ -13,10 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
-from elsa_tune.errors import InterruptedSearchError, RunError
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
 from elsa_tune.report import folder
 from elsa_tune.search import session
 from elsa_tune.search.specification import load_specification, save_specification, settled
@@ -179,6 +180,26 @@ def test_what_to_type_next_is_said_once(
         assert steps == [f"Next: elsa-tune resume mine --storage-path {tmp_path}"]
     else:
         assert steps == []  # the error says it
+
+
+def test_why_there_is_no_answer_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (answer,) = answer_rows([row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)])
+    finished = session.Finished(
+        make_spec(name="mine"),
+        SearchPaths(tmp_path, "mine"),
+        SearchStatus.COMPLETED,
+        message="",
+        answers=(answer,),
+    )
+    with pytest.raises(typer.Exit) as ended:
+        _conclude(finished)
+    assert ended.value.exit_code == NoAnswerError.exit_status
+    shown = capsys.readouterr()
+    assert " ".join((shown.out + shown.err).split()).count(answer.sentence) == 1
+    with pytest.raises(NoAnswerError, match="no trial has a result"):
+        _conclude(dataclasses.replace(finished, answers=()))
 
 
 def test_a_folder_that_was_moved_has_its_store_with_it(tmp_path: Path) -> None:
