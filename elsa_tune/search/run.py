@@ -38,7 +38,7 @@ from elsa_tune.search.tune.trainable import (
     run_trial,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.search import Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
@@ -52,14 +52,13 @@ class SearchRun:
 
     def __init__(
         self,
-        spec: SearchSpec,
         data: TaskData,
         record: SearchRecord,
         board: Board,
         interruption: Interruption,
         train: Train = train,
     ) -> None:
-        self._spec = spec
+        self._spec = spec = record.spec
         self._record = record
         self._board = board
         self._interruption = interruption
@@ -72,9 +71,8 @@ class SearchRun:
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
-        self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
-        self._probing = Probing(spec, data, record, interruption)
+        self._probing = Probing(data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> SearchEnded:
@@ -144,14 +142,7 @@ class SearchRun:
         searcher = PlanSearcher(
             spec, self._record.known_trials, self._rates, self._decide, phases, self._plan.measuring
         )
-        recorder = Recorder(
-            self._record,
-            scheduler,
-            self._mailbox,
-            self._work.data,
-            self._board.changed,
-            self._board.say,
-        )
+        recorder = Recorder(self._record, scheduler, self._work, self._board)
         name = f"{self._record.state().search.attempt}-{self._tuners}"
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(

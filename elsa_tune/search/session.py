@@ -86,7 +86,7 @@ def run_session(
         with interruption.caught(board.stopping), board:
             try:
                 record.write(_started(spec, attempt))
-                outcome = SearchRun(spec, data, record, board, interruption, train).run()
+                outcome = SearchRun(data, record, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED

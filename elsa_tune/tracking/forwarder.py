@@ -146,8 +146,7 @@ class Forwarder:
     def _wait_for_records(self) -> bool:
         """True when there is something to send, False when the work is over."""
         with self._wake:
-            while not self._pending and self._closing_time is None:
-                self._wake.wait()
+            self._wake.wait_for(lambda: self._pending or self._closing_time is not None)
             is_late = self._closing_time is not None and time.monotonic() >= self._closing_time
             return bool(self._pending) and not is_late
 
@@ -188,14 +187,10 @@ class Forwarder:
 
     def _pause(self, seconds: float) -> None:
         """Wait, whatever is offered meanwhile; a closing cuts it short."""
-        end = time.monotonic() + seconds
         with self._wake:
-            while (left := end - time.monotonic()) > 0:
-                if self._closing_time is not None:
-                    end = min(end, time.monotonic() + _FIRST_PAUSE_S, self._closing_time)
-                    left = end - time.monotonic()
-                if left > 0:
-                    self._wake.wait(left)
+            self._wake.wait_for(lambda: self._closing_time is not None, seconds)
+        if self._closing_time is not None:
+            time.sleep(min(seconds, _FIRST_PAUSE_S))
 
     # ---- where it stands -------------------------------------------------------------------------
 

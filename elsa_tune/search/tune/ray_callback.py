@@ -15,12 +15,12 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from elsa_tune.errors import DivergedError
+from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
-from elsa_tune.search.tune.trainable import NODE, trial_of
+from elsa_tune.search.tune.trainable import NODE, Work, trial_of
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
 from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
-from elsa_tune.training.data.tokens import TaskData
 
 _MAILBOX_SECONDS = 30.0
 
@@ -33,7 +33,7 @@ def _never_raises(method: F) -> F:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # a broken record must not cost the trial
-            self.problem(f"a record could not be made ({type(error).__name__}: {error})")
+            self._board.say(f"a record could not be made ({type(error).__name__}: {error})")
 
     return guarded  # type: ignore[return-value]
 
@@ -42,26 +42,14 @@ class Recorder(Callback):
     """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
     say.
 
-    data: its evaluation labels are kept beside the predictions; its notes were said before.
-    on_change: called after each record with the trial's key, for whoever shows progress.
+    board: is told of each record.
     """
 
     def __init__(
-        self,
-        record: SearchRecord,
-        scheduler: PerDepthAsha,
-        mailbox: Any,
-        data: TaskData,
-        on_change: Callable[[str], None],
-        problem: Callable[[str], None],
+        self, record: SearchRecord, scheduler: PerDepthAsha, work: Work, board: Board
     ) -> None:
         super().__init__()
-        self._record = record
-        self._scheduler = scheduler
-        self._mailbox = mailbox
-        self._data = data
-        self._on_change = on_change
-        self.problem = problem
+        self._record, self._scheduler, self._work, self._board = record, scheduler, work, board
         self._attempts = {known.trial.key: known.attempt for known in record.known_trials()}
         self._running: dict[str, list[dict[str, Any]]] = {}
 
@@ -88,7 +76,7 @@ class Recorder(Callback):
                 tags=dict(self._record.spec.versions),
             )
         )
-        self._on_change(spec.key)
+        self._board.changed(spec.key)
 
     @_never_raises
     def on_trial_result(
@@ -101,11 +89,11 @@ class Recorder(Callback):
             return
         reports.append(result)
         for note in result["notes"]:
-            if note not in self._data.notes:
+            if note not in self._work.data.notes:  # those were said before it began
                 self._record.warn_once(note, f"note: {note}")
         report = report_record(spec.key, self._attempts[spec.key], result, {NODE: result[NODE]})
         self._record.write(report)
-        self._on_change(spec.key)
+        self._board.changed(spec.key)
 
     @_never_raises
     def on_trial_complete(
@@ -165,17 +153,17 @@ class Recorder(Callback):
                 artifact=artifact,
             )
         )
-        self._on_change(key)
+        self._board.changed(key)
 
     def _predictions(self, key: str) -> str | None:
         try:
-            predictions = ray.get(self._mailbox.take.remote(key), timeout=_MAILBOX_SECONDS)
+            predictions = ray.get(self._work.mailbox.take.remote(key), timeout=_MAILBOX_SECONDS)
         except Exception as error:  # the trial counts without them; only later intervals need them
-            self.problem(f"the predictions of {key} did not arrive ({type(error).__name__})")
+            self._board.say(f"the predictions of {key} did not arrive ({type(error).__name__})")
             return None
         if predictions is None:
             return None
-        return self._record.keep_predictions(key, predictions, self._data.evaluation.labels)
+        return self._record.keep_predictions(key, predictions, self._work.data.evaluation.labels)
 
 
 def _error_of(trial: Trial) -> BaseException:
