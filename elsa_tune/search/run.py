@@ -16,7 +16,7 @@ import ray
 from ray import tune
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elsa_tune.errors import RunError, SpaceError
+from elsa_tune.errors import RunError
 from elsa_tune.search.board import Board
 from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import (
@@ -78,8 +78,10 @@ class SearchRun:
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         self._probing.start()
-        self._rates = self._decided_rates()
         spec, known = self._spec, self._record.known_trials()
+        # A depth that an earlier session began to measure keeps its rate.
+        measured = [one.trial for one in known if one.trial.phase is Phase.MEASURE]
+        self._rates = {trial.depth: trial.learning_rate for trial in measured}
         slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
@@ -101,22 +103,6 @@ class SearchRun:
         return self._outcome()
 
     # ---- the learning rates ----
-
-    def _decided_rates(self) -> dict[FreezeDepth, float]:
-        """Those of an earlier session, for depths that it began to measure: they keep their
-        rate.
-        """
-        decided = self._record.state().decisions.get(RATES, {})
-        known = self._record.known_trials()
-        begun = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
-        try:
-            rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
-        except (AttributeError, TypeError, ValueError, SpaceError) as error:
-            raise RunError(
-                f"the journal's decision '{RATES}' is no table of depths and rates; restore the "
-                "file from a copy, or delete the search"
-            ) from error
-        return {depth: rate for depth, rate in rates.items() if depth in begun}
 
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
         """A depth's rate is settled, and it will be measured at it."""

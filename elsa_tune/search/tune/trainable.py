@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import ray
@@ -30,13 +30,8 @@ SEED = "seed"
 NODE = "node"
 
 
-class Train(Protocol):
-    """The signature of `training.loop.train`."""
-
-    def __call__(
-        self, trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
-    ) -> Iterator[EpochResult]:
-        """Yield one result an evaluation."""
+# As `training.loop.train` is called: with a trial, its data, a device and the depths to keep.
+Train = Callable[..., Iterator[EpochResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
