@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.target import DEFAULT_TARGET
@@ -21,7 +21,6 @@ from elsa_tune.search.run import SearchRun
 from elsa_tune.search.supervision import recording
 from elsa_tune.search.tune.stopping import Interruption
 from elsa_tune.search.tune.trainable import Train
-from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
@@ -41,13 +40,6 @@ from elsa_tune.tracking.rows import histories_of, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
-
-# What is missing while a search runs, and will be there.
-NOT_YET = {
-    Reason.NO_MEASUREMENTS: "no measuring trial has completed",
-    Reason.NO_FULL_MODEL: "the full model is not measured",
-    Reason.NO_FROZEN_DEPTH: "no depth with frozen layers is measured",
-}
 
 Say = Callable[[str], None]
 
@@ -78,7 +70,7 @@ def run_session(
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        board = Board(spec, lambda: record.known, lambda: _provisional(spec, record.rows))
+        board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
@@ -222,15 +214,10 @@ def _report(
     return paths.report.name
 
 
-def _provisional(spec: SearchSpec, rows: Callable[[], list[ResultRow]]) -> str | None:
-    """The answer so far; what the plan has yet to measure is no reason against one."""
+def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
+    """The answer so far; None while there is none."""
     try:
         answers = answer_rows(rows())
     except Exception:  # as in answers_of
         return None
-    if not answers:
-        return None
-    reason = answers[0].reason
-    if reason in NOT_YET and FULL_MODEL in spec.depths:
-        return f"not yet, {NOT_YET[reason]}"
-    return answers[0].sentence
+    return answers[0].sentence if answers and answers[0].is_answered else None
