@@ -4,6 +4,7 @@ process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -113,6 +114,13 @@ def wait_for(what: Callable[[], bool], seconds: float = 90) -> None:
 def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     """The records of one kind."""
     return [record for record in records if record["kind"] == kind]
+
+
+def terminate(command: subprocess.Popen[str]) -> None:
+    """SIGTERM to a command and every process that it has started, as systemd and Slurm do it."""
+    for pid in (command.pid, *family(command)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def family(command: subprocess.Popen[str]) -> dict[int, str]:

@@ -41,6 +41,7 @@ from elsa_tune.search.planning.plan import (
 from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.specification import Request, specify
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
+from elsa_tune.search.tune.parameters import PHASE
 from elsa_tune.specs import border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -140,7 +141,8 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
         slot = slots[0]
         rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
         one = spec.trial(Phase.EXPLORE, slot.depth, rate, seed)
-        trial: Any = SimpleNamespace(trial_id=one.key, config={"frozen_layers": slot.depth.label})
+        config = {"frozen_layers": slot.depth.label, PHASE: Phase.EXPLORE.value}
+        trial: Any = SimpleNamespace(trial_id=one.key, config=config)
         scheduler.on_trial_add(controller, trial)
         qualities: list[float] = []
         for quality in table.scores(slot.depth.frozen_layers, seed, one.learning_rate):

@@ -4,7 +4,6 @@ the plan is completed.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -145,17 +144,6 @@ def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
     wait_for(lambda: measured(bench) >= 1 and running(bench, "measure"), 300)
     # The whole group, as a terminal does it.
     os.killpg(driver.pid, signal.SIGINT)
-    check_interrupted(bench, *finish(driver))
-    kept |= ended(bench)
-
-
-def test_every_process_is_terminated_while_measuring(bench: Bench, kept: Ends) -> None:
-    driver = go_on(bench)
-    wait_for(lambda: running(bench, "measure"), 300)
-    # As systemd and Slurm do it.
-    for pid in (driver.pid, *family(driver)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
     check_interrupted(bench, *finish(driver))
     kept |= ended(bench)
 

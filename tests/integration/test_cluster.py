@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
+from tests.conftest import Run
 from tests.searching import make_bench, of_kind
 
 pytestmark = [
@@ -19,8 +20,11 @@ pytestmark = [
 ]
 
 
-def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: Path) -> None:
+def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = make_bench(tmp_path, train=320)
+    monkeypatch.chdir(tmp_path)
     # The head has no CPU for trials, as is usual on a cluster.
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
@@ -33,9 +37,10 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: 
         # Ray believes what it is told, as it believes the GPU's driver where torch has no CUDA.
         pretended = cluster.add_node(num_cpus=1, num_gpus=1)
         cluster.wait_for_nodes()
-        no_gpu = bench.run(*bench.search("gpu", *there))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        no_gpu = run(*bench.search("gpu", *there))
         cluster.remove_node(pretended)
-        refused = bench.run(*bench.search("bad", *there, "--cpus-per-trial", "4096"))
+        refused = run(*bench.search("bad", *there, "--cpus-per-trial", "4096"))
         done = bench.run(
             *bench.search("two", *there, "--cpus-per-trial", "1"),
             *("--set", "depths=[0, 1, 2]", "--set", "learning_rate=0.003"),
@@ -45,13 +50,13 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(tmp_path: 
     finally:
         cluster.shutdown()
     # Ray has to be asked, and the status and the one line are what a script sees.
-    assert refused.returncode == 2, refused.stderr
-    assert refused.stderr.strip().splitlines()[-1].startswith("elsa-tune: 4096 CPUs per trial")
-    assert "Traceback" not in refused.stderr and refused.stdout == ""
+    assert refused.status == 2, refused.err
+    assert refused.err.strip().splitlines()[-1].startswith("elsa-tune: 4096 CPUs per trial")
+    assert "Traceback" not in refused.err and refused.out == ""
     assert not bench.journal("bad").exists()
 
-    assert no_gpu.returncode == 2, no_gpu.stderr
-    [said] = no_gpu.stderr.strip().splitlines()[-1:]
+    assert no_gpu.status == 2, no_gpu.err
+    [said] = no_gpu.err.strip().splitlines()[-1:]
     assert said.startswith("elsa-tune: Ray found a GPU on node ")
     assert said.endswith("install a torch built for CUDA, or give --gpus-per-trial 0")
     assert not bench.journal("gpu").exists()

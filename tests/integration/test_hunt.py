@@ -67,6 +67,6 @@ def test_what_is_no_hunt_is_refused_before_any_work(
     assert refused.status == 2
     assert "a hunt has as many as its tests need" in refused.err
     assert not bench.journal("no").exists()
-    planned = bench.run(*bench.search("dry", *HUNT, "--dry-run"))
-    assert planned.returncode == 0
-    assert "10 trials, up to 19 if every depth takes its second look" in planned.stdout
+    planned = run(*bench.search("dry", *HUNT, "--dry-run"))
+    assert planned.status == 0, planned.err
+    assert "10 trials, up to 19 if every depth takes its second look" in planned.out

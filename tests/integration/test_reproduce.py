@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
-from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
+from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, terminate, wait_for
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -47,10 +45,12 @@ def ended(bench: Bench) -> list[str]:
 def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run) -> None:
     process = bench.start(*STUDY, "--seeds", "2")
     wait_for(lambda: len(ended(bench)) >= 2, seconds=200)
-    os.kill(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=100)
-    assert process.returncode == 130, told
-    assert "the same command goes on" in told
+    terminate(process)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 130, said
+    assert "the same command goes on" in said and "Traceback" not in said
+    assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "interrupted"
+    assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
     before = ended(bench)
 
     finished = bench.run(*STUDY, "--seeds", "2", "--out", "out")

@@ -8,9 +8,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -120,11 +122,14 @@ def _value(value: Any) -> str:
 
 
 def demo() -> str:
-    """The beginning of the answer to `make demo`'s recorded trials."""
+    """The beginning of the answer of a recorded `make demo`."""
     printed = io.StringIO()
-    table = str(ROOT / "bench" / "results" / "demo.csv")
-    with redirect_stdout(printed), mock.patch.dict("os.environ", {"COLUMNS": "200"}):
-        app(["operating-point", "--from", table], standalone_mode=False)
+    recorded = ROOT / "bench" / "results" / "demo"
+    with TemporaryDirectory() as searches, redirect_stdout(printed):
+        shutil.copytree(recorded, Path(searches) / "demo")  # an answer keeps what it computed there
+        asked = ["operating-point", "--search", "demo", "--storage-path", searches]
+        with mock.patch.dict("os.environ", {"COLUMNS": "200"}):
+            app(asked, standalone_mode=False)
     lines = printed.getvalue().splitlines()
     last = max(number for number, line in enumerate(lines) if line.startswith("▶ "))
     return "```\n" + "\n".join(line.rstrip() for line in lines[1 : last + 1]) + "\n```\n"

@@ -24,7 +24,7 @@ from tests.unit.test_runner import PACKED, PADDED_BEHIND_A_CACHE
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import data_for, make_trial
 
-LAYERS = 4
+LAYERS = 3
 DEPTHS = (0, "embeddings", 2, LAYERS)
 BF16 = Precision.BF16
 
@@ -81,6 +81,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelSpec]:
     return {
         name: resolve_model(str(make_tiny(name, folder / name, LAYERS))) for name in ARCHITECTURES
     }
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
+    """With two layers that train completely, above them the last, which is another one."""
+    return resolve_model(str(make_tiny("bert", tmp_path_factory.mktemp("bert"), LAYERS + 1)))
 
 
 def ways(architecture: str) -> Iterator[str]:
@@ -149,9 +155,9 @@ def launches_of_a_layer(model: ModelSpec, way: str, patch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_layer_launches_no_more_than_is_written_down(
-    models: dict[str, ModelSpec], way: str, monkeypatch: pytest.MonkeyPatch, root: Path
+    bert: ModelSpec, way: str, monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
-    found = launches_of_a_layer(models["bert"], way, monkeypatch)
+    found = launches_of_a_layer(bert, way, monkeypatch)
     known = LAUNCHES[way]
     new = {name: count - known.get(name, 0) for name, count in found.items()}
     new = {name: count for name, count in new.items() if count > 0}
@@ -164,36 +170,36 @@ def test_a_layer_launches_no_more_than_is_written_down(
 
 
 def test_what_must_not_be_in_a_step_is_seen_where_it_is(
-    models: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch
+    bert: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(run: Any) -> Launches:
         monkeypatch.setattr(packed_model, "block_for", lambda layer: SimpleNamespace(run=run))
-        trial = make_trial(models["bert"], 2, precision=BF16)
+        trial = make_trial(bert, 2, precision=BF16)
         return step_on_paper(trial, data_for("bert"), Attention.SQUARE, monkeypatch)
 
-    bert: Any = BLOCKS[0].run
-    calm = step(bert)
+    block: Any = BLOCKS[0].run
+    calm = step(block)
 
     def accumulating(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return bert(layer, hidden[torch.arange(len(hidden), device=META)], *rest)
+        return block(layer, hidden[torch.arange(len(hidden), device=META)], *rest)
 
     assert step(accumulating).accumulating == 1
 
     def copying(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return bert(layer, hidden * torch.ones(len(hidden), 1).to(META), *rest)
+        return block(layer, hidden * torch.ones(len(hidden), 1).to(META), *rest)
 
     copied = step(copying)
     assert len(copied.copies) == 1 + 2
     assert copied.kernels["mul"] > calm.kernels.get("mul", 0)
 
     def looking(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return bert(layer, hidden / float(hidden.max()), *rest)
+        return block(layer, hidden / float(hidden.max()), *rest)
 
     with pytest.raises(RuntimeError, match="item"):
         step(looking)
 
     def mixing(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return bert(layer, hidden + torch.ones(len(hidden), 1), *rest)
+        return block(layer, hidden + torch.ones(len(hidden), 1), *rest)
 
     with pytest.raises(RuntimeError, match="device cpu is not on the expected device meta"):
         step(mixing)

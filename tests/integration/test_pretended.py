@@ -1,25 +1,27 @@
-"""In a real Ray run the deeper of two depths, though always worse, keeps its best trial to the
-end, and goes on beyond the given rates to find it.
-"""
+"""A search's own decisions in a real Ray run, whose trials only pretend to train."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from elsa_tune.search.planning.known import known_trial
 from elsa_tune.search.session import run_session
-from elsa_tune.search.tune.cluster import ray_session
+from elsa_tune.search.tune.cluster import Capacity, ray_session
+from elsa_tune.search.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Asha, Extension, RateRange, SearchSpec
+from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
-from tests.pretended import DEEP, EVALUATIONS, pretend
+from tests.pretended import DEEP, EVALUATIONS, pretend, pretend_late
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
 
@@ -31,16 +33,25 @@ pytestmark = [
 ]
 
 
-def run(spec: SearchSpec, folder: Path) -> SearchState:
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Capacity]:
+    with ray_session(None) as capacity:
+        yield capacity
+
+
+def run(spec: SearchSpec, folder: Path, ray: Capacity, train: Train) -> SearchState:
     """A whole session with a made-up trial in it."""
+    spec = dataclasses.replace(spec, resources=ray.resources(1, 0))
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
     store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
-    run_session(spec, paths, make_data(), store, pretend)
+    run_session(spec, paths, make_data(), store, train)
     return SearchState.replay(read_journal(paths.journal))
 
 
-def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_path: Path) -> None:
+def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_beyond_the_rates(
+    tmp_path: Path, ray: Capacity
+) -> None:
     depths = (FULL_MODEL, DEEP)
     spec = make_spec(
         depths=depths,
@@ -52,9 +63,7 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
         extend=Extension(),
         recipe=Recipe(epochs=EVALUATIONS, train_size=100),
     )
-    with ray_session(None) as capacity:
-        spec = dataclasses.replace(spec, resources=capacity.resources(1, 0))
-        state = run(spec, tmp_path)
+    state = run(spec, tmp_path, ray, pretend)
     known = [known_trial(spec, trial) for trial in state.trials.values()]
     exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
     for depth, best_rate, beyond in ((FULL_MODEL, 3e-5, []), (DEEP, 1e-4, [1e-4, 2e-4])):
@@ -76,3 +85,28 @@ def test_the_deeper_depths_best_trial_completes_and_a_diverged_one_is_named(tmp_
         (FULL_MODEL, 3e-5),
         (DEEP, 1e-4),
     }
+
+
+def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
+    tmp_path: Path, ray: Capacity
+) -> None:
+    """Nine trials of ten measure: exploring has a tenth of the time, and no trial speaks in it."""
+    depths = (FULL_MODEL,)
+    spec = make_spec(
+        depths=depths,
+        explored=depths,
+        rates=RateList(values=(3e-5,)),
+        tries=1,
+        seeds=9,
+        max_time=100.0,
+        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+    )
+    late = tmp_path / "late"
+    clock = threading.Timer(15, late.touch)
+    clock.start()
+    state = run(spec, tmp_path, ray, functools.partial(pretend_late, late))
+    clock.join()
+    explored, *measured = sorted(state.trials.values(), key=lambda trial: trial.key)
+    # Cut off once, then begun again: the rate was found, and measured.
+    assert explored.key.startswith("explore") and explored.start.attempt == 2
+    assert [one.status for one in (explored, *measured)] == [TrialStatus.COMPLETED] * 10
