@@ -19,7 +19,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
 from elsa_tune.report import folder
-from elsa_tune.search import session
+from elsa_tune.search import launch, session
 from elsa_tune.search.specification import load_specification, save_specification, settled
 from elsa_tune.search.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -193,6 +193,13 @@ def test_why_there_is_no_answer_is_said_once(
     assert " ".join((shown.out + shown.err).split()).count(answer.sentence) == 1
     with pytest.raises(NoAnswerError, match="no trial has a result"):
         _conclude(dataclasses.replace(finished, answers=()))
+
+
+def test_rows_that_were_skipped_are_said_before_ray_starts() -> None:
+    said: list[str] = []
+    skipped = "1 of 4 rows of train.tsv skipped: missing text (line 3)"
+    launch._say_ready(dataclasses.replace(make_data(), notes=(skipped,)), said.append)
+    assert said == [f"note: {skipped}", "starting Ray"]
 
 
 def test_a_folder_that_was_moved_has_its_store_with_it(tmp_path: Path) -> None:

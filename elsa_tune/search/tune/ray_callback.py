@@ -112,45 +112,38 @@ class Recorder(Callback):
             status = TrialStatus.STOPPED_EARLY
         else:
             status = TrialStatus.INTERRUPTED
-        self._end(spec, status)
+        self._end(spec.key, status)
 
     @_never_raises
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """The trial ended with an error: it diverged, or the machine or the code failed."""
-        error = _error_of(trial)
+        spec, error = self._spec(trial), _error_of(trial)
+        if spec.key not in self._running:
+            self._begin(spec)  # it failed before Ray could start it
         diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
-        self._end(self._spec(trial), status, message=_last_line(error))
+        self._end(spec.key, status, message=_last_line(error))
 
     def end_the_rest(self) -> None:
         """Trials that Ray let go without a word were interrupted."""
         for key in list(self._running):
-            self._write_end(key, TrialStatus.INTERRUPTED, "", self._running.pop(key))
+            self._end(key, TrialStatus.INTERRUPTED)
 
     def _spec(self, trial: Trial) -> TrialSpec:
         return trial_of(self._record.spec, trial.config)
 
-    def _end(self, spec: TrialSpec, status: TrialStatus, message: str = "") -> None:
-        if spec.key not in self._running:
-            self._begin(spec)  # it failed before Ray could start it
-        reports = self._running.pop(spec.key, [])
-        self._write_end(spec.key, status, message, reports)
-
-    def _write_end(
-        self, key: str, status: TrialStatus, message: str, reports: list[dict[str, Any]]
-    ) -> None:
-        metrics = end_metrics(self._record.spec.recipe.selection, reports)
-        artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
+    def _end(self, key: str, status: TrialStatus, message: str = "") -> None:
+        reports = self._running.pop(key)
         self._record.write(
             TrialEnded(
                 trial=key,
                 attempt=self._attempts[key],
                 status=status,
-                metrics=metrics,
+                metrics=end_metrics(self._record.spec.recipe.selection, reports),
                 message=message,
-                artifact=artifact,
+                artifact=self._predictions(key) if status is TrialStatus.COMPLETED else None,
             )
         )
         self._board.changed(key)
