@@ -32,6 +32,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
 from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import make_spec
+from tests.unit.tiny_trials import make_data
 
 
 def fail(*args: Any, **named: Any) -> None:
