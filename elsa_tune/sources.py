@@ -24,7 +24,6 @@ from elsa_tune.errors import (
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import Histories, ResultRow
-from elsa_tune.tables.column_mapping import ColumnMapping
 from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
@@ -119,15 +118,14 @@ class Source(ABC):
 
 
 class Table(Source):
-    """A CSV of results. columns: what it calls its columns, as `ColumnMapping.of` reads them."""
+    """A CSV of results. columns: what it calls its columns, as `read_mapping` reads them."""
 
     def __init__(self, path: Path, columns: Sequence[str] = (), *, percent: bool = False) -> None:
         self.name, self._path = str(path), path
         self._columns, self._percent = columns, percent
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        mapping = ColumnMapping.of(self._columns)
-        imported = import_results(self._path, percent=self._percent, mapping=mapping)
+        imported = import_results(self._path, percent=self._percent, mapping=self._columns)
         if imported.told:
             say("\n  ".join(imported.told))
         return imported.rows

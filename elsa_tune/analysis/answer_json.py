@@ -5,8 +5,6 @@ Numbers are finite or None, so that the JSON is always valid.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +14,7 @@ from typing import Any
 from elsa_tune.analysis.answer import Answer, Contrast
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
 from elsa_tune.specs.trial import PROBE_FEATURES
-from elsa_tune.tables.csv_lines import plain_cell
+from elsa_tune.tables.results_csv import csv_text
 
 # 2: warnings are objects of a code and a text; in 1 they were texts.
 SCHEMA_VERSION = 2
@@ -201,12 +199,7 @@ def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _table(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for line in lines:
-        writer.writerow(_cell(line.get(column)) for column in columns)
-    return text.getvalue()
+    return csv_text(columns, ([_cell(line.get(name)) for name in columns] for line in lines))
 
 
 def _cell(value: Any) -> Any:
@@ -214,4 +207,4 @@ def _cell(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, list):
         value = " | ".join(one["text"] if isinstance(one, dict) else str(one) for one in value)
-    return plain_cell(value)
+    return value

@@ -45,20 +45,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("search")(search.search)
-app.command("resume")(search.resume)
-app.command("searches")(searches.searches)
-app.command("operating-point")(answer.operating_point)
-app.command("curve")(answer.curve)
-app.command("reproduce")(reproduce.reproduce)
-app.command("report")(report.report)
-app.command("export")(export.export)
-app.command("trial")(trial.trial)
-app.command("models")(models.models)
-app.command("tasks")(tasks.tasks)
-app.command("spaces")(spaces.spaces)
-app.command("doctor")(doctor.doctor)
-app.command("ui")(ui.ui)
+for command in (
+    *(search.search, search.resume, searches.searches),
+    *(answer.operating_point, answer.curve, reproduce.reproduce, report.report, export.export),
+    *(trial.trial, models.models, tasks.tasks, spaces.spaces, doctor.doctor, ui.ui),
+):
+    app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(cache.app, name="cache")
 
 

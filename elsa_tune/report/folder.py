@@ -64,10 +64,7 @@ def write_report(
         PAGE: page_html(answers, subjects, rows, charts, context),
     }
     contents |= {name: text.encode() for name, text in texts.items()}
-    earlier = {folder / FIGURES: _OUR_FIGURES}
-    if context.stale is not None:
-        earlier[folder] = context.stale
-    return _write(folder, contents, earlier)
+    return _write(folder, contents)
 
 
 def all_charts(
@@ -102,10 +99,7 @@ def _cannot_write(folder: Path, error: OSError) -> StorageError:
     )
 
 
-def _write(
-    folder: Path, contents: Mapping[str, bytes], earlier: Mapping[Path, re.Pattern[str]]
-) -> list[Path]:
-    """earlier: by folder, the names of what an older report left there."""
+def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     written: list[Path] = []
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
@@ -113,10 +107,9 @@ def _write(
             target = folder / name
             write_aside(target, content)
             written.append(target)
-        for place, names in earlier.items():
-            for old in list(place.iterdir()):
-                if names.fullmatch(old.name) and old not in written:
-                    old.unlink()
+        for old in list((folder / FIGURES).iterdir()):
+            if _OUR_FIGURES.fullmatch(old.name) and old not in written:
+                old.unlink()
     except OSError as error:
         raise _cannot_write(folder, error) from error
     return written[::-1]

@@ -6,7 +6,6 @@ only the sorting of tables is missing. The same input gives the same bytes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,7 +32,6 @@ class Context:
     published: answers of printed tables, drawn over ours where model and task are the same.
     command: what made this report, for the reader to repeat. origins: when and where a search ran,
     by its name. notes: sentences that the page begins with. files: more of them, text by name.
-    stale: the names of such files of an earlier report, removed where this one has none.
     """
 
     published: Sequence[Answer] = ()
@@ -41,7 +39,6 @@ class Context:
     origins: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    stale: re.Pattern[str] | None = None
 
 
 def page_html(

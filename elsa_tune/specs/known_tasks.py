@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from elsa_tune.specs.task import EmbeddedSource, GlueSource, Metric, TaskKind, TaskSpec
 
 HUB_REPOSITORY = "nyu-mll/glue"
+MISMATCHED = "mnli_mismatched"  # MNLI's second evaluation split, judged beside its own
 RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
 
 
@@ -65,7 +66,7 @@ _COLA = {"matthews": 0.0, "accuracy": 721 / 1043}
 _MRPC = {"f1": _all_positive(279, 408), "accuracy": 279 / 408}
 _STSB = {"spearman": 0.0, "pearson": 0.0}
 _QQP = {"f1": _all_positive(14885, 40430), "accuracy": (40430 - 14885) / 40430}
-_MNLI = {"accuracy": 3479 / 9815, "mnli_mismatched": 3463 / 9832}
+_MNLI = {"accuracy": 3479 / 9815, MISMATCHED: 3463 / 9832}
 
 # The counts are those of the official evaluation splits.
 GLUE_TASKS: dict[str, TaskSpec] = {
@@ -100,7 +101,7 @@ LAYOUTS: dict[str, GlueLayout] = {
         splits=(
             ("train", "train"),
             ("evaluation", "validation_matched"),
-            ("mnli_mismatched", "validation_mismatched"),
+            (MISMATCHED, "validation_mismatched"),
         ),
     ),
 }

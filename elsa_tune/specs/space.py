@@ -209,11 +209,16 @@ def search_space_folder() -> Path:
     )
 
 
+def shipped_spaces() -> dict[str, Path]:
+    """The shipped search spaces by name."""
+    return {file.stem: file for file in sorted(search_space_folder().glob("*.yaml"))}
+
+
 def _find(path: str) -> Path:
     file = Path(path)
     if file.is_file():
         return file
-    shipped = {file.stem: file for file in sorted(search_space_folder().glob("*.yaml"))}
+    shipped = shipped_spaces()
     # `search_spaces/quick.yaml` is understood from any folder, and so is plain `quick`.
     is_shipped_name = file.parent in (Path("."), Path("search_spaces"))
     if is_shipped_name and file.suffix in ("", ".yaml") and file.stem in shipped:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.tables.published import Study, published_values
+from elsa_tune.tables.published import Study, printed_rows
 
 
 class Scale(enum.StrEnum):
@@ -31,19 +31,15 @@ class Extent:
 class Protocol:
     """What a study asks for. space: the shipped search space that is its recipe for one search.
 
-    models: those reproduced unless others are named. metric: replaces every task's own. extents: by
-    scale; `full` is the study itself.
+    models: those reproduced unless others are named; the first stands beside a model that the
+    study does not have. metric: replaces every task's own. extents: by scale; `full` is the study
+    itself.
     """
 
     space: str
     models: tuple[str, ...]
     metric: str | None
     extents: Mapping[Scale, Extent]
-
-    @property
-    def reference(self) -> str:
-        """Whom a model stands beside that the study does not have."""
-        return self.models[0]
 
 
 _PAPER_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -75,50 +71,40 @@ PROTOCOLS: dict[Study, Protocol] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What one task is trained on: so many examples of those there are."""
-
-    task: str
-    examples: int
-    of: int
-
-
 def departures(
-    study: Study, models: Sequence[str], seeds: Sequence[int], trained: Sequence[Trained]
+    study: Study,
+    models: Sequence[str],
+    seeds: Iterable[int],
+    trained: Sequence[tuple[str, int, int]],
 ) -> tuple[str, ...]:
     """What differs from the study as it was published, one sentence each; () where nothing does.
 
-    seeds: of each search at every depth. trained: of every task and training size.
+    seeds: of each search at every depth. trained: each task with the examples that it is trained
+    on, of those there are.
     """
     whole = PROTOCOLS[study].extents[Scale.FULL]
-    reported = {value.model for value in published_values() if value.study is study}
     said = []
     if set(seeds) != {whole.seeds}:
         here = " or ".join(map(str, sorted(set(seeds))))
         said.append(f"{here} seeds at each depth; the study has {whole.seeds}.")
-    said += _names("task", [one.task for one in trained], whole.tasks)
-    said += _names("model", models, [name for name in models if name in reported])
+    said += _other("tasks", [task for task, _, _ in trained], whole.tasks)
+    reported = [row.model for row in printed_rows(study)]
+    if not set(models) <= set(reported):
+        said += _other("models", models, reported)
     if study is Study.ELSA:
+        shrunk = [one for one in trained if one[1] < one[2]]
         said += [
-            f"{one.task}: {one.examples:,} of {one.of:,} training examples."
-            for one in trained
-            if one.examples < one.of
+            f"{task}: {used:,} of {there:,} training examples." for task, used, there in shrunk
         ]
     else:
-        sizes = [f"{one.examples:,}" for one in trained]
-        said += _names("training size", sizes, [f"{size:,}" for size in whole.train_sizes if size])
+        sizes = [f"{used:,}" for _, used, _ in trained]
+        said += _other("training sizes", sizes, [f"{size:,}" for size in whole.train_sizes])
     return tuple(said)
 
 
-def _names(what: str, names: Sequence[str], published: Sequence[str]) -> list[str]:
-    """A sentence on which are left out, and which the study does not have, if any."""
-    missing = [name for name in published if name not in names]
-    others = [name for name in dict.fromkeys(names) if name not in published]
-    said = []
-    if missing:
-        said.append(f"{what}s left out: {', '.join(missing)}")
-    if others:
-        said.append(f"{what}s that the study does not have: {', '.join(others)}")
-    sentence = "; ".join(said)
-    return [f"{sentence[0].upper()}{sentence[1:]}."] if said else []
+def _other(what: str, here: Iterable[str], published: Iterable[str]) -> list[str]:
+    """A sentence where they are not those of the study."""
+    names, theirs = dict.fromkeys(here), dict.fromkeys(published)
+    if names.keys() == theirs.keys():
+        return []
+    return [f"The {what} are {', '.join(names)}; the study has {', '.join(theirs)}."]

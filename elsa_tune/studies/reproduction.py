@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import (
-    DataError,
     ElsaTuneError,
     InterruptedSearchError,
     RunError,
@@ -35,7 +34,7 @@ from elsa_tune.search.launch import Say, resume, sizes, start
 from elsa_tune.search.planned import Plan
 from elsa_tune.search.specification import Request, load_specification, specify, with_seeds
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, Trained, departures
+from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, departures
 from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
@@ -47,28 +46,13 @@ from elsa_tune.tracking.state import read_state
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
     """A study as it is carried out here: a search for each model, task and training size, in this
-    order. trained: what each task is trained on.
+    order. departures: what differs from the published study, in sentences.
     """
 
     study: Study
     scale: Scale
     searches: tuple[Request, ...]
-    trained: tuple[Trained, ...]
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """Each once."""
-        return tuple(dict.fromkeys(search.model.name for search in self.searches))
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Those of its searches, usually one number."""
-        return tuple(sorted({search.seeds or 0 for search in self.searches}))
-
-    @property
-    def departures(self) -> tuple[str, ...]:
-        """What differs from the published study, in sentences."""
-        return departures(self.study, self.models, self.seeds, self.trained)
+    departures: tuple[str, ...]
 
 
 def edition(
@@ -81,9 +65,11 @@ def edition(
     what cannot be searched, and where two searches would share a name; StorageError where a
     recorded one was asked something else.
     """
+    from elsa_tune.training.data.preparation import size_in_use
+
     protocol = PROTOCOLS[study]
     searches: list[Request] = []
-    trained: list[Trained] = []
+    trained: list[tuple[str, int, int]] = []
     for task, size in itertools.product(extent.tasks, extent.train_sizes):
         asked = dataclasses.replace(
             options,
@@ -97,12 +83,8 @@ def edition(
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
-        if size is not None and size > available:
-            raise DataError(
-                f"task '{task}' has {available:,} training examples, and {size:,} were asked for; "
-                "name smaller sizes with `train_size`"
-            )
-        trained.append(Trained(task=whole.task.name, examples=size or available, of=available))
+        recipe = dataclasses.replace(whole.recipe, train_size=size)
+        trained.append((whole.task.name, size_in_use(whole.task, recipe, available), available))
         for model in models:
             search = read_request(dataclasses.replace(asked, model=model, train_size=size))
             parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]
@@ -113,11 +95,14 @@ def edition(
             f"{count} of the models and tasks would share the search name '{name}'; reproduce "
             "them one by one, in different folders"
         )
+    searches = [with_recorded_seeds(search) for search in searches]
+    names = list(dict.fromkeys(search.model.name for search in searches))
+    seeds = [search.seeds or 0 for search in searches]
     return Edition(
         study=study,
         scale=scale,
-        searches=tuple(with_recorded_seeds(search) for search in searches),
-        trained=tuple(trained),
+        searches=tuple(searches),
+        departures=departures(study, names, seeds, trained),
     )
 
 

@@ -23,9 +23,16 @@ from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import EMBEDDINGS, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, Rate, TrialStatus, canonical_rate
-from elsa_tune.tables.tool_exports import STATUSES
 
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
+
+# Statuses as other tools write them, in lower case.
+_STATUSES = {
+    **dict.fromkeys(("finished", "terminated"), "completed"),
+    **dict.fromkeys(("crashed", "error"), "failed"),
+    **dict.fromkeys(("killed", "preempted", "preempting", "paused", "stopped"), "interrupted"),
+    **dict.fromkeys(("pending", "scheduled"), "planned"),
+}
 
 
 def _number(text: str) -> float | str:
@@ -61,7 +68,7 @@ Count = Annotated[Whole, Ge(1)]
 Frozen = Annotated[int, BeforeValidator(_layers)]
 Share = Annotated[float, AfterValidator(_share)]
 Status = Annotated[
-    TrialStatus, BeforeValidator(lambda text: STATUSES.get(text.lower(), text.lower()))
+    TrialStatus, BeforeValidator(lambda text: _STATUSES.get(text.lower(), text.lower()))
 ]
 
 

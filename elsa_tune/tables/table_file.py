@@ -70,7 +70,6 @@ def read_table(
     if format == "csv":
         return _separated(path, csv_rows(path), wanted, header)
     if format == "parquet":
-        check_readable(path)
         return _read_parquet(path, wanted)
     # Lines of TSV and JSONL end at \n and nowhere else: U+2028, U+0085 and a lone carriage return
     # are characters of a text.
@@ -184,36 +183,35 @@ def _read_jsonl(path: Path, file: TextIO, wanted: Sequence[str] | None) -> Table
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
-        record = _json_object(path, number, line)
+        where = f"{path} line {number}"
+        record = _json_object(where, line)
         if wanted is None and not lines:
             plain = (name for name, value in record.items() if not isinstance(value, list | dict))
             columns = {name: [] for name in plain}
         seen.update(dict.fromkeys(record))
         lines.append(number)
         for name, cells in columns.items():
-            cells.append(cell_text(record.get(name), f"{path} line {number}", name))
+            cells.append(cell_text(record.get(name), where, name))
     # A key that only some records have is a missing cell; one that none has is a missing column.
     _check_columns(path, list(seen), list(columns))
     return Table(path, columns, lines)
 
 
-def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+def _json_object(where: str, line: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
-        if twice:
-            raise DataError(
-                f"{path} line {number} has the key '{twice[0]}' twice; keep one of them"
-            )
-        return dict(pairs)
+        record = dict(pairs)
+        if len(record) < len(pairs):
+            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+            raise DataError(f"{where} has the key '{twice}' twice; keep one of them")
+        return record
 
     try:
         record = json.loads(line, object_pairs_hook=unique)
     except ValueError as error:
-        raise DataError(f"{path} line {number} is not JSON: {error}") from error
+        raise DataError(f"{where} is not JSON: {error}") from error
     if not isinstance(record, dict):
-        raise DataError(
-            f"{path} line {number} holds a {type(record).__name__}; each line must be a JSON object"
-        )
+        kind = type(record).__name__
+        raise DataError(f"{where} holds a {kind}; each line must be a JSON object")
     return record
 
 
@@ -221,6 +219,7 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_readable(path)
     try:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
@@ -265,23 +264,19 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> 
     if not header:
         raise DataError(f"data file {path} is empty; it must have a header line and rows")
     shown = ", ".join(f"'{name}'" for name in header)
-    missing = [name for name in wanted if name not in header]
-    if missing:
-        what = ", ".join(f"'{name}'" for name in missing)
+    if missing := [f"'{name}'" for name in wanted if name not in header]:
+        hint = ""
+        if path.suffix == ".tsv" and len(missing) == 1 and header[0] in ("index", "id"):
+            # GLUE's test files carry an index and the texts; its server keeps their labels.
+            hint = (
+                "; if it is a GLUE test file, it has no labels and cannot be used: give the dev "
+                "file"
+            )
         raise DataError(
-            f"data file {path} has no column {what}; its columns are {shown}"
-            + _unlabelled_hint(path, header, missing)
+            f"data file {path} has no column {', '.join(missing)}; its columns are {shown}{hint}"
         )
-    twice = [name for name in wanted if list(header).count(name) > 1]
-    if twice:
+    if twice := [name for name in wanted if list(header).count(name) > 1]:
         raise DataError(
             f"data file {path} has the column '{twice[0]}' twice (its columns are {shown}); "
             "rename or drop one of them"
         )
-
-
-def _unlabelled_hint(path: Path, header: Sequence[str], missing: Sequence[str]) -> str:
-    """GLUE's test files carry an index and the texts, and their labels are kept by its server."""
-    if path.suffix == ".tsv" and len(missing) == 1 and header[0] in ("index", "id"):
-        return "; if it is a GLUE test file, it has no labels and cannot be used: give the dev file"
-    return ""

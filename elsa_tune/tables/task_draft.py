@@ -15,19 +15,8 @@ from elsa_tune.tables.table_file import format_of, read_table
 from elsa_tune.tables.task_file import number_then_text
 
 # A word of a column's name that says it is the label.
-LABEL_WORDS = frozenset(
-    {
-        "label",
-        "labels",
-        "class",
-        "category",
-        "target",
-        "intent",
-        "sentiment",
-        "score",
-        "rating",
-        "stars",
-    }
+LABEL_WORDS = re.compile(
+    r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
 )
 # More different numbers than this are values, not classes; more classes are not written out.
 MOST_CLASSES = 20
@@ -55,28 +44,27 @@ def draft_task(path: Path) -> str:
             f"{', '.join(columns) or 'none'}: write the task file by hand"
         )
     values = set(columns[label])
-    is_number = _are_numbers(columns[label])
-    is_regression = is_number and (
-        len(values) > MOST_CLASSES or not all(float(one).is_integer() for one in values)
+    are_few = len(values) <= MOST_CLASSES
+    is_regression = _are_numbers(columns[label]) and not (
+        are_few and all(float(one).is_integer() for one in values)
     )
     name = slug(path.stem) or "task"
+    own_name = f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name
     unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
-    fields: list[tuple[str, object, str]] = [
-        ("name", f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name, "of the task"),
-        ("files", str(path), "a fifth is held out; or {train: ..., evaluation: ...}"),
-        ("text", texts if len(texts) > 1 else texts[0], f"the most words; not used: {unused}"),
-        ("label", label, f"{len(values):,} different values"),
+    lines = [
+        f"# Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
+        _line("name", own_name, "of the task"),
+        _line("files", str(path), "a fifth is held out; or {train: ..., evaluation: ...}"),
+        _line("text", texts if len(texts) > 1 else texts[0], f"the most words; not used: {unused}"),
+        _line("label", label, f"{len(values):,} different values"),
     ]
     if is_regression:
-        fields += [("regression", True, "numbers"), ("metric", "spearman", "or pearson")]
-    else:
-        if len(values) <= MOST_CLASSES:
-            fields.append(("classes", sorted(values, key=number_then_text), "in id order"))
-        fields.append(("metric", "accuracy", "or f1 (of two classes), f1_macro, matthews"))
-    heading = (
-        f"# Guessed from {len(table):,} rows: check each line. Paths are relative to this file."
-    )
-    return "\n".join([heading, *(_line(*field) for field in fields)]) + "\n"
+        lines += [_line("regression", True, "numbers"), _line("metric", "spearman", "or pearson")]
+        return "\n".join(lines) + "\n"
+    if are_few:
+        lines.append(_line("classes", sorted(values, key=number_then_text), "in id order"))
+    lines.append(_line("metric", "accuracy", "or f1 (of two classes), f1_macro, matthews"))
+    return "\n".join(lines) + "\n"
 
 
 def _label(columns: _Columns) -> str | None:
@@ -88,8 +76,7 @@ def _label(columns: _Columns) -> str | None:
     named = [
         name
         for name in differing
-        if LABEL_WORDS & set(re.split(r"[^a-z]+", name.lower()))
-        and (name in repeating or _are_numbers(columns[name]))
+        if LABEL_WORDS.search(name.lower()) and (name in repeating or _are_numbers(columns[name]))
     ]
     return min(reversed(named or repeating), key=lambda name: differing[name], default=None)
 

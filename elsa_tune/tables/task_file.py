@@ -172,16 +172,6 @@ def read_task_file(path: Path) -> TaskSpec:
     only where the classes are left out. Raises DataError.
     """
     path = path.expanduser()
-    values = _parsed(path)
-    try:
-        return _task(TaskFile.model_validate(values), path.resolve().parent)
-    except ValidationError as error:
-        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
-    except DataError as error:
-        raise DataError(f"task file {path}: {error}") from error
-
-
-def _parsed(path: Path) -> dict[str, Any]:
     check_readable(path)
     try:
         # BaseLoader leaves every scalar the text it is: classes [no, yes, 1.0] must not become
@@ -194,7 +184,11 @@ def _parsed(path: Path) -> dict[str, Any]:
             f"task file {path} must hold fields such as name, files, text, label; it holds no "
             "mapping"
         )
-    return values
+    try:
+        return _task(TaskFile.model_validate(values), path.resolve().parent)
+    except (ValidationError, DataError) as error:
+        why = problems(error, FIELDS) if isinstance(error, ValidationError) else error
+        raise DataError(f"task file {path}: {why}") from error
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
@@ -242,17 +236,18 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
 
 def _format(files: tuple[str, ...]) -> str:
     formats = {file: format_of(Path(file)) for file in files}
-    for file, format in formats.items():
-        if format is None:
-            raise DataError(
-                f"{file} ends in none of {', '.join(SUFFIXES)}; set format to one of "
-                f"{', '.join(FORMATS)}"
-            )
-    if len(found := sorted(set(filter(None, formats.values())))) > 1:
+    if unknown := [file for file, format in formats.items() if format is None]:
         raise DataError(
-            f"its files are of different formats ({', '.join(found)}); convert them to one"
+            f"{unknown[0]} ends in none of {', '.join(SUFFIXES)}; set format to one of "
+            f"{', '.join(FORMATS)}"
         )
-    return found[0]
+    found, *others = sorted(set(filter(None, formats.values())))
+    if others:
+        raise DataError(
+            f"its files are of different formats ({', '.join([found, *others])}); convert them to "
+            "one"
+        )
+    return found
 
 
 def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from mlflow.tracking import MlflowClient
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tables.column_mapping import ColumnMapping
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.paths import StorePaths
 
@@ -91,6 +90,6 @@ def test_an_export_is_answered_without_any_mapping(places: StorePaths, tmp_path:
 def test_chance_can_be_told_beside_the_export(places: StorePaths, tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     export(places, file)
-    imported = import_results(file, mapping=ColumnMapping.of(["chance==0.509"]))
+    imported = import_results(file, mapping=["chance==0.509"])
     (answer,) = answer_rows(imported.rows)
     assert answer.chance == 0.509 and answer.corrected_operating_point is not None

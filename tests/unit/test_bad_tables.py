@@ -88,7 +88,8 @@ def test_two_models_under_one_name_are_refused(run: Run, path: Path) -> None:
     lines = [*seeds(0, 0.9), *seeds(0, 0.9, first=4, layers=24)]
     found = run("operating-point", "--from", write(path, lines))
     assert (found.status, found.out) == (2, "")
-    assert "line 5: m has 24 layers, but 6 in line 2; give different models" in found.err
+    assert "m on t: the rows say 6 and 24 layers" in found.err
+    assert "give different models different names" in found.err
 
 
 @pytest.mark.parametrize(("full", "frozen"), [(0.0, 0.1), (-0.11, 0.1), (-0.11, -0.2)])
@@ -139,11 +140,11 @@ def test_percentages_are_asked_about_not_guessed(run: Run, path: Path) -> None:
     assert status == 0 and answer["chance"] == 0.509
 
 
-def test_one_seed_with_two_results_is_refused_with_both_lines(run: Run, path: Path) -> None:
+def test_one_seed_with_two_results_is_refused(run: Run, path: Path) -> None:
     lines = [*seeds(0, 0.9), line(0, 0.83, 2)]
     found = run("operating-point", "--from", write(path, lines))
     assert (found.status, found.out) == (2, "")
-    assert "line 5: the same depth, learning rate and seed (2) as line 3" in found.err
+    assert "the full model, learning rate 3e-05, seed 2: two rows disagree (0.9 and" in found.err
     assert answers(run, write(path, [*lines[:3], line(0, 0.83, 2, rate="1e-5")]))[0] == 3
 
 

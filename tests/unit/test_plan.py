@@ -17,7 +17,6 @@ from elsa_tune.search.launch import plan
 from elsa_tune.search.planning.known import KnownTrial, Slot
 from elsa_tune.search.planning.plan import (
     best_rates,
-    disk_mb,
     exploring_share,
     exploring_slots,
     measuring_trials,
@@ -242,8 +241,6 @@ def test_the_estimate_counts_every_step() -> None:
     assert exploring_share(make_spec()) == 0.5
     assert exploring_share(make_spec(tries=20)) == 0.5
     assert exploring_share(make_spec(seeds=4)) == pytest.approx(6 / 18)
-    # 6 MB once; for each of 12 trials .05 MB and two bytes an example of predictions.
-    assert disk_mb(make_spec(evaluation_examples=2**20)) == pytest.approx(30.6)
 
 
 def test_keys_tell_trials_apart_and_equal_trials_have_equal_keys() -> None:

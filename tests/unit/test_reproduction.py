@@ -32,7 +32,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.studies import reproduction
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, Trained, departures
+from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, departures
 from elsa_tune.studies.reproduction import (
     Edition,
     carry_out,
@@ -231,17 +231,15 @@ def test_mismatched_mnli_is_read_from_the_same_trials(tmp_path: Path) -> None:
     record(search, [began(search), *trials(search, mnli_mismatched=0.4)])
     results = read_study(of(search))
     assert len(results.rows) == 10
-    table = next(table for table in results.tables if table.name == "table3-minilm")
-    names = [name for name, _ in table.columns]
-    assert names[-2:] == ["MNLI", "MNLI-mm"]
-    assert [row[-2:] for row in table.rows if row[2] == "ours"] == [(0.6, 0.4)] * 3
+    ours = [(one.curve.task, one.ours.quality) for one in results.table]
+    assert ours == [("mnli", 0.6)] * 5 + [("mnli_mismatched", 0.4)] * 5
     # It is judged by it, not searched on it.
     assert {answer.task for answer in results.answers} == {"mnli"}
 
 
 def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
     results = read_study(of(request(tmp_path)))
-    assert not results.rows and not results.tables and results.left == 15
+    assert not results.rows and not results.table and results.left == 15
 
 
 # ---- carrying it out ----
@@ -257,7 +255,7 @@ def two(folder: Path) -> list[Request]:
 
 
 def of(*searches: Request) -> Edition:
-    return Edition(study=Study.ELSA, scale=Scale.SMOKE, searches=searches, trained=())
+    return Edition(study=Study.ELSA, scale=Scale.SMOKE, searches=searches, departures=())
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -303,18 +301,18 @@ def test_a_search_that_cannot_be_read_does_not_hide_the_tables_of_the_others(
     assert failed.keys() == {"elsa-minilm-cola"}
     out = tmp_path / "out"
     (out / "figures").mkdir(parents=True)
-    for name in ("table3-older.csv", "appendix-minilm-sst2.csv", "mine.csv"):
+    for name in ("study.csv", "mine.csv"):
         (out / name).write_text("old")
     with pytest.raises(RunError, match=r"1 of 2 searches are incomplete \(elsa-minilm-cola\)"):
         conclude(of(*searches), failed, out)
     told = capsys.readouterr()
-    assert "search 'elsa-minilm-cola' is not in the tables" in told.err
-    assert "Like Table 3, for minilm" in told.out and "Not read: elsa-minilm-cola." in told.out
-    # The page says it too, and what an earlier plan left is gone.
+    assert "search 'elsa-minilm-cola' is not in the table" in told.err
+    assert "bert_base 9 of 12" in told.out and "Not read: elsa-minilm-cola." in told.out
+    # The page says it too.
     assert '<p class="note">Not read: elsa-minilm-cola.</p>' in (out / "index.html").read_text()
     assert {path.name for path in out.glob("*.csv")} == {
         *("answers.csv", "curve.csv", "trials.csv", "mine.csv"),
-        *("table2.csv", "table3-minilm.csv", "figure1.csv"),
+        "study.csv",
     }
 
 
@@ -360,36 +358,32 @@ def test_what_the_last_search_lacks_is_said_before_the_first_begins(
 
 def test_the_whole_study_departs_from_nothing() -> None:
     whole = PROTOCOLS[Study.ELSA].extents[Scale.FULL]
-    trained = [Trained(task=task, examples=9000, of=9000) for task in whole.tasks]
+    trained = [(task, 9000, 9000) for task in whole.tasks]
     assert departures(Study.ELSA, ["bert_base"], [5], trained) == ()
     blog = PROTOCOLS[Study.LOW_RESOURCE].extents[Scale.FULL]
-    trained = [
-        Trained(task=task, examples=size or 0, of=8551)
-        for task in blog.tasks
-        for size in blog.train_sizes
-    ]
+    trained = [(task, size or 0, 8551) for task in blog.tasks for size in blog.train_sizes]
     assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5], trained) == ()
 
 
 def test_whatever_was_shrunk_is_said() -> None:
     trained = [
-        Trained(task="sst2", examples=1000, of=67349),
-        Trained(task="rte", examples=2490, of=2490),
-        Trained(task="wnli", examples=635, of=635),
+        ("sst2", 1000, 67349),
+        ("rte", 2490, 2490),
+        ("wnli", 635, 635),
     ]
     assert departures(Study.ELSA, ["minilm", "bert_base"], [3], trained) == (
         "3 seeds at each depth; the study has 5.",
-        "Tasks left out: cola, mrpc, stsb, qqp, mnli, qnli; tasks that the study does not have: "
-        "wnli.",
-        "Models that the study does not have: minilm.",
+        "The tasks are sst2, rte, wnli; the study has cola, sst2, mrpc, stsb, qqp, mnli, qnli, "
+        "rte.",
+        "The models are minilm, bert_base; the study has bert_base, roberta_base, bert_large, "
+        "roberta_large.",
         "sst2: 1,000 of 67,349 training examples.",
     )
-    trained = [Trained(task="sst2", examples=size, of=67349) for size in (50, 300)]
+    trained = [("sst2", size, 67349) for size in (50, 300)]
     assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5, 8], trained) == (
         "5 or 8 seeds at each depth; the study has 5.",
-        "Tasks left out: cola.",
-        "Training sizes left out: 100, 200, 500, 1,000; training sizes that the study does not "
-        "have: 300.",
+        "The tasks are sst2; the study has sst2, cola.",
+        "The training sizes are 50, 300; the study has 50, 100, 200, 500, 1,000.",
     )
 
 
@@ -444,7 +438,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ),
         (
             ("low-resource", "--models", "minilm", "--tasks", "wnli", "--train-size", "1000"),
-            "635 training examples",
+            "has 635 training rows",
         ),
     ],
 )
@@ -471,5 +465,5 @@ def test_a_dry_run_without_weights_has_the_trials_and_says_why_it_has_no_hours(a
     lines = result.stdout.splitlines()
     assert any(line.startswith("elsa-roberta_base-rte") and "45 trials" in line for line in lines)
     assert any(line.startswith("in all") and "90 trials" in line for line in lines)
-    assert "Tasks left out: cola, sst2, mrpc, qqp, mnli, qnli." in result.stdout
+    assert "The tasks are rte, stsb; the study has cola, sst2," in result.stdout
     assert lines[-1].startswith("time: not known")

@@ -14,8 +14,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DataError, ResultsError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.csv_lines import plain_cell
-from elsa_tune.tables.results_csv import import_results, write_results
+from elsa_tune.tables.results_csv import import_results, plain_cell, write_results
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row
 
 HEADER = "model,task,layers,frozen_layers,quality,seed"
@@ -179,12 +178,13 @@ def test_a_bad_header_is_named(tmp_path: Path, header: str, complaint: str) -> N
     assert complaint in str(caught.value) and "line 1" in str(caught.value)
 
 
-def test_contradictions_name_both_lines(tmp_path: Path) -> None:
+def test_contradictions_are_refused_when_they_are_answered(tmp_path: Path) -> None:
     good = "m,t,6,0,0.80,1"
-    with pytest.raises(ResultsError, match=r"line 4: the same depth.*seed \(1\) as line 2"):
-        import_results(table(tmp_path, good, "m,t,6,3,0.7,1", "m,t,6,0,0.81,1"))
-    with pytest.raises(ResultsError, match="line 3: m has 12 layers, but 6 in line 2"):
-        import_results(table(tmp_path, good, "m,t,12,0,0.8,2"))
+    path = table(tmp_path, good, "m,t,6,3,0.7,1", "m,t,6,0,0.81,1")
+    with pytest.raises(ResultsError, match=r"the full model.*seed 1: two rows disagree"):
+        answer_rows(import_results(path).rows)
+    with pytest.raises(ResultsError, match="the rows say 6 and 12 layers"):
+        answer_rows(import_results(table(tmp_path, good, "m,t,12,0,0.8,2")).rows)
     assert len(import_results(table(tmp_path, good, good)).rows) == 2
 
 

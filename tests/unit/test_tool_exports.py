@@ -11,9 +11,8 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.column_mapping import ColumnMapping
+from elsa_tune.tables.columns import Tool, candidates, metric_of, read_mapping, recognise
 from elsa_tune.tables.results_csv import Imported, import_results
-from elsa_tune.tables.tool_exports import Tool, candidates, metric_of, recognise
 
 EXPORTS = Path(__file__).parent / "exports"
 MLFLOW_HEADER = (
@@ -23,7 +22,7 @@ MLFLOW_HEADER = (
 
 
 def read(path: Path, *mapping: str) -> Imported:
-    return import_results(path, mapping=ColumnMapping.of(mapping))
+    return import_results(path, mapping=mapping)
 
 
 def save(tmp_path: Path, *lines: str) -> Path:
@@ -74,23 +73,6 @@ def test_the_runs_table_of_wandb() -> None:
     assert (first.learning_rate, first.epochs, first.quality) == (3e-5, 3, 0.921)
     assert "left out: 1 with neither frozen layers nor quality" in imported.told
     assert "left out: 1 of attempts that were repeated" in imported.told  # the crashed run
-
-
-def test_the_example_of_wandbs_public_api(tmp_path: Path) -> None:
-    first = "{'seed': 1, 'lr': 3e-05, 'freeze': {'frozen': 0}, 'model': 'm', 'task': 't'}"
-    second = first.replace("'", '""').replace("0}", "3}")  # a dict as JSON reads as well
-    path = save(
-        tmp_path,
-        ",summary,config,name",
-        f"""0,"{{'eval/accuracy': 0.9, '_step': 30}}","{first}",one""",
-        f"""1,"{{'eval/accuracy': 0.8, 'best': None}}","{second}",two""",
-    )
-    imported = read(path, "layers==6")
-    assert [(row.depth.frozen_layers, row.quality) for row in imported.rows] == [(0, 0.9), (3, 0.8)]
-    assert "frozen_layers <- config.freeze.frozen" in imported.told
-    assert "quality <- summary.eval/accuracy" in imported.told
-    with pytest.raises(ResultsError, match="line 2: config is not a dict"):
-        read(save(tmp_path, "name,config,summary", "one,<Config>,{}"))
 
 
 def test_statuses_of_mlflow(tmp_path: Path) -> None:
@@ -187,8 +169,8 @@ def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) ->
         "r1,1,FINISHED,m,t,6,0,1,0.90,one",
         "r2,1,FINISHED,m,t,6,0,1,0.91,two",
     )
-    with pytest.raises(ResultsError, match=r"line 3: the same depth.*as line 2"):
-        read(path)
+    with pytest.raises(ResultsError, match=r"seed 1: two rows disagree \(0\.9 and 0\.91\)"):
+        answer_rows(read(path).rows)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +185,12 @@ def test_runs_that_finished_with_different_results_contradict(tmp_path: Path) ->
 )
 def test_what_cannot_be_mapped(text: str, error: type[ElsaTuneError], complaint: str) -> None:
     with pytest.raises(error, match=complaint):
-        ColumnMapping.of([text])
+        read_mapping([text])
 
 
 def test_a_column_is_mapped_once_and_from_a_column_that_is_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names seed twice"):
-        ColumnMapping.of(["seed=a", "seed==1"])
+        read_mapping(["seed=a", "seed==1"])
     path = save(tmp_path, MLFLOW_HEADER, "r1,1,FINISHED,m,t,6,0,1,0.9,one")
     with pytest.raises(
         UnknownNameError, match=r"did you mean 'params\.frozen_layers'.*export\.csv"
@@ -228,7 +210,6 @@ def test_a_wide_header_is_not_repeated_whole(tmp_path: Path) -> None:
         (["run_id", "status", "params.seed"], Tool.MLFLOW),
         (["trial_id", "acc", "config/seed"], Tool.RAY),
         (["Name", "State", "seed"], Tool.WANDB),
-        (["", "summary", "config", "name"], Tool.WANDB_API),
         (["model", "task", "run_id", "trial_id", "name", "state"], None),
     ],
 )
@@ -263,7 +244,7 @@ def test_what_a_column_can_be(tool: Tool, header: list[str], column: str, found:
         ("eval/matthews_correlation", "matthews"),
         ("mean_accuracy", "accuracy"),
         ("test_f1_macro", "f1_macro"),
-        ("summary.dev.spearmanr", "spearman"),
+        ("metrics.dev.spearmanr", "spearman"),
         ("quality", None),
         ("eval_loss", None),
     ],

@@ -67,10 +67,7 @@ def _show_machine() -> None:
     store = PrefixStore()
     versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
     at_once = [
-        (
-            "trials",
-            f"{name}: {_words(one.division, device)} ({one.task}, {one.date})",
-        )
+        ("trials", f"{name}: {_words(one.division, device)} ({one.task}, {one.date})")
         for name, one in remembered(device).items()
     ] or [("trials", "not measured: `elsa-tune doctor --tune` finds the best number")]
     lines = (
@@ -125,7 +122,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
 
 def _words(division: Division, device: str) -> str:
     on = " on each GPU" if device == "cuda" else ""
-    trials = "1 trial" if division.trials == 1 else f"{division.trials} trials"
-    each = "" if division.trials == 1 else "each "
     threads = "1 CPU thread" if division.threads == 1 else f"{division.threads} CPU threads"
-    return f"{trials} at once{on}, {each}with {threads}"
+    if division.trials == 1:
+        return f"1 trial at once{on}, with {threads}"
+    return f"{division.trials} trials at once{on}, each with {threads}"

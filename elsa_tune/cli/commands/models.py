@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from typing import Annotated, Any
 
@@ -12,7 +13,6 @@ from elsa_tune.errors import UsageError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
-    ModelFacts,
     ModelSource,
     ModelSpec,
     default_epochs,
@@ -22,6 +22,7 @@ from elsa_tune.specs.model import (
 from elsa_tune.words import aligned
 
 PARTS = {"embedding": "embedding", "layer": "one layer", "output": "output", "total": "total"}
+DEPTHS = ("frozen layers", "fine-tuned", "frozen", "frozen %", "trainable", "trainable %")
 COUNTED = (
     "Counted as in the paper's Table 1: the pretrained model without the task's own last linear, "
     "which always trains."
@@ -72,40 +73,30 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
     from elsa_tune.training.model.pooling import folder_pooling
 
     known = facts(spec)
-    depths = [FULL_MODEL, *(FreezeDepth(n, True) for n in range(known.layers + 1))]
+    counts = ("embedding", "layer", "layer_sizes", "output", "total")
+    depths = []
+    for depth in (FULL_MODEL, *(FreezeDepth(n, True) for n in range(known.layers + 1))):
+        frozen, trainable = known.frozen_parameters(depth), known.trainable_parameters(depth)
+        depths.append(
+            {
+                **dataclasses.asdict(depth),
+                "fine_tuned_layers": depth.fine_tuned_layers(known.layers),
+                "frozen_parameters": frozen,
+                "frozen_share": frozen / known.total,
+                "trainable_parameters": trainable,
+                "trainable_share": trainable / known.total,
+            }
+        )
     return {
-        "name": spec.name,
-        "source": spec.source.value,
-        "location": spec.location,
-        "revision": spec.revision,
+        **dataclasses.asdict(spec),
         "model_type": known.model_type,
         "layers": known.layers,
         "hidden_size": known.hidden_size,
         "max_positions": max_positions(spec),
         "default_epochs": default_epochs(known.model_type),
         "pooling": folder_pooling(spec),
-        "parameters": {
-            "embedding": known.embedding,
-            "layer": known.layer,
-            "layer_sizes": list(known.layer_sizes),
-            "output": known.output,
-            "total": known.total,
-        },
-        "depths": [_at_depth(known, depth) for depth in depths],
-    }
-
-
-def _at_depth(known: ModelFacts, depth: FreezeDepth) -> dict[str, Any]:
-    frozen = known.frozen_parameters(depth)
-    trainable = known.trainable_parameters(depth)
-    return {
-        "frozen_layers": depth.frozen_layers,
-        "embeddings_frozen": depth.embeddings_frozen,
-        "fine_tuned_layers": depth.fine_tuned_layers(known.layers),
-        "frozen_parameters": frozen,
-        "frozen_share": frozen / known.total,
-        "trainable_parameters": trainable,
-        "trainable_share": trainable / known.total,
+        "parameters": {name: getattr(known, name) for name in counts},
+        "depths": depths,
     }
 
 
@@ -134,26 +125,22 @@ def _counts_text(counts: dict[str, Any]) -> str:
         (
             FreezeDepth(one["frozen_layers"], one["embeddings_frozen"]).label,
             str(one["fine_tuned_layers"]),
-            f"{one['frozen_parameters'] / 1e6:,.1f} M",
-            f"{100 * one['frozen_share']:.1f}",
-            f"{one['trainable_parameters'] / 1e6:,.1f} M",
-            f"{100 * one['trainable_share']:.1f}",
+            *(f"{one['frozen_parameters'] / 1e6:,.1f} M", f"{100 * one['frozen_share']:.1f}"),
+            *(f"{one['trainable_parameters'] / 1e6:,.1f} M", f"{100 * one['trainable_share']:.1f}"),
         )
         for one in counts["depths"]
     ]
-    names = ("frozen layers", "fine-tuned", "frozen", "frozen %", "trainable", "trainable %")
     at = f" at {counts['revision']}" if counts["revision"] else ""
+    texts = f"texts up to {positions} tokens" if positions else "no limit on tokens"
     lines = [
         f"{counts['name']}: {_origin(counts)}{at}",
         f"architecture {counts['model_type']}, {counts['layers']} layers, hidden size "
-        f"{counts['hidden_size']}, "
-        f"{f'texts up to {positions} tokens' if positions else 'no limit on tokens'}, "
-        f"{counts['default_epochs']} epochs unless set",
+        f"{counts['hidden_size']}, {texts}, {counts['default_epochs']} epochs unless set",
     ]
     if pooling is not None:
         lines.append(f"its folder pools by {pooling}; --set pooling={pooling}")
     lines += ["", aligned([("part", "parameters", "millions"), *parts], right=(1, 2))]
-    lines += ["", aligned([names, *depths], right=range(len(names))), ""]
+    lines += ["", aligned([DEPTHS, *depths], right=range(len(DEPTHS))), ""]
     if set(sizes["layer_sizes"]) != {sizes["layer"]}:
         lines.append("Not every layer has the same size; `one layer` is the usual one.")
     return "\n".join([*lines, COUNTED])

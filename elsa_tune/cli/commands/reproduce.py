@@ -1,4 +1,4 @@
-"""`elsa-tune reproduce`: one of the two published studies, whole or shrunk, with its own tables."""
+"""`elsa-tune reproduce`: one of the two published studies, whole or shrunk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from elsa_tune.cli.options import (
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
-from elsa_tune.tables.published import SOURCES, Study
+from elsa_tune.tables.published import Study
 from elsa_tune.words import aligned, duration
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _print_plan(edition: Edition) -> None:
             time = f"about {duration(sum(seconds.values()))} on this machine, from a short probe"
         except (ElsaTuneError, OSError) as error:
             time = f"not known, {error}"
-    typer.echo(f"{edition.study}, scale {edition.scale}: {SOURCES[edition.study]}")
+    typer.echo(f"{edition.study}, scale {edition.scale}: {edition.study.source}")
     for sentence in edition.departures or ("As published.",):
         typer.echo(f"  {sentence}")
     rows = []
@@ -188,18 +188,18 @@ def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> N
 
 
 def _print_results(edition: Edition, out: Path | None) -> StudyResults:
-    """The tables (stdout), and where everything is (stderr)."""
+    """The table (stdout), and where everything is (stderr)."""
     from elsa_tune.cli.answer_tables import stdout_console
     from elsa_tune.cli.printing import given_command
     from elsa_tune.studies.results import read_study, write_study
 
     results = read_study(edition)
     for name, reason in results.unread.items():
-        say(f"search '{name}' is not in the tables: {reason}")
+        say(f"search '{name}' is not in the table: {reason}")
     if results.rows:
         stdout_console().print(results.text)
         if out is not None:
             page = write_study(results, out, given_command())
-            say(f"written: {page}, and the tables beside it")
+            say(f"written: {page}, and the table beside it")
     say(f"journals: {edition.searches[0].storage}")
     return results

@@ -30,7 +30,6 @@ from elsa_tune.errors import (
     InterruptedSearchError,
     NoAnswerError,
     RunError,
-    StorageError,
     UsageError,
 )
 from elsa_tune.search.saying import say
@@ -160,10 +159,6 @@ def resume(
     places = StorePaths(Path.cwd())
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
     paths = find_search(places.storage_at(storage_path), name)
-    if not paths.specification.exists():
-        raise StorageError(
-            f"search '{name}' has no specification ({paths.specification}); it cannot be resumed"
-        )
 
     from elsa_tune.search.launch import resume as go_on
 
@@ -190,9 +185,7 @@ def _more(seeds: int | None, until: Until | None) -> Callable[[SearchSpec], Sear
 
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
-    from elsa_tune.search.planning.plan import disk_mb, steps_per_trial
-    from elsa_tune.specs.trial import PrefixCache
-    from elsa_tune.training.forward.prefix_store import budget_bytes
+    from elsa_tune.search.planning.plan import steps_per_trial
     from elsa_tune.training.schedule import few_steps
 
     train, evaluation = sizes(request.task, request.recipe)
@@ -200,38 +193,43 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     each = steps_per_trial(spec)
     if note := few_steps(spec.recipe, each):
         say(note)
-    depths = ", ".join(depth.label for depth in spec.depths)
-    disk = f"about {disk_mb(spec):.0f} MB"
-    if request.recipe.prefix_cache is not PrefixCache.NONE:
-        gigabytes = budget_bytes() / 1e9
-        disk += (
-            f", and frozen layers' output in the cache, at most {gigabytes:g} GB on each machine"
-        )
-    held_out = []
-    if request.recipe.holdout is not None:
-        what = "of the training examples choose learning rate and evaluation"
-        held_out.append(("holdout", f"{request.recipe.holdout:.0%} {what}"))
-    steps = (
-        f"at most {(spec.exploring_trials + spec.measuring_trials) * each:,} ({each:,} per trial)"
-    )
-    most_trials = spec.most_exploring_trials + spec.most_measuring_trials
+    steps = (spec.exploring_trials + spec.measuring_trials) * each
+    steps_text = f"at most {steps:,} ({each:,} per trial)"
+    most = (spec.most_exploring_trials + spec.most_measuring_trials) * each
     if spec.most_exploring_trials > spec.exploring_trials:
-        steps += f", or {most_trials * each:,} with all further trials"
-    lines = (
-        ("model", f"{request.model.name} ({request.layers} layers)"),
-        ("task", f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples"),
-        *held_out,
-        ("depths", f"{depths} frozen layers"),
-        ("exploring", _exploring(spec)),
-        ("measuring", _measuring(spec)),
-        ("epochs", f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations"),
-        ("steps", steps),
-        ("time", _time(request, spec, probe=probe)),
-        ("disk", disk),
-        ("would be at", str(request.storage / request.name)),
-    )
-    for label, value in lines:
-        typer.echo(f"{label:<12} {value}")
+        steps_text += f", or {most:,} with all further trials"
+    lines = {
+        "model": f"{request.model.name} ({request.layers} layers)",
+        "task": f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples",
+        "holdout": "",
+        "depths": f"{', '.join(depth.label for depth in spec.depths)} frozen layers",
+        "exploring": _trials(
+            spec.exploring_trials,
+            spec.most_exploring_trials,
+            "where a depth's best rate lies at the border of those given",
+        ),
+        "measuring": _trials(
+            spec.measuring_trials,
+            spec.most_measuring_trials,
+            "if every depth takes its second look",
+        ),
+        "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
+        "steps": steps_text,
+        "time": _time(request, spec, probe=probe),
+        "would be at": str(request.storage / request.name),
+    }
+    if request.recipe.holdout is not None:
+        lines["holdout"] = (
+            f"{request.recipe.holdout:.0%} of the training examples choose learning rate and "
+            "evaluation"
+        )
+    for label, value in lines.items():
+        if value:
+            typer.echo(f"{label:<12} {value}")
+
+
+def _trials(planned: int, most: int, where: str) -> str:
+    return f"{planned} trials" if most == planned else f"{planned} trials, up to {most} {where}"
 
 
 def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
@@ -254,20 +252,6 @@ def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     device = "GPUs" if like.resources.gpus else "CPU"
     about = f"about {duration(seconds)} on this machine's {device}"
     return f"{about}, at the pace of search '{like.name}'"
-
-
-def _measuring(spec: SearchSpec) -> str:
-    trials, most = f"{spec.measuring_trials} trials", spec.most_measuring_trials
-    if most == spec.measuring_trials:
-        return trials
-    return f"{trials}, up to {most} if every depth takes its second look"
-
-
-def _exploring(spec: SearchSpec) -> str:
-    trials, most = f"{spec.exploring_trials} trials", spec.most_exploring_trials
-    if most == spec.exploring_trials:
-        return trials
-    return f"{trials}, up to {most} where a depth's best rate lies at the border of those given"
 
 
 def _conclude(finished: Finished) -> None:

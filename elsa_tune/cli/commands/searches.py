@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath
-from elsa_tune.cli.printing import Format, FormatOption, local_time
+from elsa_tune.cli.printing import Format, FormatOption, local_time, show
 from elsa_tune.search.saying import say
+from elsa_tune.words import aligned
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.searches import RecordedSearch
@@ -43,12 +42,10 @@ def searches(
         found, warnings = list_searches(storage, places.tracking_uri())
     for warning in warnings:
         say(f"elsa-tune: {warning}")
-    if format is Format.JSON:
-        print(json.dumps([_as_json(search) for search in found], indent=2, ensure_ascii=False))
-    elif found:
-        _print_table(found)
-    else:
+    if not found and format is Format.TABLE:
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
+        return
+    show([_as_json(search) for search in found], format, _table)
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
@@ -67,34 +64,21 @@ def _as_json(search: RecordedSearch) -> dict[str, Any]:
     }
 
 
-def _print_table(found: list[RecordedSearch]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from elsa_tune.search.planned import trials_in_all
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("search", "model", "task", "state"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("trials", justify="right")
-    table.add_column("started", no_wrap=True)
-    table.add_column("answer", overflow="fold")
-    for search in found:
-        planned = trials_in_all(search)
-        state = search.state.status.value.replace("_", " ")
-        if search.folder is None:
-            state += " (elsewhere)"
-        table.add_row(
-            search.name,
-            search.state.search.model,
-            search.state.search.task,
-            state,
-            f"{search.done} / {'?' if planned is None else planned}",
-            (local_time(search.state.started) or "")[:16].replace("T", " "),
-            _answer_text(search.answer),
+def _table(found: list[dict[str, Any]]) -> str:
+    rows = [("search", "model", "task", "state", "trials", "started", "answer")]
+    for one in found:
+        elsewhere = " (elsewhere)" if one["folder"] is None else ""
+        planned = "?" if one["trials_planned"] is None else one["trials_planned"]
+        rows.append(
+            (
+                *(one["name"], one["model"], one["task"]),
+                one["status"].replace("_", " ") + elsewhere,
+                f"{one['trials_done']} / {planned}",
+                (one["started"] or "")[:16].replace("T", " "),
+                _answer_text(one["answer"]),
+            )
         )
-    # A pipe has no width: lines must not be folded at 80 columns there.
-    Console(width=None if sys.stdout.isatty() else 400, highlight=False).print(table)
+    return aligned(rows, right=(4,))
 
 
 def _answer_text(answer: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated
 
 import typer
@@ -14,18 +15,15 @@ def spaces(
 ) -> None:
     """List the shipped search spaces, or print one."""
     from elsa_tune.errors import UnknownNameError
-    from elsa_tune.specs.space import search_space_folder
+    from elsa_tune.specs.space import shipped_spaces
 
-    files = {file.stem: file for file in sorted(search_space_folder().glob("*.yaml"))}
+    files = shipped_spaces()
     if name is not None:
         if name not in files:
             raise UnknownNameError.among("search space", name, files)
         typer.echo(files[name].read_text(encoding="utf-8"), nl=False)
         return
     for stem, file in files.items():
-        comment = []
-        for line in file.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("#"):
-                break
-            comment.append(line.lstrip("# "))
-        typer.echo(f"{stem}\n    " + "\n    ".join(comment))
+        lines = file.read_text(encoding="utf-8").splitlines()
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        typer.echo("\n    ".join([stem, *(line.lstrip("# ") for line in comment)]))

@@ -12,7 +12,7 @@ from elsa_tune.cli.printing import Format, FormatOption, show
 from elsa_tune.errors import UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
-from elsa_tune.specs.task import FilesSource, GlueSource, TaskKind, TaskSpec
+from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
 from elsa_tune.tables.table_file import format_of
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.words import aligned, points
@@ -90,40 +90,39 @@ def look(spec: TaskSpec) -> dict[str, Any]:
     from elsa_tune.training.metrics import chance
 
     splits = read_splits(spec, Recipe())
-    notes = dict.fromkeys(note for split in splits.values() for note in split.notes)
     return {
         "chance": chance(spec.metric, splits["evaluation"].labels, spec.outputs),
-        "splits": {name: _split_facts(spec, split) for name, split in splits.items()},
+        "splits": {
+            name: {"rows": len(split), "from": split.where, **_labels(spec, split)}
+            for name, split in splits.items()
+        },
         "examples": _examples(spec, splits["train"]),
-        "notes": list(notes),
+        "notes": list(dict.fromkeys(note for split in splits.values() for note in split.notes)),
     }
 
 
-def _split_facts(spec: TaskSpec, split: Split) -> dict[str, Any]:
+def _labels(spec: TaskSpec, split: Split) -> dict[str, Any]:
     labels = split.labels
-    facts: dict[str, Any] = {"rows": len(split), "from": split.where}
-    if spec.kind is TaskKind.REGRESSION:
-        mean = round(float(labels.mean()), 6)
-        return facts | {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
-    counts = {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}
-    return facts | {"labels": counts}
+    if spec.classes:
+        return {"labels": {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}}
+    mean = round(float(labels.mean()), 6)
+    return {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
 
 
 def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
     """The first rows, and the first of each further class while there is room."""
-    rows = list(range(min(EXAMPLES, len(split))))
-    if spec.kind is TaskKind.CLASSIFICATION:
-        firsts = [int((split.labels == c).argmax()) for c in range(min(EXAMPLES, spec.outputs))]
-        rows = sorted(list(dict.fromkeys([*firsts, *rows]))[:EXAMPLES])
+    few = min(EXAMPLES, len(split))
+    firsts = [int((split.labels == c).argmax()) for c in range(min(EXAMPLES, len(spec.classes)))]
+    rows = sorted(list(dict.fromkeys([*firsts, *range(few)]))[:EXAMPLES])
     columns = dict(zip(spec.text_columns, split.texts, strict=True))
+    names = spec.classes
+    labels = {row: split.labels[row] for row in rows}
     return [
         {
             **{name: column[row] for name, column in columns.items()},
-            "label": spec.classes[int(split.labels[row])]
-            if spec.classes
-            else round(float(split.labels[row]), 6),
+            "label": names[int(label)] if names else round(float(label), 6),
         }
-        for row in rows
+        for row, label in labels.items()
     ]
 
 

@@ -10,6 +10,7 @@ import typer
 
 from elsa_tune.cli.options import DataDir, Metric, Settings
 from elsa_tune.search.saying import say
+from elsa_tune.words import points
 
 _PREFIX = {"none": "none", "cached": "read from the cache", "recomputed": "recomputed"}
 
@@ -40,11 +41,10 @@ def trial(
     from elsa_tune.search.inputs import read_inputs
     from elsa_tune.specs.freeze import FreezeDepth
     from elsa_tune.specs.space import OWN_FIELDS
-    from elsa_tune.specs.trial import canonical_rate, trial_quality
+    from elsa_tune.specs.trial import trial_quality
 
     if output not in ("lines", "json"):
         raise UsageError(f"--format {output}: it must be lines or json")
-    rate = canonical_rate(learning_rate)
     depth = FreezeDepth.of(frozen_layers)
     overrides = list(settings or [])
     for override in overrides:
@@ -54,7 +54,7 @@ def trial(
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
     inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)
-    spec = inputs.trial(depth, rate, seed)
+    spec = inputs.trial(depth, learning_rate, seed)
 
     import torch
 
@@ -76,19 +76,19 @@ def trial(
         if output == "json":
             typer.echo(json.dumps(dataclasses.asdict(result)))
             continue
-        scores = "  ".join(f"{name} {100 * value:.1f}" for name, value in result.metrics.items())
+        scores = dict(result.metrics)
         if result.holdout_quality is not None:
-            scores += f"  holdout_quality {100 * result.holdout_quality:.1f}"
+            scores["holdout_quality"] = result.holdout_quality
         typer.echo(
             f"epoch {result.epoch:g}/{spec.recipe.epochs}  step {result.step}/{result.steps}  "
-            f"{scores}  "
+            f"{'  '.join(f'{name} {points(value)}' for name, value in scores.items())}  "
             f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
             f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
         )
     quality = trial_quality(spec.recipe.selection, qualities, held_out)
     say(
-        f"{spec.key}: {inputs.task.metric.value} {100 * quality:.1f} "
-        f"(a constant answer scores {100 * result.chance:.1f}); "
+        f"{spec.key}: {inputs.task.metric.value} {points(quality)} "
+        f"(a constant answer scores {points(result.chance)}); "
         f"{result.trainable_parameters:,} parameters trained, {result.precision}, "
         f"{result.batches} batches, frozen layers {_PREFIX[result.prefix]}"
     )

@@ -22,18 +22,11 @@ from elsa_tune.specs.trial import (
     trial_score,
 )
 
-# What one trial leaves on disk: journal lines, its MLflow rows, Ray's folder, predictions.
-# Measured: see bench/results/footprint.json.
-DISK_PER_TRIAL_MB = 0.05
-
 # Below this share of a full-model trial a depth's trials are run to their end, and more of them.
 CHEAP = 0.05
 
 # How many rates beyond its best a cheap depth tries, where others try one.
 PATIENCE = 2
-
-# What a search leaves once: its report, and what was computed from predictions.
-DISK_PER_SEARCH_MB = 6.0
 
 
 def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
@@ -241,10 +234,3 @@ def exploring_share(spec: SearchSpec) -> float:
 def steps_per_trial(spec: SearchSpec) -> int:
     """Optimiser steps of a trial that runs to its end."""
     return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
-
-
-def disk_mb(spec: SearchSpec) -> float:
-    """What a search leaves on disk, at most."""
-    trials = spec.most_exploring_trials + spec.most_measuring_trials
-    predictions_mb = spec.evaluation_examples * 2 / 2**20
-    return DISK_PER_SEARCH_MB + trials * (DISK_PER_TRIAL_MB + predictions_mb)
