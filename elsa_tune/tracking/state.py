@@ -121,10 +121,10 @@ class SearchState:
         if isinstance(record, SearchStarted):
             self.started = self.started or record.time
             self.search, self.end = record, None
-            self.decisions.pop(REPORT, None)  # an earlier session's says less
             self._cut_off(record.time)
         elif isinstance(record, SearchEnded):
             self.end = record
+            self.decisions.pop(REPORT, None)  # an earlier session's says less
             self._cut_off(record.time)
         elif isinstance(record, Decision):
             self.decisions[record.what] = record.value
