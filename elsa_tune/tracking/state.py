@@ -24,6 +24,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import lock_of
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
@@ -123,6 +124,7 @@ class SearchState:
             self._cut_off(record.time)
         elif isinstance(record, SearchEnded):
             self.end = record
+            self.decisions.pop(REPORT, None)  # an earlier session's says less
             self._cut_off(record.time)
         elif isinstance(record, Decision):
             self.decisions[record.what] = record.value
@@ -148,6 +150,11 @@ class SearchState:
         if self.end is not None:
             return self.end.status
         return SearchStatus.RUNNING if self.is_alive else SearchStatus.KILLED
+
+    @property
+    def status_text(self) -> str:
+        """In words."""
+        return self.status.value.replace("_", " ") if self.search.attempt else "not begun"
 
     @property
     def planned_trials(self) -> list[TrialState]:

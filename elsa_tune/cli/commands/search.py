@@ -234,13 +234,11 @@ def _trials(planned: int, most: int, where: str) -> str:
 
 def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.search.recorded_pace import recorded_seconds
+    from elsa_tune.search.pace import forecast, recorded_seconds
 
     trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
     trials.update(dict.fromkeys(spec.explored, spec.tries))
     if probe:
-        from elsa_tune.search.pace import forecast
-
         say("training for a few seconds to estimate the time")
         try:
             seconds = forecast([(request, trials)])[request.name]
@@ -291,6 +289,7 @@ def _conclude(finished: Finished) -> None:
         export_it = f"{resume_it.replace('resume', 'export --search', 1)} --out {name}-model"
         is_settled = all(answer.next_step is None for answer in finished.answers)
         say(f"Next: {export_it}" if is_settled else f"Model:   `{export_it}` saves it as it is")
-    if not is_answered:
-        reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
-        raise NoAnswerError(" ".join(reasons))
+    if not finished.answers:
+        raise NoAnswerError("no trial has a result")
+    if not is_answered:  # why is printed
+        raise typer.Exit(NoAnswerError.exit_status)
