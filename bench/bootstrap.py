@@ -4,8 +4,8 @@
 
 The bootstrap: 13 depths x 5 seeds x 5,463 examples (QNLI's), 10,000 resamples, each metric in a
 process of its own (seconds, peak MiB; medians of 3). The question: `operating-point` as a process
-on a journal of 1,000 trials with predictions, cold and with the draws kept, and on a results table
-of 100,000 rows. Writes bench/results/bootstrap.json.
+on a journal of 1,000 trials with predictions, and on a results table of 100,000 rows. Writes
+bench/results/bootstrap.json.
 """
 
 from __future__ import annotations
@@ -161,22 +161,7 @@ def main() -> None:
     results = [bootstrap(metric) for metric in METRICS]
     with tempfile.TemporaryDirectory() as folder:
         journal = write_search(Path(folder))
-        [cold] = [question("journal of 1,000 trials, draws not kept", "--from", str(journal))]
-        # The first of the three made the draws; cold is measured again without them.
-        single = []
-        for _ in range(REPEATS):
-            for file in (journal.parent / "draws").glob("*.npz"):
-                file.unlink()
-            started = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-m", "elsa_tune", "operating-point", "--from", str(journal)],
-                capture_output=True,
-                check=True,
-            )
-            single.append(time.perf_counter() - started)
-        cold["seconds"] = statistics.median(single)
-        results.append(cold)
-        results.append(question("journal of 1,000 trials, draws kept", "--from", str(journal)))
+        results.append(question("journal of 1,000 trials", "--from", str(journal)))
         table = write_table(Path(folder))
         results.append(question("table of 100,000 rows", "--from", str(table)))
     for one in results:

@@ -1,6 +1,6 @@
 """The steps of bench/gpu.sh; each runs on a machine with torch and transformers alone.
 
-    python bench/gpu_trial.py speed --out OUT [--data DATA.npz] [--tiny]
+    python bench/gpu_trial.py speed --out OUT [--data DATA.pickle] [--tiny]
 
 Every step writes OUT/step_NAME.json anew after each thing it has measured, so that a limit or a
 failure loses nothing, and begins no further one after LIMIT_SECONDS. `--tiny` runs all of it on a
@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -97,7 +98,8 @@ class Bench:
     def data(self, train: int = RTE[0], evaluation: int = RTE[1]) -> TaskData:
         """The packed task, or made-up tokens."""
         if self._data:
-            return TaskData.load(self._data)
+            data: TaskData = pickle.loads(self._data.read_bytes())
+            return data
         if self.tiny:
             train, evaluation = min(train, 48), min(evaluation, 16)
         return TaskData(

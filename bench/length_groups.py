@@ -48,7 +48,7 @@ def main() -> None:
         )
         run = loop._Run(trial, data, torch.device("cpu"), ())
         run.runner.train(True)
-        batches = run.batches()
+        batches = loop.shuffled_batches(trial, len(data.train))
         seconds: dict[int, list[float]] = {cost: [] for cost in COSTS}
         for number in range(STEPS + 2):
             batch = next(batches)

@@ -99,7 +99,7 @@ def measure(trial: TrialSpec, data: Any) -> tuple[dict[str, float], float]:
     for name, patch in VARIANTS.items():
         with patch():
             runs[name] = loop._Run(trial, data, device, ())
-    batches = runs["as it is"].batches()
+    batches = loop.shuffled_batches(trial, len(data.train))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     tokens = []
     for number in range(STEPS + 2):

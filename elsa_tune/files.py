@@ -1,4 +1,4 @@
-"""How a file gets to its place complete, and how a name becomes one that a file may have."""
+"""How a file gets to its place complete, where a cache is, and how a name becomes a file's."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ def write_aside(path: Path, content: bytes | Callable[[BinaryIO], object]) -> No
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def cache_dir() -> Path:
+    """$ELSA_TUNE_CACHE, or ~/.cache/elsa-tune; may not exist yet. Deleting it is always safe."""
+    given = os.environ.get("ELSA_TUNE_CACHE")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "elsa-tune"
 
 
 def slug(name: str) -> str:

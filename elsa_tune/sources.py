@@ -23,20 +23,14 @@ from elsa_tune.errors import (
 )
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
-from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import (
-    histories_of,
-    origin_of,
-    read_rows,
-    rows_of,
-)
+from elsa_tune.tracking.rows import origin_of, read_rows, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
-from elsa_tune.training.cache import cache_dir
 
 FULL = "full"  # the whole training set, among training sizes
 
@@ -82,18 +76,11 @@ class Source(ABC):
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """At least the rows of the question. say: takes what was understood, or passed over."""
 
-    def searches(
-        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
-    ) -> Searches:
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """The folders and states of the searches that are asked for, in the order of their start;
-        none for what is no record. histories: their trials' reports are needed too.
+        none for what is no record.
         """
         return []
-
-    def histories(self, question: Question) -> Histories:
-        """The scores at each evaluation, as far as they are kept."""
-        found = self.searches(question, histories=True)
-        return {key: scores for _, state in found for key, scores in histories_of(state).items()}
 
     def origins(self, question: Question) -> dict[str, str]:
         """By search: when it started and on which machine, as far as that is kept."""
@@ -114,7 +101,7 @@ class Source(ABC):
         """The freeze curves of rows that were asked for; as `freeze_curves` otherwise."""
         evidence = None
         if any(row.predictions for row in rows):
-            evidence = KeptPredictions(rows, cache_dir(), self.tracking_uri)
+            evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
         return freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
 
@@ -174,9 +161,7 @@ class Journals(Source):
             raise NoAnswerError(f"no trial is recorded in {self.name}")
         return rows
 
-    def searches(
-        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
-    ) -> Searches:
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Each journal is read once."""
         search = question.search
         if search not in self._read:
@@ -225,11 +210,8 @@ class Store(Source):
         # Only on the way to a complaint is the whole store worth reading.
         return rows if question.is_met_by(rows) else read_rows(self._uri)
 
-    def searches(
-        self, question: Question, say: Say = lambda line: None, *, histories: bool = False
-    ) -> Searches:
-        """Of histories those of exploring trials: others are never stopped, and not shown."""
-        found = read_searches(self._uri, question.tasks, question.search, histories=histories)
+    def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
+        found = read_searches(self._uri, question.tasks, question.search)
         return [(None, state) for state in found]
 
 

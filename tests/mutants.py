@@ -55,9 +55,8 @@ _PLANNING = "plan extension sampler"
 # The code under test and the unit tests that concern it, those that know it best first. A folder
 # stands for what no longer name above it has taken.
 TESTED = {
-    "elsa_tune/analysis/statistics/learnt.py": "curve",
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
-    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty",
+    "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty curve",
     "elsa_tune/analysis/certainty.py": f"certainty {_ANSWERS}",
     "elsa_tune/analysis/evidence.py": "certainty uncertainty",
     "elsa_tune/analysis/curve.py": f"curve {_ANSWERS}",

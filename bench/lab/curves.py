@@ -195,16 +195,6 @@ class Kept:
         """Of the row's trial."""
         return self._task.predictions(self._trials[row.predictions or ""])
 
-    def stamp(self, row: ResultRow) -> str:
-        """Nothing is kept, so nothing grows old."""
-        return ""
-
-    def load(self, key: str) -> None:
-        """Nothing is kept."""
-
-    def save(self, key: str, arrays: Any) -> None:
-        """Nothing is kept."""
-
 
 def key_of(trial: Trial) -> str:
     """A trial's name within its task."""

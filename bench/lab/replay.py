@@ -41,7 +41,7 @@ from elsa_tune.search.planning.plan import (
 from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.specification import Request, specify
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
-from elsa_tune.search.tune.parameters import PHASE
+from elsa_tune.search.tune.trainable import PHASE
 from elsa_tune.specs import border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model

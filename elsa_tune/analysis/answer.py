@@ -6,13 +6,16 @@ docs/reference/answer.md documents each field as JSON.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.planned import Look
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.specs.freeze import FreezeDepth
 
 ALL_TASKS = "*"
+
+Contrasts = Mapping[FreezeDepth, Interval]
 
 
 class Reason(enum.StrEnum):
@@ -22,9 +25,7 @@ class Reason(enum.StrEnum):
     NO_FULL_MODEL = "no_full_model"  # nothing to compare with
     FULL_MODEL_DID_NOT_LEARN = "full_model_did_not_learn"  # not above chance with 95 % confidence
     NO_FROZEN_DEPTH = "no_frozen_depth"  # only the full model was measured
-    NOTHING_REACHES_TARGET = (
-        "nothing_reaches_target"  # but the full model, which is then the answer
-    )
+    NOTHING_REACHES_TARGET = "nothing_reaches_target"  # but the full model: the answer then
     # There is an operating point, but nothing can be certified:
     TOO_FEW_SEEDS = "too_few_seeds"  # fewer than three at the full model or the first frozen depth
     CHANCE_UNKNOWN = "chance_unknown"  # so whether the full model learnt cannot be tested
@@ -47,22 +48,6 @@ class Certified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast:
-    """D = (q_N - b) - target (q_0 - b) of one depth: above 0 it reaches the target.
-
-    b: 0, or chance where corrected. low, high: 95 % interval. lower: one-sided 95 % bound. look:
-    which planned one they rest on, and are widened for; None where none was planned.
-    """
-
-    depth: FreezeDepth
-    value: float
-    low: float
-    high: float
-    lower: float
-    look: Look | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(FreezeCurve):
     """The answer for one model, task and training size, or (task `*`) for several tasks.
 
@@ -80,7 +65,11 @@ class Answer(FreezeCurve):
     fine-tuned layers that may be the true operating point, at 95 %; None where seeds are too few to
     tell. contrasts, corrected_contrasts: of each measured depth but the full model. certainty: all
     that as a person reads it, "" without an operating point. next_step: the command that would
-    settle what is open, None where nothing is or no command would.
+    settle what is open, None where nothing is or no command would. seeds_to_settle: how many
+    measuring seeds a depth would certify the operating point in four of five cases, if they spread
+    like those that are there; None where that cannot be said, or is certain already.
+    examples_forbid: no number of seeds would do, for the evaluation examples are too few.
+    open_look: a planned look at the first depth that is not certified has not been taken.
     """
 
     target: float
@@ -94,10 +83,13 @@ class Answer(FreezeCurve):
     certified: Certified | None = None
     corrected_certified: Certified | None = None
     plausible: tuple[int, ...] | None = None
-    contrasts: tuple[Contrast, ...] = ()
-    corrected_contrasts: tuple[Contrast, ...] = ()
+    contrasts: Contrasts = field(default_factory=dict)
+    corrected_contrasts: Contrasts = field(default_factory=dict)
     certainty: str = ""
     next_step: str | None = None
+    seeds_to_settle: int | None = None
+    examples_forbid: bool = False
+    open_look: bool = False
 
     @property
     def is_answered(self) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer, Contrast
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, LinearProbe
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.tables.results_csv import csv_text
 
@@ -83,8 +84,8 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "curve": [
             {
                 **curve_object(point),
-                "contrast": _contrast_object(answer.contrasts, point),
-                "corrected_contrast": _contrast_object(answer.corrected_contrasts, point),
+                "contrast": _contrast(answer.contrasts.get(point.depth)),
+                "corrected_contrast": _contrast(answer.corrected_contrasts.get(point.depth)),
             }
             for point in answer.points
         ],
@@ -168,8 +169,7 @@ def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:
     return None if probe is None else {**_fields(probe), "features": PROBE_FEATURES}
 
 
-def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[str, Any] | None:
-    found = next((one for one in contrasts if one.depth == point.depth), None)
+def _contrast(found: Interval | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -177,7 +177,7 @@ def _contrast_object(contrasts: Sequence[Contrast], point: CurvePoint) -> dict[s
         "ci_low": _number(found.low),
         "ci_high": _number(found.high),
         "lower_bound": _number(found.lower),
-        "look": None if found.look is None else _object(found.look),
+        "look": _object(found.look),
     }
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 
-from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.curve import FreezeCurve, freeze_curve
+from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.certainty import verdict_on, with_certainty
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import joint_answer
-from elsa_tune.analysis.operating_point import answer_curve
-from elsa_tune.analysis.target import DEFAULT_TARGET, check_target
-from elsa_tune.analysis.wording.answer import in_short
+from elsa_tune.analysis.statistics.uncertainty import Learnt
+from elsa_tune.analysis.target import (
+    DEFAULT_TARGET,
+    check_target,
+    failing_above,
+    passing,
+    reaches,
+    smallest,
+)
+from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short
+from elsa_tune.analysis.wording.certainty import certainty_sentence, next_step
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow
 
@@ -79,6 +89,20 @@ def answer_rows(
     return answer_curves(freeze_curves(rows, evidence), target, exclude_tasks)
 
 
+def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
+    """Answer from one freeze curve. Raises UsageError for a target outside (0, 1]."""
+    verdict = verdict_on(curve)
+    known = {field.name: getattr(curve, field.name) for field in fields(curve)}
+    answer = Answer(**known, target=check_target(target), reason=_refusal(curve, verdict))
+    if answer.reason is None:
+        answer = _decided(answer, learnt=verdict is Learnt.YES)
+    return replace(
+        answer,
+        sentence=answer_sentence(answer),
+        warnings=(*answer_warnings(answer, verdict), *curve.warnings),
+    )
+
+
 def _joined(tasks: Sequence[Answer]) -> list[list[Answer]]:
     """What is joined: all tasks, or, where a task has several training sizes, those of a size."""
     if len({task.task for task in tasks}) == len(tasks):
@@ -87,3 +111,53 @@ def _joined(tasks: Sequence[Answer]) -> list[list[Answer]]:
         sizes = dict.fromkeys(task.train_size for task in tasks)
         together = [[task for task in tasks if task.train_size == size] for size in sizes]
     return [several for several in together if len(several) > 1]
+
+
+def _decided(answer: Answer, *, learnt: bool) -> Answer:
+    passes = passing(answer, answer.target)
+    raw = smallest(answer.measured, passes)
+    # The full model keeps all of its own quality, and that is above 0 once it has learnt.
+    assert raw is not None
+    corrected = passing(answer, answer.target, corrected=True)
+    answer = replace(
+        answer,
+        operating_point=raw,
+        corrected_operating_point=smallest(answer.measured, corrected),
+        failing_above=failing_above(answer.measured, passes, raw.fine_tuned_layers),
+        within_given=_within_given(answer),
+    )
+    answer = with_certainty(answer, learnt=learnt)
+    return replace(
+        answer,
+        certainty=certainty_sentence(answer),
+        next_step=next_step(answer),
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else answer.reason,
+    )
+
+
+def _within_given(answer: Answer) -> CurvePoint | None:
+    """The same question of the given rates alone, where some depth went beyond them."""
+    given, full = answer.given_rates, answer.full
+    if given is None or full is None:
+        return None
+    rates = [p.learning_rate for p in answer.measured if p.learning_rate is not None]
+    full_quality = full.tried.quality_within_given
+    if full_quality is None or all(given[0] <= rate <= given[1] for rate in rates):
+        return None
+    found = [
+        CurvePoint(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, quality=quality)
+        for point in answer.measured
+        if (quality := point.tried.quality_within_given) is not None
+        and reaches(quality, full_quality, answer.target)
+    ]
+    return found[-1] if found else None
+
+
+def _refusal(curve: FreezeCurve, verdict: Learnt | None) -> Reason | None:
+    if not curve.with_quality:
+        return Reason.NO_MEASUREMENTS
+    if verdict is None:
+        return Reason.NO_FULL_MODEL
+    if verdict is Learnt.NO:
+        return Reason.FULL_MODEL_DID_NOT_LEARN
+    return Reason.NO_FROZEN_DEPTH if len(curve.measured) == 1 else None

@@ -15,10 +15,9 @@ from elsa_tune.analysis.measured import (
     warn_of_uncounted,
     without_copies,
 )
-from elsa_tune.analysis.planned import PlannedLooks, Runs, planned_looks
+from elsa_tune.analysis.planned import PlannedLooks, planned_looks
 from elsa_tune.analysis.rates import EXPLORED, DepthRates, depth_rates
-from elsa_tune.analysis.statistics.learnt import AT_CHANCE
-from elsa_tune.analysis.statistics.uncertainty import Uncertainty, interval_of_mean
+from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -156,7 +155,6 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warning, where chance is not known); a collapsed one counts as it is. Raises ResultsError where
     two measuring rows of one depth, rate and seed disagree.
     """
-    metric = group.first.metric
     by_depth: dict[FreezeDepth, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
@@ -164,18 +162,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((p for p in found if p.depth.is_full_model and p.quality is not None), None)
     measured = {point.depth: point.runs for point in found if point.qualities}
-
-    def known(runs: Runs, told: list[AnswerWarning]) -> Uncertainty:
-        return curve_uncertainty(
-            runs,
-            chance=group.chance,
-            metric=metric,
-            examples=group.examples,
-            evidence=evidence,
-            warnings=told,
-        )
-
-    uncertainty = known(measured, warnings)
+    uncertainty = curve_uncertainty(group, measured, evidence, warnings)
     given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
@@ -185,18 +172,18 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         task=group.first.task,
         train_size=group.first.train_size,
         search=", ".join(group.searches) or None,
-        metric=metric,
+        metric=group.first.metric,
         selection=group.first.selection,
         layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
         points=tuple(
-            _with_interval(_beside(point, full, group.chance), uncertainty, metric)
+            _with_interval(_beside(point, full, group.chance), uncertainty, group.first.metric)
             for point in found
         ),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        looks=planned_looks(measured, uncertainty, lambda runs: known(runs, [])),
+        looks=planned_looks(measured, lambda runs: curve_uncertainty(group, runs, evidence, [])),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group.probe, full, group.chance),
     )

@@ -7,21 +7,20 @@ own answers would be wrong where a curve is not monotone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer, Contrast, Reason
-from elsa_tune.analysis.certainty import Certification, Step, certify, plausible, step_of
+from elsa_tune.analysis.answer import ALL_TASKS, Answer, Certified, Reason
+from elsa_tune.analysis.certainty import certify, contrasts_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
-from elsa_tune.analysis.operating_point import verdict_on
-from elsa_tune.analysis.statistics.learnt import Learnt
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
 from elsa_tune.analysis.target import failing_above, passing, smallest
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.analysis.wording.joint import answer_sentence, certainty_text, refusal_sentence
+from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, listed, percent
+from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent, target_text
 
 _Value = TypeVar("_Value")
 
@@ -41,7 +40,6 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         )
     without = [task for task in tasks if not task.is_answered]
     common = _common_points(tasks)
-    warnings = _warnings(tasks, common, excluded)
     answer = Answer(
         model=first.model,
         task=ALL_TASKS,
@@ -54,94 +52,87 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         chance=None,
         examples=None,
         points=tuple(common),
-        warnings=tuple(warnings),
+        warnings=tuple(_warnings_on_tasks(tasks, common, excluded)),
     )
     if without or all(point.depth.is_full_model for point in common):
+        reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
+        none = "no depth with frozen layers was measured for every task."
         return replace(
             answer,
             reason=without[0].reason if without else Reason.NO_COMMON_DEPTH,
-            sentence=refusal_sentence(without),
+            sentence=f"No joint answer. {reasons}" if without else f"No joint answer: {none}",
             decided_by=tuple(task.task for task in (without or tasks)),
         )
     common = [replace(point, saves=saves(common[0], point)) for point in common]
     passes = _pass_everywhere(tasks, corrected=False)
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
-    found, plausible_numbers = _sure(tasks, common, corrected=False)
+    certified, reason, numbers = _sure(tasks, common, corrected=False)
     corrected = for_chance = None
-    if unknown := [task.task for task in tasks if task.chance is None]:
-        text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
-        warnings.append(AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text))
-    else:
+    if all(task.chance is not None for task in tasks):
         corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-        for_chance = _sure(tasks, common, corrected=True)[0].certified
-    if corrected is not None and corrected.depth != raw.depth:
-        text = (
-            f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
-            f"{percent(raw.retention)} or more of the raw quality, but on one task only "
-            f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
-            f"answer; corrected, k = {corrected.fine_tuned_layers}"
-        )
-        warnings.append(AnswerWarning(WarningCode.CORRECTED_DISAGREES, text))
-    failing = failing_above(common, passes, raw.fine_tuned_layers)
-    if failing:
-        text = (
-            "not every larger k reaches the target on every task: "
-            f"{depths_text(point.depth for point in failing)} do not"
-        )
-        warnings.append(AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text))
-    reason = Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else None
-    if reason is None and found.certified is None:
-        reasons = [task.reason for task in tasks if task.certified is None]
-        reason = Reason.TOO_FEW_SEEDS if found.lacks_seeds else next(iter(reasons), None)
+        for_chance = _sure(tasks, common, corrected=True)[0]
+    if certified is None and reason is None:
+        reason = next((task.reason for task in tasks if task.certified is None), None)
     answer = replace(
         answer,
         points=tuple(common),
         operating_point=raw,
         corrected_operating_point=corrected,
-        failing_above=failing,
-        reason=reason,
-        warnings=tuple(warnings),
+        failing_above=failing_above(common, passes, raw.fine_tuned_layers),
+        reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else reason,
         decided_by=_decided_by(tasks, common, raw),
-        certified=found.certified,
+        certified=certified,
         corrected_certified=for_chance,
-        plausible=plausible_numbers,
+        plausible=numbers,
     )
     return replace(
-        answer, sentence=answer_sentence(tasks, answer), certainty=certainty_text(tasks, answer)
+        answer,
+        warnings=(*answer.warnings, *_warnings_on_answer(tasks, answer)),
+        sentence=" ".join(_sentences(tasks, answer)),
+        certainty=" ".join(_certainty(tasks, answer)),
     )
+
+
+# ---- what is decided -----------------------------------------------------------------------------
 
 
 def _sure(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], *, corrected: bool
-) -> tuple[Certification, tuple[int, ...] | None]:
-    """What is certified (where the test of every task rejects), and the plausible numbers."""
-    learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
-    if any(point.rates > 1 for task in tasks for point in task.measured):
-        return Certification(certified=None, lacks_seeds=False), None
-    full, *frozen = (_together(tasks, point, corrected=corrected) for point in common)
-    bases = {task.uncertainty.basis for task in tasks if task.uncertainty is not None}
-    found = certify(frozen, full, learnt=learnt, basis=" or ".join(sorted(bases)))
-    return found, plausible(frozen, full) if learnt else None
+) -> tuple[Certified | None, Reason | None, tuple[int, ...] | None]:
+    """What is certified (where the test of every task rejects), why not, the plausible numbers.
 
-
-def _together(tasks: Sequence[Answer], point: CurvePoint, *, corrected: bool) -> Step:
-    """The least of the tasks' contrasts at a depth, with bounds that hold for the least.
-
-    Its lower bounds are the least of theirs without any correction: too high a one needs that of
-    the task which is truly the least. Its upper one may be missed in any task.
+    The lower bounds of the least of the tasks' contrasts are the least of theirs without any
+    correction: too high a one needs that of the task which is truly the least. Its upper one may be
+    missed in any task.
     """
-    steps = [
-        step_of(task, own, task.target, corrected=corrected, tasks=len(tasks))
-        for task, own in zip(tasks, _at(tasks, point.depth), strict=True)
+    if any(point.rates > 1 for task in tasks for point in task.measured):
+        return None, None, None
+    shared = [point.depth for point in common]
+    of_tasks = [
+        contrasts_of(
+            task,
+            [point for point in task.measured if point.depth in shared],
+            task.target,
+            corrected=corrected,
+            tasks=len(tasks),
+        )
+        for task in tasks
     ]
-    contrasts = [step.contrast for step in steps if step.contrast is not None]
-    least = None
-    if len(contrasts) == len(tasks):
-        names = ("value", "low", "high", "lower")
-        ends = {name: min(getattr(contrast, name) for contrast in contrasts) for name in names}
-        least = Contrast(depth=point.depth, **ends)
-    return Step(depth=point.depth, fine_tuned_layers=point.fine_tuned_layers, contrast=least)
+    least = {}
+    for depth in shared:
+        known = [contrasts[depth] for contrasts in of_tasks if depth in contrasts]
+        if len(known) == len(tasks):
+            least[depth] = Interval(
+                value=min(one.value for one in known),
+                low=min(one.low for one in known),
+                high=min(one.high for one in known),
+                lower=min(one.lower for one in known),
+            )
+    learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
+    bases = {task.uncertainty.basis for task in tasks if task.uncertainty is not None}
+    certified, reason = certify(common, least, learnt=learnt, basis=" or ".join(sorted(bases)))
+    return certified, reason, plausible(common, least) if learnt else None
 
 
 def _if_same(values: Iterable[_Value]) -> _Value | None:
@@ -149,17 +140,12 @@ def _if_same(values: Iterable[_Value]) -> _Value | None:
     return different.pop() if len(different) == 1 else None
 
 
-def _at(tasks: Sequence[Answer], depth: FreezeDepth) -> list[CurvePoint]:
-    """Each task's point at a depth that was measured for all of them."""
-    return [next(p for p in task.measured if p.depth == depth) for task in tasks]
-
-
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
     """The depths measured for every task; retentions are those of the task that keeps least."""
     shared = set.intersection(*({p.depth for p in task.measured} for task in tasks))
     common = []
     for depth in sorted(shared):
-        points = _at(tasks, depth)
+        points = [next(p for p in task.measured if p.depth == depth) for task in tasks]
         common.append(
             CurvePoint(
                 depth=depth,
@@ -202,17 +188,88 @@ def _decided_by(
     return tuple(task.task for task in tasks if below.depth not in passing(task, task.target))
 
 
-def _warnings(
+# ---- what is said --------------------------------------------------------------------------------
+
+
+def _warnings_on_tasks(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
-) -> list[AnswerWarning]:
-    found = {}
+) -> Iterator[AnswerWarning]:
     if len({task.train_size for task in tasks}) > 1:
         text = "the tasks were trained on different numbers of examples"
-        found[WarningCode.TRAIN_SIZES_DIFFER] = text
+        yield AnswerWarning(WarningCode.TRAIN_SIZES_DIFFER, text)
     if excluded:
-        found[WarningCode.TASKS_EXCLUDED] = f"left out on request: {listed(excluded)}"
+        text = f"left out on request: {listed(excluded)}"
+        yield AnswerWarning(WarningCode.TASKS_EXCLUDED, text)
     anywhere = {point.depth for task in tasks for point in task.measured}
     if partly := sorted(anywhere - {point.depth for point in common}):
         text = f"not measured for every task and so left out: {depths_text(partly)}"
-        found[WarningCode.NOT_MEASURED_EVERYWHERE] = text
-    return [AnswerWarning(code, text) for code, text in found.items()]
+        yield AnswerWarning(WarningCode.NOT_MEASURED_EVERYWHERE, text)
+
+
+def _warnings_on_answer(tasks: Sequence[Answer], joint: Answer) -> Iterator[AnswerWarning]:
+    raw, corrected = joint.operating_point, joint.corrected_operating_point
+    assert raw is not None
+    if unknown := [task.task for task in tasks if task.chance is None]:
+        text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
+        yield AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text)
+    if corrected is not None and corrected.depth != raw.depth:
+        text = (
+            f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
+            f"{percent(raw.retention)} or more of the raw quality, but on one task only "
+            f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
+            f"answer; corrected, k = {corrected.fine_tuned_layers}"
+        )
+        yield AnswerWarning(WarningCode.CORRECTED_DISAGREES, text)
+    if joint.failing_above:
+        text = (
+            "not every larger k reaches the target on every task: "
+            f"{depths_text(point.depth for point in joint.failing_above)} do not"
+        )
+        yield AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text)
+
+
+def _sentences(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
+    """The joint operating point, and which tasks decide it."""
+    raw, corrected = joint.operating_point, joint.corrected_operating_point
+    assert raw is not None
+    each = f"on each of {listed(task.task for task in tasks)}"
+    all_layers = f"all {layers_text(joint.layers)}"
+    if raw.depth.is_full_model:
+        keep = f"keep {target_text(joint.target)} {each}"
+        yield f"{all_layers.capitalize()} must be fine-tuned to {keep}."
+    else:
+        verb = "keeps" if raw.fine_tuned_layers == 1 else "keep"
+        number = of_layers(raw.fine_tuned_layers, joint.layers)
+        yield f"{number} {verb} {percent(raw.retention)} or more {each}."
+    if joint.decided_by:
+        yield f"With fewer layers {listed(joint.decided_by)} would fall below."
+    if corrected is None:
+        return
+    if corrected.depth == raw.depth:
+        yield "Corrected for chance the answer is the same."
+        return
+    needed = of_layers(corrected.fine_tuned_layers, joint.layers)
+    yield (
+        f"Corrected for chance {all_layers if corrected.depth.is_full_model else needed} are "
+        "needed."
+    )
+
+
+def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
+    """What is certified for all tasks, and what cannot be ruled out."""
+    certified, corrected = joint.certified, joint.corrected_certified
+    if certified is None:
+        why = [task.task for task in tasks if task.certified is None]
+        alone = f": {listed(why)} alone have nothing certified" if why else ""
+        yield f"Nothing is certified for all tasks together{alone}."
+    elif certified.depth.is_full_model:
+        yield "No depth with frozen layers is certain for all tasks together."
+    else:
+        text = of_layers(certified.fine_tuned_layers, joint.layers)
+        if corrected is not None and corrected.depth != certified.depth:
+            fewest = "none" if corrected.depth.is_full_model else corrected.fine_tuned_layers
+            text = f"{text}; corrected for chance {fewest}"
+        yield f"Certified for all tasks together: {text}."
+        yield "That holds on the conditions named with each task."
+    if joint.plausible is not None:
+        yield plausible_text(joint.plausible, measured=len(joint.points))

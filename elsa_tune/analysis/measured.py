@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.statistics.learnt import AT_CHANCE
+from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.words import points, rate_text
@@ -41,6 +42,10 @@ class MeasuredRun:
             return True
         # A mean of several runs hides how many of them failed.
         return self.row.runs == 1 and chance is not None and self.quality <= chance + AT_CHANCE
+
+
+# The measuring runs of each depth.
+Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
 
 
 def failure_text(

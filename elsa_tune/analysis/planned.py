@@ -10,29 +10,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from elsa_tune.analysis.measured import MeasuredRun
-from elsa_tune.analysis.statistics.looks import levels
+from elsa_tune.analysis.measured import MeasuredRun, Runs
+from elsa_tune.analysis.statistics.looks import Look, levels
 from elsa_tune.analysis.statistics.uncertainty import Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.looks import Looks
-
-Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """One look that was taken.
-
-    number: 1-based, of `planned` ones. level, half: the error that it may spend, one-sided, and
-    that either end of a two-sided interval may. seeds, full_seeds: that it uses.
-    """
-
-    number: int
-    planned: int
-    seeds: int
-    full_seeds: int
-    level: float
-    half: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +33,10 @@ class PlannedLooks:
 
     def taken(self, depth: FreezeDepth) -> list[tuple[Look, Uncertainty]]:
         """The looks at this depth whose seeds are all there, in order."""
-        looks = self.of.get(depth)
         found: list[tuple[Look, Uncertainty]] = []
-        for place, (here, full) in enumerate(looks.counts if looks else ()):
-            assert looks is not None
+        if (looks := self.of.get(depth)) is None:
+            return found
+        for place, (here, full) in enumerate(looks.counts):
             seen = self.seen(depth, place)
             if seen is None:
                 break
@@ -83,12 +65,12 @@ class PlannedLooks:
 
 
 def planned_looks(
-    measured: Runs, whole: Uncertainty, uncertainty_of: Callable[[Runs], Uncertainty]
+    measured: Runs, uncertainty_of: Callable[[Runs], Uncertainty]
 ) -> PlannedLooks | None:
     """The looks of measured depths; None where no plan says when to look.
 
-    whole: what is known from all runs; uncertainty_of: from some of them. A look sees its own
-    seeds, and of other depths those of their first looks, so that no later seed can change it.
+    uncertainty_of: what is known from some of the runs. A look sees its own seeds, and of other
+    depths those of their first looks, so that no later seed can change it.
     """
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
@@ -117,9 +99,6 @@ def planned_looks(
         used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
         if not used[depth] or not used[FULL_MODEL]:
             return None
-        cut = {d: used[d] for d in measured if used.get(d)}
-        if all(list(cut.get(d, ())) == list(runs) for d, runs in measured.items()):
-            return whole
-        return uncertainty_of(cut)
+        return uncertainty_of({d: used[d] for d in measured if used.get(d)})
 
     return PlannedLooks(of=of, seen=seen)

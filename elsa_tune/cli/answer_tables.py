@@ -7,30 +7,21 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import (
-    BORDER_WORDS,
-    border_arrow,
-    interval,
-    listed,
-    metric_text,
-    percent,
-    points,
-    rate_text,
-    spread,
-)
+from elsa_tune.words import BORDER_WORDS, border_arrow, listed, metric_text, points
 
 RAW_MARK = "▶"
 CORRECTED_MARK = "▷"
@@ -48,36 +39,18 @@ SPARED = ("stopped", "tries", "95 %", "rate")
 PIPE_WIDTH = 200
 
 
-def print_answers(answers: Sequence[Answer], console: Console | None = None) -> None:
-    """To stdout, each: heading, sentence, what it saves, how sure it is, curve, warnings."""
-    console = console or stdout_console()
-    for number, answer in enumerate(answers):
-        if number:
-            console.print()
-        _heading(console, answer)
-        console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
-        if answer.operating_point is not None and (saves := saves_sentence(answer.operating_point)):
-            console.print(saves)
-        if answer.certainty:
-            console.print(answer.certainty)
-        if answer.next_step is not None:
-            console.print(f"Next: {answer.next_step}")
-        if answer.points:
-            _curve(console, answer.points, _marks(answer), joint=answer.task == ALL_TASKS)
-        if answer.probe is not None:
-            console.print(probe_sentence(answer.probe))
-        _warnings(console, answer.warnings)
-
-
 def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
-    """Print every curve to stdout."""
+    """To stdout, each: heading, of an answer what it says, the depths, the probe, warnings."""
     console = console or stdout_console()
     for number, curve in enumerate(curves):
         if number:
             console.print()
         _heading(console, curve)
-        _curve(console, curve.points, {}, joint=False)
-        if curve.chance is not None:
+        if isinstance(curve, Answer):
+            _said(console, curve)
+        if curve.points:
+            _depths(console, curve)
+        if curve.chance is not None and not isinstance(curve, Answer):
             console.print(f"A constant answer has {points(curve.chance)}.")
         if curve.probe is not None:
             console.print(probe_sentence(curve.probe))
@@ -106,11 +79,23 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     console.print(f"{curve.model} on {task}" + (f" ({told})" if told else ""), style="dim")
 
 
-def _marks(answer: Answer) -> dict[FreezeDepth, str]:
+def _said(console: Console, answer: Answer) -> None:
+    """The sentence, what it saves, how sure it is, and what would settle it."""
+    console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
+    saves = "" if answer.operating_point is None else saves_sentence(answer.operating_point)
+    step = "" if answer.next_step is None else f"Next: {answer.next_step}"
+    for text in filter(None, (saves, answer.certainty, step)):
+        console.print(text)
+
+
+def _marks(curve: FreezeCurve) -> dict[FreezeDepth, str]:
+    """The marks beside the depths that an answer names; a curve alone has none."""
+    if not isinstance(curve, Answer):
+        return {}
     found = {
-        RAW_MARK: answer.operating_point,
-        CORRECTED_MARK: answer.corrected_operating_point,
-        CERTIFIED_MARK: answer.certified,
+        RAW_MARK: curve.operating_point,
+        CORRECTED_MARK: curve.corrected_operating_point,
+        CERTIFIED_MARK: curve.certified,
     }
     marks: dict[FreezeDepth, str] = {}
     for mark, point in found.items():
@@ -119,25 +104,17 @@ def _marks(answer: Answer) -> dict[FreezeDepth, str]:
     return marks
 
 
-def _curve(
-    console: Console, rows: Sequence[CurvePoint], marks: Mapping[FreezeDepth, str], *, joint: bool
-) -> None:
+def _depths(console: Console, curve: FreezeCurve) -> None:
     """One line per depth, and what the marks mean; a column that would be empty is left out, and in
     a narrow window what can best be spared.
     """
+    rows, marks, joint = curve.points, _marks(curve), curve.task == ALL_TASKS
+    cells = [{"": marks.get(point.depth, ""), **point_cells(point)} for point in rows]
+    for cell, point in zip(cells, rows, strict=True):
+        cell["rate"] += border_arrow(point.tried.at_border)
     columns = {
-        "": [marks.get(point.depth, "") for point in rows],
-        "frozen": ["emb." if p.depth.is_embeddings_only else p.depth.label for p in rows],
-        "tuned": [str(point.fine_tuned_layers) for point in rows],
-        "quality": [spread(point.quality, point.std) for point in rows],
-        "95 %": [interval(point.ci_low, point.ci_high) for point in rows],
-        "least kept" if joint else "kept": [percent(point.retention) for point in rows],
-        "corrected": [percent(point.corrected_retention) for point in rows],
-        "rate": [_rate(point) for point in rows],
-        "seeds": [str(point.seeds) for point in rows],
-        "failed": [str(point.failed_seeds or "") for point in rows],
-        "tries": [str(point.explored or "") for point in rows],
-        "stopped": [str(point.stopped_early or "") for point in rows],
+        "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
+        for name in cells[0]
     }
     bold = [RAW_MARK in marks.get(point.depth, "") for point in rows]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
@@ -153,12 +130,6 @@ def _curve(
         console.print("  ".join(told), style="dim")
     if spared:
         console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
-
-
-def _rate(point: CurvePoint) -> str:
-    if point.learning_rate is None:
-        return "-"
-    return f"{rate_text(point.learning_rate)}{border_arrow(point.tried.at_border)}"
 
 
 def _warnings(console: Console, warnings: Sequence[AnswerWarning]) -> None:

@@ -22,7 +22,6 @@ from elsa_tune.cli.commands import (
     doctor,
     export,
     models,
-    report,
     reproduce,
     search,
     searches,
@@ -47,7 +46,7 @@ app = typer.Typer(
 )
 for command in (
     *(search.search, search.resume, searches.searches),
-    *(answer.operating_point, answer.curve, reproduce.reproduce, report.report, export.export),
+    *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report, export.export),
     *(trial.trial, models.models, tasks.tasks, spaces.spaces, doctor.doctor, ui.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
@@ -86,7 +85,7 @@ def entry() -> None:
 
 # What the code calls `storage_path` is typed as --storage-path.
 _SETTINGS = re.compile(
-    r"`(address|cpus_per_trial|data_dir|gpus_per_trial|layers|map|max_time|model|name|onnx|out|push|scale|search|"
+    r"`(address|cpus_per_trial|data_dir|gpus_per_trial|layers|map|max_time|model|name|out|scale|search|"
     r"seeds|set|space|storage_path|task|tracking_uri|train_size|trials)`"
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from elsa_tune.analysis.wording.markdown import answer_markdown
+from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.export.choice import Choice
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import TaskSpec

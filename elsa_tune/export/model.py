@@ -9,33 +9,36 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import StorageError, UsageError, first_line
+from elsa_tune.errors import DivergedError, StorageError, UsageError, first_line
 from elsa_tune.export.card import FIGURE, example_row, model_card
 from elsa_tune.export.choice import Choice, choose
-from elsa_tune.export.final import fresh_seed, train_final
-from elsa_tune.export.publish import check_hub_id, check_onnx, push, write_onnx
 from elsa_tune.report import figures, freeze_charts
 from elsa_tune.report.subjects import subjects_of
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
-from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.specification import load_specification
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.model_log import log_model
+from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
+from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
+from elsa_tune.training.loop import train
+from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.training.saved import (
     check_exportable,
@@ -43,46 +46,33 @@ from elsa_tune.training.saved import (
     predict,
     read_labelled,
     save_classifier,
-    scores,
 )
 from elsa_tune.words import points
 
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRequest:
-    """What is exported, and where to.
-
-    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
-    train on all rows of a task of which the search used a subset. push: a name on the hub.
-    """
-
-    paths: SearchPaths
-    out: Path
-    layers: int | None = None
-    check: Path | None = None
-    full: bool = False
-    onnx: bool = False
-    push: str | None = None
-
-
-def export(request: ExportRequest, say: Say) -> float:
+def export(
+    paths: SearchPaths,
+    out: Path,
+    say: Say,
+    *,
+    layers: int | None = None,
+    check: Path | None = None,
+    full: bool = False,
+) -> float:
     """Train the search's answer once more and write it as a folder; returns the model's quality.
 
-    Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
-    what training or other libraries could not do.
+    layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
+    train on all rows of a task of which the search used a subset. Raises UsageErrors before
+    anything is trained, NoAnswerError without an answer, RunErrors for what training or other
+    libraries could not do.
     """
-    out, paths = request.out, request.paths
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UsageError(f"{out} is there already; name a folder that is not, or an empty one")
-    if request.push is not None:
-        check_hub_id(request.push)
-    if request.onnx:
-        check_onnx()
     spec = load_specification(paths)
     check_exportable(spec.recipe)
-    to_check = None if request.check is None else read_labelled(request.check, spec.task)
+    to_check = None if check is None else read_labelled(check, spec.task)
     store = store_of(spec)
     with _aside(out) as folder:
         with Journal(paths.journal) as journal:
@@ -91,10 +81,10 @@ def export(request: ExportRequest, say: Say) -> float:
             record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
             rows = rows_of(record.state(), paths.folder)
             try:
-                answers = answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
-                choice = choose(answers, request.layers)
+                answers = answer_rows(rows, evidence=KeptPredictions())
+                choice = choose(answers, layers)
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
-                used, data = _data(spec, full=request.full, say=say)
+                used, data = _data(spec, full=full, say=say)
                 rate, seed = choice.learning_rate, fresh_seed(record)
                 trial = used.trial(Phase.FINAL, choice.depth, rate, seed)
                 quality, weights = train_final(used, trial, data, record, say)
@@ -104,13 +94,11 @@ def export(request: ExportRequest, say: Say) -> float:
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
         chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
-        if request.onnx:
-            write_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
-        found = scores(spec.task, to_check, predict(out, to_check.texts))
+        found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
         listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
-        say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
+        say(f"On the {len(to_check):,} rows of {check}: {listed}.")
     try:
         run_id, row = store.run_id(record.state().search), example_row(spec.task)
         with quiet():
@@ -118,8 +106,6 @@ def export(request: ExportRequest, say: Say) -> float:
         say(f"In MLflow: {uri}")
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {first_line(error)}")
-    if request.push is not None:
-        say(f"On the hub: {push(out, request.push)}")
     return quality
 
 
@@ -166,6 +152,57 @@ def _write_about(
 def _packages(spec: SearchSpec) -> dict[str, str]:
     names = ("elsa-tune", "torch", "transformers")
     return {name: spec.versions[f"version.{name}"] for name in names}
+
+
+def fresh_seed(record: SearchRecord) -> int:
+    """One that no trial of the search had; the same however often a model is exported."""
+    used = {known.trial.seed for known in record.known_trials()}
+    return max(used | set(record.spec.measuring_seeds)) + 1
+
+
+def train_final(
+    spec: SearchSpec,
+    trial: TrialSpec,
+    data: TaskData,
+    record: SearchRecord,
+    say: Say,
+) -> tuple[float, dict[str, Tensor]]:
+    """Train to the end and record it, whatever the end is; returns the trial's quality, and what
+    trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
+    """
+    key = trial.key
+    before = record.state().trials.get(key)
+    attempt = before.start.attempt + 1 if before else 1
+    weights: dict[str, Tensor] = {}
+
+    def keep(trained: Mapping[str, Tensor]) -> None:
+        weights.update({name: value.detach().cpu().clone() for name, value in trained.items()})
+
+    params, tags = params_of(spec, trial), dict(spec.versions)
+    record.write(TrialStarted(trial=key, attempt=attempt, params=params, tags=tags))
+    results: list[dict[str, Any]] = []
+    status, message, artifact = TrialStatus.INTERRUPTED, "", None
+    metrics: dict[str, float] = {}
+    try:
+        for result in train(trial, data, keep=keep):
+            fields = dataclasses.fields(result)
+            results.append({field.name: getattr(result, field.name) for field in fields})
+            record.write(report_record(key, attempt, results[-1], {}))
+            quality = f"{trial.task.metric.value} {points(result.quality)}"
+            say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
+        predictions = np.asarray(results[-1]["predictions"])
+        artifact = record.keep_predictions(key, predictions, data.evaluation.labels)
+        status = TrialStatus.COMPLETED
+    except Exception as error:  # whatever ends it is recorded and goes on to the caller
+        is_diverged = isinstance(error, DivergedError)
+        status = TrialStatus.DIVERGED if is_diverged else TrialStatus.FAILED
+        message = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        metrics = end_metrics(trial.recipe.selection, results)
+        end = TrialEnded(trial=key, attempt=attempt, status=status, metrics=metrics)
+        record.write(dataclasses.replace(end, message=message, artifact=artifact))
+    return metrics[QUALITY], weights
 
 
 @contextlib.contextmanager

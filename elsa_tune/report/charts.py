@@ -11,8 +11,8 @@ INK = -1  # the colour slot of what belongs to no series: target, chance
 class Look:
     """How a series is told from the others: always by more than its colour.
 
-    colour: a slot of `figures.SERIES` (taken modulo their number), or INK. marker, line: as
-    matplotlib names them, "" for none. size: of the marker, in points.
+    colour: a slot of `figures.SERIES`, or INK. marker, line: as matplotlib names them, "" for none.
+    size: of the marker, in points.
     """
 
     colour: int = 0
@@ -28,8 +28,7 @@ class Series:
     """Points under one name of the legend; the same name in several panels is one entry.
 
     x, y: as long as each other. low, high: a band around y, None where a point has none, () for no
-    band at all. hover: what each point tells when it is pointed at, () for nothing. labels: what
-    stands beside each point, () for nothing.
+    band at all. hover: what each point tells when it is pointed at, () for nothing.
     """
 
     name: str
@@ -39,41 +38,17 @@ class Series:
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     hover: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One place of a heat map. value: None where there is only a note to show, or nothing."""
-
-    column: int
-    row: int
-    value: float | None
-    note: str
-    hover: str
-    is_framed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heat:
-    """A table of colours; at least one cell has a value."""
-
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One pair of axes. ticks: (position, text) on the x axis; () for whole or round numbers."""
+    """One pair of axes. ticks: (position, text) on the x axis."""
 
     title: str
     x_title: str
     y_title: str
-    series: tuple[Series, ...] = ()
-    heat: Heat | None = None
-    ticks: tuple[tuple[float, str], ...] = ()
-    x_from_zero: bool = False
+    series: tuple[Series, ...]
+    ticks: tuple[tuple[float, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

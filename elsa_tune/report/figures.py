@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import matplotlib
@@ -21,10 +22,8 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
-from elsa_tune.report.charts import INK, Chart, Heat, Look, Panel, Series
+from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
@@ -37,8 +36,6 @@ VARIABLES = {
     GROUND: "var(--ground)",
     **{colour: f"var(--series-{slot})" for slot, colour in enumerate(SERIES)},
 }
-# Cividis: even in grey, and the same to colour-blind eyes.
-HEAT_SCALE = matplotlib.colormaps["cividis"]
 
 PNG_DPI = 160
 MOST_COLUMNS = 3
@@ -48,8 +45,6 @@ TITLE_HEIGHT, LEGEND_HEIGHT = 18.0, 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
 WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
-# With more columns there is no room for decimals in a heat map's cells.
-MOST_DECIMAL_COLUMNS = 8
 SPOT = 7.0  # half the side of what answers the pointer
 
 STYLE: dict[Any, Any] = {
@@ -91,33 +86,26 @@ def draw(chart: Chart) -> dict[str, bytes]:
     """
     with _drawing(chart.key):
         figure = _figure(chart)
-        return {
-            "png": _saved(figure, "png", {"Software": None}),
-            "svg": _saved(figure, "svg", {"Date": None, "Creator": None}),
-        }
+        return {kind: _saved(figure, kind) for kind in ("png", "svg")}
 
 
-def panel_svg(chart: Chart, number: int) -> str:
-    """One panel for the page: its colours variables, each point and cell with a `<title>`."""
-    panel = chart.panels[number]
-    # Names inside an SVG are the page's: two panels must not have the same.
-    with _drawing(f"{chart.key}-{number}"):
-        figure = Figure((WIDTH / 72, HEIGHT / 72))
-        axes = _panel(figure, panel, 0.0, 0.0)
-        drawn = _page_svg(figure)
-        spots = "".join(_spots(axes, panel))
-    return drawn.replace("</svg>", f"{spots}</svg>")
-
-
-@functools.cache
-def swatch(look: Look) -> str:
-    """A look as it stands in the page's legend."""
-    with _drawing(f"{look}"):
-        figure = Figure((34 / 72, 14 / 72))
-        line = Line2D([0.05, 0.5, 0.95], [0.5] * 3, markevery=[1], **_drawn(look))
-        line.set_markersize(min(look.size, 10))
-        figure.add_artist(line)
-        return _page_svg(figure)
+def page_svgs(chart: Chart) -> list[str]:
+    """Its panels for the page, each under its own legend: colours are variables, and what a point
+    tells is its `<title>`.
+    """
+    found = []
+    for number, panel in enumerate(chart.panels):
+        # Names inside an SVG are the page's: two panels must not have the same.
+        with _drawing(f"{chart.key}-{number}"):
+            figure = _figure(replace(chart, panels=(panel,)))
+            drawn = _saved(figure, "svg", facecolor="none")
+            spots = "".join(_spots(figure, panel))
+        text = drawn.decode()
+        for colour, variable in VARIABLES.items():
+            text = text.replace(colour, variable)
+        text = re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text)).replace("> <", "><").strip()
+        found.append(text.replace("</svg>", f"{spots}</svg>"))
+    return found
 
 
 def shortened(name: str) -> str:
@@ -142,35 +130,24 @@ def _fonts_for_other_scripts() -> list[str]:
     return sorted(name for name in font_manager.get_font_names() if "CJK" in name)
 
 
-def _saved(figure: Figure, kind: str, metadata: dict[str, None], **how: Any) -> bytes:
+def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
     target = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
     return target.getvalue()
 
 
-def _page_svg(figure: Figure) -> str:
-    text = _saved(figure, "svg", {"Date": None, "Creator": None}, facecolor="none").decode()
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, variable)
-    return re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text)).replace("> <", "><").strip()
-
-
-def _spots(axes: Axes, panel: Panel) -> Iterator[str]:
-    """What answers the pointer: a cell of a heat map, or all points at one place together."""
+def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
+    """What answers the pointer: all points at one place together."""
     told: dict[tuple[float, float], list[str]] = {}
-    wide = high = round_by = SPOT
-    if panel.heat is not None:
-        (left, bottom), (right, top) = axes.transData.transform([(0, 0), (1, 1)])
-        wide, high, round_by = (right - left) / 2, (top - bottom) / 2, 0.0
-        told = {(cell.column, cell.row): [cell.hover] for cell in panel.heat.cells}
     for series in panel.series:
         for x, y, text in zip(series.x, series.y, series.hover, strict=False):
             told.setdefault((x, y), []).append(text)
     for place, texts in told.items():
-        x, y = axes.transData.transform(place)
+        x, y = figure.axes[0].transData.transform(place)
         yield (
-            f'<rect class="spot" x="{x - wide:.0f}" y="{HEIGHT - y - high:.0f}" '
-            f'width="{2 * wide:.0f}" height="{2 * high:.0f}" rx="{round_by:g}">'
+            f'<rect class="spot" x="{x - SPOT:.0f}" y="{figure.bbox.height - y - SPOT:.0f}" '
+            f'width="{2 * SPOT:.0f}" height="{2 * SPOT:.0f}" rx="{SPOT:g}">'
             f"<title>{html.escape(chr(10).join(texts))}</title></rect>"
         )
 
@@ -192,9 +169,7 @@ def _figure(chart: Chart) -> Figure:
     figure = Figure((columns * WIDTH / 72, whole / 72))
     for number, panel in enumerate(chart.panels):
         row, column = divmod(number, columns)
-        axes = _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
-        # A given y spares a search for the best one.
-        axes.set_title(shortened(panel.title), loc="left", y=1.0)
+        _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
     if legend:
         figure.legend(
             handles=[Line2D([], [], label=name, **_drawn(look)) for name, look in legend.items()],
@@ -206,42 +181,31 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
-def _panel(figure: Figure, panel: Panel, x: float, y: float) -> Axes:
+def _panel(figure: Figure, panel: Panel, x: float, y: float) -> None:
     """Draw a panel with its lower left corner there, in points."""
-    names = () if panel.heat is None else panel.heat.rows
-    left = max([LEFT, *(TITLE_HEIGHT + NAME_WIDTH * len(name) for name in names)])
     width, height = (72 * side for side in figure.get_size_inches())
     axes = figure.add_axes(
         (
-            (x + left) / width,
+            (x + LEFT) / width,
             (y + BOTTOM) / height,
-            (WIDTH - left - RIGHT) / width,
+            (WIDTH - LEFT - RIGHT) / width,
             (HEIGHT - BOTTOM - TOP) / height,
         )
     )
+    # A given y spares a search for the best one.
+    axes.set_title(shortened(panel.title), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
-    if panel.heat is not None:
-        _heat(axes, panel.heat)
-        return axes
     axes.grid(True)
     axes.set_axisbelow(True)
-    if panel.x_from_zero:
-        axes.margins(x=0.09, y=0.12)
     for layer, series in enumerate(panel.series, 2):
         _series(axes, series, layer)
-    if panel.ticks:
-        axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
-    elif panel.x_from_zero:
-        axes.set_xlim(left=0)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
     # Two seeds' interval may be most of what there is: it must not squeeze what was measured.
     ys = [y for series in panel.series for y in series.y]
     room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, min(ys) - room), min(high, max(ys) + room))
-    return axes
 
 
 def _series(axes: Axes, series: Series, layer: int) -> None:
@@ -252,12 +216,10 @@ def _series(axes: Axes, series: Series, layer: int) -> None:
         axes.fill_between(series.x, low, high, color=colour, alpha=0.2, linewidth=0, zorder=1)
         axes.vlines(series.x, low, high, color=colour, alpha=0.4, linewidth=1, zorder=1)
     axes.plot(series.x, series.y, zorder=layer, **_drawn(series.look))
-    for x, y, text in zip(series.x, series.y, series.labels, strict=False):
-        axes.annotate(text, (x, y), xytext=(5, -12), textcoords="offset points", fontsize=9)
 
 
 def _colour(look: Look) -> str:
-    return INK_COLOUR if look.colour == INK else SERIES[look.colour % len(SERIES)]
+    return INK_COLOUR if look.colour == INK else SERIES[look.colour]
 
 
 def _drawn(look: Look) -> dict[str, Any]:
@@ -274,27 +236,3 @@ def _drawn(look: Look) -> dict[str, Any]:
         "markeredgewidth": max(look.width, 1.0) if look.hollow else 0.6,
         "clip_on": False,
     }
-
-
-def _heat(axes: Axes, heat: Heat) -> None:
-    axes.set_xticks(range(len(heat.columns)), heat.columns)
-    axes.set_yticks(range(len(heat.rows)), heat.rows)
-    axes.set_xlim(-0.5, len(heat.columns) - 0.5)
-    axes.set_ylim(-0.5, len(heat.rows) - 0.5)
-    axes.spines[:].set_visible(False)
-    known = [cell.value for cell in heat.cells if cell.value is not None]
-    lowest, span = min(known), max(known) - min(known) or 1.0
-    has_room = len(heat.columns) <= MOST_DECIMAL_COLUMNS
-    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9 if has_room else 7}
-    for cell in heat.cells:
-        text, colour, corner = cell.note, INK_COLOUR, (cell.column - 0.5, cell.row - 0.5)
-        if cell.value is not None:
-            share = (cell.value - lowest) / span
-            text = f"{cell.value:.1f}" if has_room else f"{cell.value:.0f}"
-            colour = "#fefefe" if share < 0.55 else "#010101"
-            axes.add_patch(Rectangle(corner, 1, 1, fc=HEAT_SCALE(share), ec=GROUND, lw=1))
-        axes.text(cell.column, cell.row, text, color=colour, **centred)
-    for cell in heat.cells:
-        if cell.is_framed:
-            corner = (cell.column - 0.46, cell.row - 0.46)
-            axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, ec=SERIES[1], lw=2.2))

@@ -15,40 +15,38 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
-from elsa_tune.report import figures, freeze_charts, search_charts
+from elsa_tune.report import figures
 from elsa_tune.report.charts import Chart
+from elsa_tune.report.freeze_charts import freeze_curve, learning_rates
 from elsa_tune.report.page import Context, page_html
 from elsa_tune.report.subjects import Subject, subjects_of
-from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import write_results
 
 PAGE = "index.html"
 FIGURES = "figures"
-# Figures of an earlier report that this one has not: shown beside it they would mislead.
+# Figures of an earlier report, and of earlier versions: shown beside this one they would mislead.
 _OUR_FIGURES = re.compile(
-    r"(freeze_curve|relative_change|trained_parameters|training_time|learning_rates"
-    r"|early_stopping(-.+)?)\.(png|svg)"
+    r"(freeze_curve|relative_change|training_time|learning_rates|early_stopping)\.(png|svg)"
 )
 
 
 def write_report(
     answers: Sequence[Answer],
     rows: Sequence[ResultRow],
-    histories: Histories,
     folder: Path,
     context: Context | None = None,
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from; returns its files, page first.
 
-    histories: the score at each evaluation by (search, trial); may be empty. Raises StorageError
-    where the folder cannot be written.
+    Raises StorageError where the folder cannot be written.
     """
     check_folder(folder)
     context = context or Context()
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     subjects = subjects_of(answers, rows)
-    charts = all_charts(subjects, histories, context.published)
+    charts = all_charts(subjects, context.published)
     contents = {
         f"{FIGURES}/{chart.key}.{kind}": drawn
         for chart in charts
@@ -61,23 +59,15 @@ def write_report(
         "answers.csv": answers_csv(answers),
         "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
         "trials.csv": write_results(rows),
-        PAGE: page_html(answers, subjects, rows, charts, context),
+        PAGE: page_html(answers, subjects, charts, context),
     }
     contents |= {name: text.encode() for name, text in texts.items()}
     return _write(folder, contents)
 
 
-def all_charts(
-    subjects: Sequence[Subject], histories: Histories, published: Sequence[Answer] = ()
-) -> list[Chart]:
+def all_charts(subjects: Sequence[Subject], published: Sequence[Answer] = ()) -> list[Chart]:
     """Every figure of a report, those that could not be drawn without panels."""
-    return [
-        freeze_charts.freeze_curve(subjects, published),
-        freeze_charts.relative_change(subjects, published),
-        freeze_charts.training_time(subjects),
-        search_charts.learning_rates(subjects),
-        search_charts.early_stopping(subjects, histories),
-    ]
+    return [freeze_curve(subjects, published), learning_rates(subjects)]
 
 
 def check_folder(folder: Path) -> None:

@@ -1,16 +1,26 @@
-"""The figures of the depths: the freeze curve, the paper's Figure 1, and what a trial costs."""
+"""The figures of a report: the freeze curve, and quality by learning rate and depth."""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
-from elsa_tune.report.subjects import Subject, by_task, left_out, models_of, printed_for
+from elsa_tune.report.subjects import Subject, left_out, printed_for
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, metric_text, percent, points, spread, target_text
+from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.words import (
+    depths_text,
+    metric_text,
+    percent,
+    points,
+    rate_text,
+    spread,
+    target_text,
+)
 
 FROZEN_TITLE = "frozen layers N"
 
@@ -20,17 +30,22 @@ SEEDS = Look(colour=0, line="", hollow=True, size=4, width=1)
 OPERATING = Look(colour=1, marker="*", line="", size=15)
 CORRECTED = Look(colour=4, marker="v", line="", size=10)
 CERTIFIED = Look(colour=2, marker="D", line="", hollow=True, size=15, width=2)
+CHOSEN = Look(colour=INK, line="", hollow=True, size=12, width=1.2)
 PUBLISHED = Look(colour=3, line=":", hollow=True, size=8, width=1.2)
-# What tells models apart besides their colour.
-MODEL_MARKERS = ("o", "s", "^", "D", "v", "p")
-MODEL_LINES = ("-", "--", "-.", ":")
 
-# More ticks, and more points with their depth beside them, run into one another in a panel.
-MOST_TICKS, MOST_LABELS = 13, 9
+# More ticks run into one another in a panel.
+MOST_TICKS, MOST_RATE_TICKS = 13, 6
+
+# What tells depths apart besides their colour.
+MARKERS = ("o", "s", "^", "D", "v", "p")
+LINES = ("-", "--", "-.", ":")
 
 
 def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
-    """Each curve with its interval, the threshold, chance, and the points that were decided."""
+    """Each curve with its interval, the threshold, chance, and the points that were decided.
+
+    printed: published answers, drawn where model and task are the same.
+    """
     drawn = [subject for subject in subjects if subject.answer.with_quality]
     return Chart(
         key="freeze_curve",
@@ -51,182 +66,65 @@ def freeze_curve(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Char
     )
 
 
-def relative_change(subjects: Sequence[Subject], printed: Sequence[Answer]) -> Chart:
-    """The paper's Figure 1: what freezing costs against the full model, in percent."""
-    models = models_of(subjects)
-    drawn = [subject for subject in subjects if _is_relative(subject.answer)]
-    panels = []
-    for title, several in by_task(drawn).items():
-        series = []
-        for subject in several:
-            answer, look = subject.answer, model_look(models.index(subject.answer.model))
-            series.append(_changes(answer, answer.model, look))
-            known = printed_for(answer, printed)
-            if known is not None and _is_relative(known):
-                look = replace(look, line=":", hollow=True, size=8, width=1.2)
-                series.append(_changes(known, f"{answer.model}, published", look))
-        lowest = 100 * (several[0].answer.target - 1)
-        ends = (min(one.x[0] for one in series), max(one.x[-1] for one in series))
-        level = _level("target", TARGET, lowest, ends, f"target: {lowest:.6g} %")
-        panels.append(
-            Panel(
-                title=title,
-                x_title=FROZEN_TITLE,
-                y_title="relative change (%)",
-                series=(level, *series),
-                ticks=depth_ticks({p.depth for one in several for p in one.answer.with_quality}),
+def learning_rates(subjects: Sequence[Subject]) -> Chart:
+    """Mean quality over the learning rate, a line a depth, of trials that were neither stopped nor
+    failed.
+    """
+    depths = sorted({row.depth for subject in subjects for row in subject.rows})
+    panels, drawn = [], []
+    for subject in subjects:
+        series = list(_rate_series(subject, depths))
+        rates = sorted({x for one in series for x in one.x})
+        if len(rates) > 1:
+            drawn.append(subject)
+            panels.append(
+                Panel(
+                    title=subject.name,
+                    x_title="learning rate",
+                    y_title=f"{metric_text(subject.answer.metric)} × 100",
+                    series=tuple(series),
+                    ticks=tuple((x, f"{10**x:.2g}") for x in _spaced(rates, MOST_RATE_TICKS)),
+                )
             )
-        )
     return Chart(
-        key="relative_change",
-        title="What freezing costs",
-        caption="Mean quality relative to the model's own full fine-tuning, as in Figure 1 of Lee, "
-        "Tang and Lin (2019). Bands: one standard deviation over seeds.",
+        key="learning_rates",
+        title="Learning rates",
+        caption="Mean of the completed trials at each rate, exploring and measuring. A circle: the "
+        "rate that a depth was measured at. Where a line's end is its best, rates beyond it may be "
+        "better.",
         panels=tuple(panels),
-        left_out=left_out(
-            "There is no full model above 0, or no other depth to compare with it", drawn, subjects
-        ),
+        left_out=left_out("No trials have completed at several learning rates", drawn, subjects),
     )
-
-
-def training_time(subjects: Sequence[Subject]) -> Chart:
-    """Quality against the median training seconds of a trial."""
-    models = models_of(subjects)
-    drawn = [subject for subject in subjects if _timed(subject.answer)]
-    panels = []
-    for task, several in by_task(drawn).items():
-        metrics = {metric_text(subject.answer.metric) for subject in several}
-        series = [_times(one.answer, model_look(models.index(one.answer.model))) for one in several]
-        if len(several) > 1 or len(series[0].x) > MOST_LABELS:
-            series = [replace(one, labels=()) for one in series]
-        panels.append(
-            Panel(
-                title=task,
-                x_title="seconds to train one trial",
-                y_title=f"{metrics.pop() if len(metrics) == 1 else 'quality'} × 100",
-                series=(*series, *(mark for one in several for mark in _time_mark(one.answer))),
-                x_from_zero=True,
-            )
-        )
-    return Chart(
-        key="training_time",
-        title="Quality and training time",
-        caption="Each point is a depth: mean quality against the median training time of its "
-        "trials. Up and to the left is better.",
-        panels=tuple(panels),
-        left_out=left_out("The results do not tell the training times", drawn, subjects),
-    )
-
-
-def model_look(index: int) -> Look:
-    """The look of the model that is number `index` of the report, the same in every figure."""
-    return Look(
-        colour=index,
-        marker=MODEL_MARKERS[index % len(MODEL_MARKERS)],
-        line=MODEL_LINES[index % len(MODEL_LINES)],
-    )
-
-
-def depth_position(depth: FreezeDepth) -> float:
-    """Where a depth stands on the x axis; embeddings-only between the full model and N = 1."""
-    return 0.5 if depth.is_embeddings_only else float(depth.frozen_layers)
 
 
 def depth_ticks(depths: set[FreezeDepth]) -> tuple[tuple[float, str], ...]:
     """A tick at each measured depth that has room for one."""
-    whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only}, reverse=True)
+    whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only})
     if not whole:
         return ((0.5, "emb."),)
-    span = whole[0] - whole[-1]
-    ticks: list[tuple[float, str]] = []
-    # From the deep end: that is where the answer lies.
-    for number in whole:
-        if not ticks or ticks[-1][0] - number >= span / MOST_TICKS:
-            ticks.append((float(number), str(number)))
-    if span <= MOST_TICKS / 2 and any(depth.is_embeddings_only for depth in depths):
+    ticks = [(float(number), f"{number:g}") for number in _spaced(whole, MOST_TICKS)]
+    if whole[-1] - whole[0] <= MOST_TICKS / 2 and any(depth.is_embeddings_only for depth in depths):
         ticks.append((0.5, "emb."))
     return tuple(sorted(ticks))
 
 
-def _height(point: CurvePoint) -> float:
-    return 100 * (point.quality or 0.0)
+def _spaced(places: Sequence[float], most: int) -> list[float]:
+    """Of places on an axis, in rising order, those that leave one another room; the last is among
+    them: at the deep end lies the answer.
+    """
+    kept = [places[-1]]
+    for place in places[-2::-1]:
+        if kept[-1] - place >= (places[-1] - places[0]) / most:
+            kept.append(place)
+    return kept[::-1]
 
 
-def _name(answer: Answer, point: CurvePoint) -> str:
-    depth = f"{depths_text([point.depth])}, k = {point.fine_tuned_layers} of {answer.layers}"
-    quality = f"{metric_text(answer.metric)} {spread(point.quality, point.std)}"
-    return f"{answer.model}: {depth}\n{quality}"
-
-
-def _point_text(answer: Answer, point: CurvePoint) -> str:
-    """What a point of a curve tells when it is pointed at."""
-    lines = [_name(answer, point)]
-    if point.ci_low is not None and point.ci_high is not None:
-        lines.append(f"95 % interval {points(point.ci_low)} to {points(point.ci_high)}")
-    if point.retention is not None:
-        corrected = ""
-        if point.corrected_retention is not None:
-            corrected = f" ({percent(point.corrected_retention)} corrected for chance)"
-        lines.append(f"keeps {percent(point.retention)}{corrected}")
-    rate = "" if point.learning_rate is None else f", learning rate {point.learning_rate:g}"
-    lines.append(f"{point.seeds} {'seed' if point.seeds == 1 else 'seeds'}{rate}")
-    return "\n".join(lines)
-
-
-def _is_relative(answer: Answer) -> bool:
-    """Whether there is a full model above 0, and another depth beside it."""
-    found = [point for point in answer.with_quality if point.retention is not None]
-    full = answer.full
-    return full is not None and bool(full.quality) and bool(found) and found != [full]
-
-
-def _changes(answer: Answer, name: str, look: Look) -> Series:
-    full = 0.0 if answer.full is None else _height(answer.full)
-    found = [
-        (point, 100 * (point.retention - 1), None if point.std is None else 1e4 * point.std / full)
-        for point in answer.with_quality
-        if point.retention is not None
-    ]
-    return Series(
-        name=name,
-        look=look,
-        x=tuple(depth_position(point.depth) for point, _, _ in found),
-        y=tuple(change for _, change, _ in found),
-        low=tuple(None if width is None else change - width for _, change, width in found),
-        high=tuple(None if width is None else change + width for _, change, width in found),
-        hover=tuple(f"{_name(answer, p)}\nchange {change:+.1f} %" for p, change, _ in found),
-    )
-
-
-def _timed(answer: Answer) -> list[tuple[CurvePoint, float]]:
-    """The depths whose seconds are known."""
-    found = [(point, point.train_seconds) for point in answer.with_quality]
-    return [(point, seconds) for point, seconds in found if seconds is not None]
-
-
-def _times(answer: Answer, look: Look) -> Series:
-    points, seconds = zip(*_timed(answer), strict=True)
-    return Series(
-        name=answer.model,
-        look=look,
-        x=seconds,
-        y=tuple(_height(point) for point in points),
-        hover=tuple(f"{_name(answer, point)}\n{at:,.4g} s" for point, at in _timed(answer)),
-        # Embeddings-only lies so near the full model that two labels would be one blot.
-        labels=tuple("" if p.depth.is_embeddings_only else f"N={p.depth.label}" for p in points),
-    )
-
-
-def _time_mark(answer: Answer) -> Iterator[Series]:
-    chosen, name = answer.operating_point, "operating point"
-    if chosen is not None and chosen.train_seconds is not None:
-        x, y = (chosen.train_seconds,), (_height(chosen),)
-        yield Series(name=name, look=OPERATING, x=x, y=y, hover=(name,))
+# ---- the freeze curve ----------------------------------------------------------------------------
 
 
 def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
     found = answer.with_quality
-    ends = (depth_position(found[0].depth), depth_position(found[-1].depth))
+    ends = (_position(found[0].depth), _position(found[-1].depth))
     if answer.full is not None and answer.full.quality is not None:
         full = answer.full.quality
         goal = 100 * answer.target * full
@@ -240,17 +138,36 @@ def _curve_series(answer: Answer, known: Answer | None) -> Iterator[Series]:
         yield Series(
             name="single seeds",
             look=SEEDS,
-            x=tuple(depth_position(point.depth) for point, _ in seeds),
+            x=tuple(_position(point.depth) for point, _ in seeds),
             y=tuple(100 * quality for _, quality in seeds),
         )
     yield _means(answer, "mean over seeds", Look(colour=0))
     if known is not None:
         yield _means(known, "published", PUBLISHED)
-    heights = {point.depth: _height(point) for point in found}
-    for name, look, depth, says in _decided(answer):
-        if depth in heights:
-            at, height = depth_position(depth), heights[depth]
-            yield Series(name=name, look=look, x=(at,), y=(height,), hover=(f"{name}: {says}",))
+    decided = [
+        ("certified", CERTIFIED, answer.certified),
+        ("operating point", OPERATING, answer.operating_point),
+    ]
+    if answer.corrected_operating_point != answer.operating_point:
+        decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
+    heights = {point.depth: 100 * (point.quality or 0.0) for point in found}
+    for name, look, point in decided:
+        if point is not None and point.depth in heights:
+            says = f"{name}: k = {point.fine_tuned_layers} of {answer.layers}"
+            x, y = (_position(point.depth),), (heights[point.depth],)
+            yield Series(name=name, look=look, x=x, y=y, hover=(says,))
+
+
+def _position(depth: FreezeDepth) -> float:
+    """Where a depth stands on the x axis; embeddings-only between the full model and N = 1."""
+    return 0.5 if depth.is_embeddings_only else float(depth.frozen_layers)
+
+
+def _level(name: str, look: Look, y: float, ends: tuple[float, float], says: str) -> Series:
+    """A reference line, a little longer than what it is compared with."""
+    margin = max(0.3, 0.03 * (ends[1] - ends[0]))
+    xs = (ends[0] - margin, ends[1] + margin)
+    return Series(name=name, look=look, x=xs, y=(y, y), hover=(says, says))
 
 
 def _means(answer: Answer, name: str, look: Look) -> Series:
@@ -259,31 +176,62 @@ def _means(answer: Answer, name: str, look: Look) -> Series:
     return Series(
         name=name,
         look=look,
-        x=tuple(depth_position(point.depth) for point in found),
-        y=tuple(_height(point) for point in found),
+        x=tuple(_position(point.depth) for point in found),
+        y=tuple(100 * (point.quality or 0.0) for point in found),
         low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
         high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
         hover=tuple(_point_text(answer, point) + after for point in found),
     )
 
 
-def _decided(answer: Answer) -> Iterator[tuple[str, Look, FreezeDepth, str]]:
-    """The depths that an answer names: marks on the curve with what they tell."""
-    sure, raw = answer.certified, answer.operating_point
-    corrected = answer.corrected_operating_point
-    if sure is not None:
-        says = f"k = {sure.fine_tuned_layers}, {target_text(sure.confidence)} certain"
-        yield "certified", CERTIFIED, sure.depth, says
-    if raw is not None:
-        says = f"k = {raw.fine_tuned_layers} of {answer.layers}"
-        yield "operating point", OPERATING, raw.depth, says
-    if corrected is not None and (raw is None or corrected.depth != raw.depth):
-        says = f"k = {corrected.fine_tuned_layers} of {answer.layers}"
-        yield "corrected for chance", CORRECTED, corrected.depth, says
+def _point_text(answer: Answer, point: CurvePoint) -> str:
+    """What a point of a curve tells when it is pointed at."""
+    depth = f"{depths_text([point.depth])}, k = {point.fine_tuned_layers} of {answer.layers}"
+    quality = f"{metric_text(answer.metric)} {spread(point.quality, point.std)}"
+    lines = [f"{answer.model}: {depth}", quality]
+    if point.ci_low is not None and point.ci_high is not None:
+        lines.append(f"95 % interval {points(point.ci_low)} to {points(point.ci_high)}")
+    if point.retention is not None:
+        corrected = ""
+        if point.corrected_retention is not None:
+            corrected = f" ({percent(point.corrected_retention)} corrected for chance)"
+        lines.append(f"keeps {percent(point.retention)}{corrected}")
+    rate = "" if point.learning_rate is None else f", learning rate {point.learning_rate:g}"
+    lines.append(f"{point.seeds} {'seed' if point.seeds == 1 else 'seeds'}{rate}")
+    return "\n".join(lines)
 
 
-def _level(name: str, look: Look, y: float, ends: tuple[float, float], says: str) -> Series:
-    """A reference line, a little longer than what it is compared with."""
-    margin = max(0.3, 0.03 * (ends[1] - ends[0]))
-    xs = (ends[0] - margin, ends[1] + margin)
-    return Series(name=name, look=look, x=xs, y=(y, y), hover=(says, says))
+# ---- learning rates ------------------------------------------------------------------------------
+
+
+def _rate_series(subject: Subject, depths: Sequence[FreezeDepth]) -> Iterator[Series]:
+    """A line for each depth, and a mark where it was measured; x: the rate's decimal logarithm.
+
+    depths: of the figure, so that each looks the same in every panel.
+    """
+    runs: dict[tuple[FreezeDepth, float], list[tuple[float, int]]] = {}
+    for row in subject.rows:
+        if row.status is TrialStatus.COMPLETED and row.quality is not None and row.learning_rate:
+            runs.setdefault((row.depth, row.learning_rate), []).append((row.quality, row.runs))
+    means: dict[FreezeDepth, dict[float, float]] = {}
+    for (depth, rate), several in sorted(runs.items()):
+        qualities, counts = zip(*several, strict=True)
+        means.setdefault(depth, {})[rate] = 100 * statistics.fmean(qualities, counts)
+    for depth, known in means.items():
+        name, number = depths_text([depth]), depths.index(depth)
+        yield Series(
+            name=name,
+            look=Look(
+                colour=number % len(MARKERS),
+                marker=MARKERS[number % len(MARKERS)],
+                line=LINES[number // len(MARKERS) % len(LINES)],
+                width=1.6,
+            ),
+            x=tuple(map(math.log10, known)),
+            y=tuple(known.values()),
+            hover=tuple(f"{name}, {rate_text(rate)}: {mean:.1f}" for rate, mean in known.items()),
+        )
+    for point in subject.answer.with_quality:
+        rate = point.learning_rate or 0.0
+        if (mean := means.get(point.depth, {}).get(rate)) is not None:  # else all of them diverged
+            yield Series(name="measured", look=CHOSEN, x=(math.log10(rate),), y=(mean,))

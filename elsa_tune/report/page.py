@@ -1,7 +1,7 @@
-"""The report as one HTML page that needs nothing else: words, figures, sortable tables.
+"""The report as one HTML page that needs nothing else: words, figures, tables, and no script.
 
-Everything is in the file, and a content security policy forbids it the network; without scripts
-only the sorting of tables is missing. The same input gives the same bytes.
+Everything is in the file, and a content security policy forbids it the network. The same input
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.report.charts import Chart
-from elsa_tune.report.figures import panel_svg, swatch
-from elsa_tune.report.story import cards, facts, headline, paragraph, story
+from elsa_tune.report.figures import page_svgs
+from elsa_tune.report.story import facts, headline, paragraph, story
 from elsa_tune.report.subjects import Subject
-from elsa_tune.report.tables import answers_table, curve_table, trials_table
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.report.tables import answers_table, curve_table
 from elsa_tune.specs.trial import PROBE_FEATURES
 from elsa_tune.words import target_text
 
-# Nothing may be fetched, from anywhere; what runs and what styles stands in the page itself.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+# Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,6 @@ class Context:
 def page_html(
     answers: Sequence[Answer],
     subjects: Sequence[Subject],
-    rows: Sequence[ResultRow],
     charts: Sequence[Chart],
     context: Context,
 ) -> str:
@@ -57,27 +55,22 @@ def page_html(
         undefined=StrictUndefined,
     )
     target = answers[0].target if answers else 0.9
-    alone = answers[0] if len(answers) == 1 else None
     return environment.get_template("page.html.jinja").render(
         policy=POLICY,
         heading=headline(subjects),
         notes=context.notes,
-        cards=[] if alone is None else cards(alone),
         story=story(answers, subjects),
         facts=facts(subjects, context.origins),
-        overview=None if alone else answers_table(answers),
+        overview=None if len(answers) == 1 else answers_table(answers),
         warnings=_warnings(answers, subjects),
         charts=charts,
-        panel_svg=panel_svg,
-        swatch=swatch,
+        page_svgs=page_svgs,
         sections=[
             (one.name, paragraph(one.answer), one.answer.next_step, curve_table(one))
             for one in subjects
         ],
-        trials=trials_table(rows),
         target=target_text(target),
         procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
-        certainty=alone.certainty if alone is not None and alone.certified is not None else "",
         probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
         command=context.command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",

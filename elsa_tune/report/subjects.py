@@ -21,7 +21,6 @@ class Subject:
     answer: Answer
     rows: tuple[ResultRow, ...]
     name: str
-    task_name: str
 
 
 def subjects_of(answers: Sequence[Answer], rows: Iterable[ResultRow]) -> list[Subject]:
@@ -34,23 +33,10 @@ def subjects_of(answers: Sequence[Answer], rows: Iterable[ResultRow]) -> list[Su
     found = []
     for answer in single:
         size = size_text(answer.train_size, " ({:,} examples)", " (all examples)")
-        task = answer.task + (size if sizes_differ else "")
+        name = f"{answer.model} on {answer.task}{size if sizes_differ else ''}"
         own = of.get((answer.model, answer.task, answer.train_size), [])
-        found.append(Subject(answer, tuple(own), f"{answer.model} on {task}", task))
+        found.append(Subject(answer, tuple(own), name))
     return found
-
-
-def by_task(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
-    """The subjects of each task (and training size), one for each model."""
-    tasks: dict[str, list[Subject]] = {}
-    for subject in subjects:
-        tasks.setdefault(subject.task_name, []).append(subject)
-    return tasks
-
-
-def models_of(subjects: Sequence[Subject]) -> list[str]:
-    """The models in the order of their first appearance."""
-    return list(dict.fromkeys(subject.answer.model for subject in subjects))
 
 
 def printed_for(answer: Answer, printed: Sequence[Answer]) -> Answer | None:
@@ -58,17 +44,13 @@ def printed_for(answer: Answer, printed: Sequence[Answer]) -> Answer | None:
 
     On the same number of examples where there is one, else on the whole training set.
     """
-    same = [
-        one
-        for one in printed
+    same = {
+        one.train_size: one
+        for one in reversed(printed)
         if (one.model, one.task) == (answer.model, answer.task)
         and (answer.metric is None or one.metric == answer.metric)
-    ]
-    for size in (answer.train_size, None):
-        for one in same:
-            if one.train_size == size:
-                return one
-    return None
+    }
+    return same.get(answer.train_size, same.get(None))
 
 
 def left_out(reason: str, drawn: Sequence[Subject], subjects: Sequence[Subject]) -> tuple[str, ...]:

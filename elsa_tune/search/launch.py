@@ -12,16 +12,14 @@ import dataclasses
 import os
 import platform
 import subprocess
-from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elsa_tune.errors import DataError, ElsaTuneError, ModelError, StorageError, TrackingError
+from elsa_tune.errors import DataError, ModelError, TrackingError
 from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import steps_per_trial
-from elsa_tune.search.record import known_trial
 from elsa_tune.search.specification import (
     Request,
     load_specification,
@@ -32,7 +30,6 @@ from elsa_tune.search.specification import (
     taken,
     trials_note,
 )
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
@@ -45,7 +42,6 @@ from elsa_tune.tracking.paths import (
     shown_uri,
     without_credentials,
 )
-from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 
@@ -53,7 +49,7 @@ if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
     from elsa_tune.search.session import Finished
 
-_PACKAGES = ("elsa-tune", "torch", "transformers", "datasets", "ray", "optuna", "mlflow")
+_PACKAGES = ("elsa-tune", "torch", "transformers", "ray", "optuna", "mlflow")
 
 # Labelled training and (matched) evaluation rows of GLUE, by hub configuration (Wang et al. 2018,
 # Table 1).
@@ -141,7 +137,7 @@ def start(request: Request, say: Say) -> Finished:
         from elsa_tune.search.session import run_session
         from elsa_tune.search.tune.cluster import ray_session, share
 
-        say("starting Ray")
+        _say_ready(data, say)
         with ray_session(request.address) as capacity:
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
@@ -178,7 +174,7 @@ def resume(
     if more is not None and (changed := more(spec)) != spec:
         # At once: whatever ends this session, the next one knows what was wanted.
         spec = _saved(changed, paths)
-    is_complete = not trials_to_go(spec, paths, state) and state.is_complete
+    is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
     try:
         # That of a complete search need not answer: what it has not got stays in the journal.
@@ -202,11 +198,17 @@ def resume(
     from elsa_tune.search.session import run_session
     from elsa_tune.search.tune.cluster import ray_session
 
-    say("starting Ray")
+    _say_ready(data, say)
     with ray_session(spec.address) as capacity:
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec)
         return run_session(spec, paths, data, store)
+
+
+def _say_ready(data: TaskData, say: Say) -> None:
+    for note in data.notes:
+        say(f"note: {note}")
+    say("starting Ray")
 
 
 def _saved(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
@@ -214,24 +216,6 @@ def _saved(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
     with Journal(paths.journal):  # no other driver has the search
         replace_specification(spec, paths)
     return spec
-
-
-def trials_to_go(spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Counter[FreezeDepth]:
-    """Trials that are left of the plan, by depth; none where it was carried out.
-
-    Raises StorageError for a journal whose records are whole, but do not say what a trial is.
-    """
-    known = []
-    for trial in state.planned_trials:
-        try:
-            known.append(known_trial(spec, trial))
-            rows_of(dataclasses.replace(state, trials={trial.key: trial}))
-        except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
-            raise StorageError(
-                f"{paths.journal} does not say what trial '{trial.key}' is; restore the file from "
-                "a copy, or delete the search"
-            ) from error
-    return Plan(spec, lambda: state, paths.folder).left(known)
 
 
 # ---- what a search stands on ----

@@ -1,26 +1,37 @@
-"""A search's plan beside its record: what is to be measured next, and what is left to do."""
+"""A search's plan beside its record: what comes next and why, and what is left to do."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.search.planning.hunt import walk
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import best_rates, exploring_slots, measuring_trials
+from elsa_tune.search.planning.known import KnownTrial, known_trial
+from elsa_tune.search.planning.plan import (
+    best_rates,
+    exploring_slots,
+    measuring_trials,
+    planned_trials,
+)
+from elsa_tune.search.specification import load_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.predictions import KeptPredictions
 from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.searches import RecordedSearch
 from elsa_tune.tracking.state import SearchState
 
 
 class Plan:
-    """What a search still has to do, for whoever asks again and again.
+    """What a search is to do; nobody else judges whether it is complete.
 
     state: gives the record so far. folder: the search's. say: is told what a hunt's next trials are
     for, whenever that is something new.
@@ -35,8 +46,41 @@ class Plan:
     ) -> None:
         self._spec, self._state, self._folder, self._say = spec, state, folder, say
         self._said = ""
+        self._evidence = KeptPredictions()
         self._judged: frozenset[str] | None = None
         self._curve: FreezeCurve | None = None
+
+    @classmethod
+    def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Plan:
+        """That of a recorded search. Raises StorageError for a journal whose records are whole, but
+        do not say what a trial is.
+        """
+        for trial in state.planned_trials:
+            try:
+                known_trial(spec, trial)
+                rows_of(dataclasses.replace(state, trials={trial.key: trial}))
+            except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+                raise StorageError(
+                    f"{paths.journal} does not say what trial '{trial.key}' is; restore the file "
+                    "from a copy, or delete the search"
+                ) from error
+        return cls(spec, lambda: state, paths.folder)
+
+    @property
+    def state(self) -> SearchState:
+        """The record so far."""
+        return self._state()
+
+    @property
+    def known(self) -> list[KnownTrial]:
+        """The plan's trials that have begun, in the order of their start."""
+        return [known_trial(self._spec, trial) for trial in self.state.planned_trials]
+
+    @property
+    def trials(self) -> int:
+        """How many trials there are in all; beyond the given rates those that have begun."""
+        known = self.known
+        return sum(planned_trials(self._spec, known, depth) for depth in self._spec.depths)
 
     def measuring(
         self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]
@@ -50,18 +94,39 @@ class Plan:
             self._say(f"measuring: {found.why}")
         return found.trials
 
-    def left(self, known: Sequence[KnownTrial]) -> Counter[FreezeDepth]:
+    @property
+    def left(self) -> Counter[FreezeDepth]:
         """Trials to go, by depth; none where the plan was carried out."""
-        spec = self._spec
+        spec, known = self._spec, self.known
         if spec.strategy is Strategy.HUNT:
             left = Counter(one.depth for one in self.measuring(best_rates(spec, known), known))
         else:  # whatever the rates will be
             measured = [one for one in known if one.trial.phase is Phase.MEASURE]
             ended = Counter(one.trial.depth for one in measured if one.status.is_final)
             left = Counter(dict.fromkeys(spec.depths, spec.seeds)) - ended
-        if not self._state().is_complete:  # else its answer did not need what failed in exploring
+        if not self.state.is_complete:  # else its answer did not need what failed in exploring
             left.update(slot.depth for slot in exploring_slots(spec, known))
         return left
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search has ended with nothing left to do."""
+        return self.state.is_complete and not self.left
+
+    def missing(self, rates: Mapping[FreezeDepth, float], *, explores: bool) -> str:
+        """What is left at these rates, in words; "" for nothing. explores: exploring trials count
+        too.
+        """
+        known = self.known
+        untried = len(exploring_slots(self._spec, known)) if explores else 0
+        unmeasured = len(self.measuring(rates, known))
+        rateless = ", ".join(depth.label for depth in self._spec.depths if depth not in rates)
+        parts = (
+            f"{untried} exploring trials to go" if untried else "",
+            f"{unmeasured} measuring trials to go" if unmeasured else "",
+            f"no learning rate for frozen layers {rateless}" if rateless else "",
+        )
+        return " and ".join(filter(None, parts))
 
     def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
         """Of the trials that have ended; made anew when another one has."""
@@ -71,8 +136,22 @@ class Plan:
             if one.trial.phase is Phase.MEASURE and one.status.is_final
         )
         if ended != self._judged:
-            rows = [row for row in rows_of(self._state(), self._folder) if row.trial in ended]
-            evidence = KeptPredictions(rows, self._folder)
-            self._curve = next(iter(freeze_curves(rows, evidence)), None)
+            rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
+            self._curve = next(iter(freeze_curves(rows, self._evidence)), None)
             self._judged = ended
         return self._curve
+
+
+def trials_in_all(found: RecordedSearch) -> int | None:
+    """How many trials a recorded search has by its plan, as its board counted them; None where that
+    was not recorded.
+    """
+    if found.folder is not None:
+        paths = SearchPaths(found.folder.parent, found.name)
+        with contextlib.suppress(ElsaTuneError):
+            return Plan.of(load_specification(paths), paths, found.state).trials
+    # Only its run in MLflow is here, or its specification is lost.
+    params = found.state.search.params
+    counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
+    planned = [int(count) for count in counts if count.isdigit()]
+    return max(sum(planned), found.done) if planned else None

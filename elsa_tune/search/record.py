@@ -15,8 +15,7 @@ import numpy as np
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.search.planning.known import KnownTrial, known_trial
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskKind
@@ -40,7 +39,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rates_text, rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import SearchState
 
 # Once-per-trial figures: those of the last report.
 _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
@@ -155,30 +154,6 @@ class SearchRecord:
         if what not in self._warned:
             self._warned.add(what)
             self._warn(message)
-
-
-def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
-    """The plan's view of a recorded trial."""
-    depth = FreezeDepth(
-        int(state.params["frozen_layers"] or 0), bool(state.params["embeddings_frozen"])
-    )
-    rate, seed = state.params["learning_rate"], state.params["seed"]
-    assert isinstance(rate, float) and isinstance(seed, int)
-    return KnownTrial(
-        trial=spec.trial(Phase(str(state.params["phase"])), depth, rate, seed),
-        status=state.status,
-        qualities=_reported(state, QUALITY),
-        holdout_qualities=_reported(state, HOLDOUT_QUALITY),
-        attempt=state.start.attempt,
-        started=state.start.time,
-        reported=tuple(report.time for report in state.reports),
-        ended=state.ended,
-    )
-
-
-def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
-    """The metric's values, for as many reports as have it."""
-    return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
 
 
 def report_record(

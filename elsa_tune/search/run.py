@@ -16,7 +16,7 @@ import ray
 from ray import tune
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elsa_tune.errors import RunError, SpaceError
+from elsa_tune.errors import RunError
 from elsa_tune.search.board import Board
 from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import (
@@ -25,7 +25,6 @@ from elsa_tune.search.planning.plan import (
     exploring_slots,
     is_cheap,
 )
-from elsa_tune.search.planning.sampler import settings
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
@@ -39,7 +38,7 @@ from elsa_tune.search.tune.trainable import (
     run_trial,
 )
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.search import Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.training.data.tokens import TaskData
@@ -53,14 +52,13 @@ class SearchRun:
 
     def __init__(
         self,
-        spec: SearchSpec,
         data: TaskData,
         record: SearchRecord,
         board: Board,
         interruption: Interruption,
         train: Train = train,
     ) -> None:
-        self._spec = spec
+        self._spec = spec = record.spec
         self._record = record
         self._board = board
         self._interruption = interruption
@@ -73,20 +71,20 @@ class SearchRun:
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
-        self._mailbox = mailbox
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
-        self._probing = Probing(spec, data, record, interruption)
+        self._probing = Probing(data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         self._probing.start()
-        self._rates = self._decided_rates()
         spec, known = self._spec, self._record.known_trials()
+        # A depth that an earlier session began to measure keeps its rate.
+        measured = [one.trial for one in known if one.trial.phase is Phase.MEASURE]
+        self._rates = {trial.depth: trial.learning_rate for trial in measured}
         slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
-            self._record.write(Decision(what="sampler", value=settings(spec.sampler, spec.rates)))
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
@@ -106,22 +104,6 @@ class SearchRun:
 
     # ---- the learning rates ----
 
-    def _decided_rates(self) -> dict[FreezeDepth, float]:
-        """Those of an earlier session, for depths that it began to measure: they keep their
-        rate.
-        """
-        decided = self._record.state().decisions.get(RATES, {})
-        known = self._record.known_trials()
-        begun = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
-        try:
-            rates = {FreezeDepth.of(label): float(rate) for label, rate in decided.items()}
-        except (AttributeError, TypeError, ValueError, SpaceError) as error:
-            raise RunError(
-                f"the journal's decision '{RATES}' is no table of depths and rates; restore the "
-                "file from a copy, or delete the search"
-            ) from error
-        return {depth: rate for depth, rate in rates.items() if depth in begun}
-
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
         """A depth's rate is settled, and it will be measured at it."""
         if not self._is_measuring:
@@ -129,7 +111,7 @@ class SearchRun:
             if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
                 seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
                 left = self._spec.measuring_trials
-                self._board.phase(f"measuring: {left} trials, {seeds} of {_rates_text(self._spec)}")
+                self._board.phase(f"measuring: {left} trials, {seeds} of each depth")
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
@@ -146,14 +128,7 @@ class SearchRun:
         searcher = PlanSearcher(
             spec, self._record.known_trials, self._rates, self._decide, phases, self._plan.measuring
         )
-        recorder = Recorder(
-            self._record,
-            scheduler,
-            self._mailbox,
-            self._work.data.evaluation.labels,
-            self._board.changed,
-            self._board.say,
-        )
+        recorder = Recorder(self._record, scheduler, self._work, self._board)
         name = f"{self._record.state().search.attempt}-{self._tuners}"
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(
@@ -207,38 +182,17 @@ class SearchRun:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
-        spec, known, rates = self._spec, self._record.known_trials(), self._rates
-        left = self._plan.measuring(rates, known)
+        missing = self._plan.missing(self._rates, explores=self._ran_out)
+        known = self._record.known_trials()
         failed = [one for one in known if one.status is TrialStatus.FAILED]
-        unmeasured = [depth.label for depth in spec.depths if depth not in rates]
-        untried = len(exploring_slots(spec, known)) if self._ran_out else 0
-        missing = []
-        if untried:
-            missing.append(f"{untried} exploring trials to go")
-        if left:
-            missing.append(f"{len(left)} measuring trials to go")
-        if unmeasured:
-            missing.append(f"no learning rate for frozen layers {', '.join(unmeasured)}")
         if missing and self._ran_out:
-            return SearchEnded(
-                status=SearchStatus.TIME_UP, message=f"time was up with {' and '.join(missing)}"
-            )
+            return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
         if missing:
             return SearchEnded(
-                status=SearchStatus.FAILED,
-                message=f"{len(failed)} trials failed, with {' and '.join(missing)}",
+                status=SearchStatus.FAILED, message=f"{len(failed)} trials failed, with {missing}"
             )
         message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
         return SearchEnded(status=SearchStatus.COMPLETED, message=message)
-
-
-def _rates_text(spec: SearchSpec) -> str:
-    """What the measuring trials of a depth share."""
-    if not spec.explored:
-        return "each depth at the one learning rate"
-    if len(spec.explored) < len(spec.depths):
-        return "each depth at the full model's best rate"
-    return "each depth's best rate"
 
 
 @contextlib.contextmanager

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.target import DEFAULT_TARGET
-from elsa_tune.analysis.wording.markdown import answer_markdown
+from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord
@@ -21,14 +21,12 @@ from elsa_tune.search.run import SearchRun
 from elsa_tune.search.supervision import recording
 from elsa_tune.search.tune.stopping import Interruption
 from elsa_tune.search.tune.trainable import Train
-from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
-    Record,
     SearchEnded,
     SearchStarted,
     SearchStatus,
@@ -38,22 +36,15 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import ANSWER, DESCRIPTION, MACHINE_TAG, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import histories_of, origin_of, rows_of
+from elsa_tune.tracking.rows import origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
 
-# What is missing while a search runs, and will be there.
-NOT_YET = {
-    Reason.NO_MEASUREMENTS: "no measuring trial has completed",
-    Reason.NO_FULL_MODEL: "the full model is not measured",
-    Reason.NO_FROZEN_DEPTH: "no depth with frozen layers is measured",
-}
-
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A session's end: how, with which answer, and where everything lies. unsent: records MLflow
     lacks.
@@ -79,7 +70,7 @@ def run_session(
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        board = Board(spec, lambda: record.known, lambda: _provisional(spec, record.rows))
+        board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
@@ -87,7 +78,7 @@ def run_session(
         with interruption.caught(board.stopping), board:
             try:
                 record.write(_started(spec, attempt))
-                outcome = SearchRun(spec, data, record, board, interruption, train).run()
+                outcome = SearchRun(data, record, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
@@ -113,14 +104,7 @@ def run_session(
                     if folder is not None:
                         record.write(Decision(what=REPORT, value=folder))
                 unsent = forwarder.close()
-    return Finished(
-        spec=spec,
-        paths=paths,
-        status=status,
-        message=message,
-        answers=tuple(answers),
-        unsent=unsent,
-    )
+    return Finished(spec, paths, status, message, tuple(answers), unsent)
 
 
 def answer_again(
@@ -133,10 +117,9 @@ def answer_again(
     and records in MLflow.
     """
     with Journal(paths.journal) as journal:
-        records = read_journal(paths.journal)
-        state = SearchState.replay(records)
+        state = SearchState.replay(read_journal(paths.journal))
         answers = answers_of(state, paths, say)
-        if not _is_drawn(records, paths):
+        if REPORT not in state.decisions or not paths.report.is_dir():
             folder = _report(state, paths, answers, say)
             if folder is not None:
                 journal.append(Decision(what=REPORT, value=folder))
@@ -144,25 +127,8 @@ def answer_again(
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths.journal, store, paths.forwarded)
         unsent = forwarder.start().close() if forwarder.lag else 0
-    return Finished(
-        spec=spec,
-        paths=paths,
-        status=SearchStatus.COMPLETED,
-        message="it is complete: nothing is left to do",
-        answers=tuple(answers),
-        unsent=unsent,
-    )
-
-
-def _is_drawn(records: Sequence[Record], paths: SearchPaths) -> bool:
-    """Whether there is a report of the last session's end; an earlier session's is none."""
-    drawn = False
-    for record in records:
-        if isinstance(record, SearchEnded):
-            drawn = False
-        elif isinstance(record, Decision) and record.what == REPORT:
-            drawn = True
-    return drawn and paths.report.is_dir()
+    message = "it is complete: nothing is left to do"
+    return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
 
 
 def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
@@ -216,7 +182,7 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
     """
     try:
         rows = rows_of(state, paths.folder)
-        return answer_rows(rows, evidence=KeptPredictions(rows, paths.folder))
+        return answer_rows(rows, evidence=KeptPredictions())
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end
@@ -235,7 +201,6 @@ def _report(
         write_report(
             answers,
             rows_of(state, paths.folder),
-            histories_of(state),
             paths.report,
             Context(
                 command=f"elsa-tune report --search {paths.name} --out DIR",
@@ -248,15 +213,10 @@ def _report(
     return paths.report.name
 
 
-def _provisional(spec: SearchSpec, rows: Callable[[], list[ResultRow]]) -> str | None:
-    """The answer so far; what the plan has yet to measure is no reason against one."""
+def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
+    """The answer so far; None while there is none."""
     try:
         answers = answer_rows(rows())
     except Exception:  # as in answers_of
         return None
-    if not answers:
-        return None
-    reason = answers[0].reason
-    if reason in NOT_YET and FULL_MODEL in spec.depths:
-        return f"not yet, {NOT_YET[reason]}"
-    return answers[0].sentence
+    return answers[0].sentence if answers and answers[0].is_answered else None

@@ -278,7 +278,7 @@ def settled(spec: SearchSpec) -> Recipe:
     beside it cannot use.
     """
     from elsa_tune.search.tune.cluster import ask_gpus
-    from elsa_tune.training.numerics import resolve_precision
+    from elsa_tune.training.machine import resolve_precision
 
     gpus = spec.resources.gpus
     has_units = all(ask_gpus(gpus)) if gpus else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +14,6 @@ from elsa_tune.specs.trial import Count, Phase, TrialStatus
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-# By search and trial: the score at each evaluation.
-Histories = Mapping[tuple[str, str], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

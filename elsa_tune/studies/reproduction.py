@@ -30,15 +30,15 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import SearchOptions, read_request
-from elsa_tune.search.launch import Say, resume, sizes, start, trials_to_go
+from elsa_tune.search.launch import Say, resume, sizes, start
+from elsa_tune.search.planned import Plan
 from elsa_tune.search.specification import Request, load_specification, specify, with_seeds
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, departures
 from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.state import SearchState, read_state
+from elsa_tune.tracking.state import read_state
 
 # ---- the plan ----
 
@@ -136,38 +136,10 @@ def _asked(spec: SearchSpec) -> dict[str, Any]:
 # ---- how far it has come ----
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How far a search has come. trials: of its whole plan. left: trials to go, by depth."""
-
-    search: Request
-    state: SearchState
-    trials: int
-    left: Counter[FreezeDepth]
-
-    @property
-    def is_complete(self) -> bool:
-        """Nothing is left to do."""
-        return self.state.is_complete and not self.left
-
-    @property
-    def status(self) -> str:
-        """In words."""
-        return (
-            self.state.status.value.replace("_", " ") if self.state.search.attempt else "not begun"
-        )
-
-
-def standing(search: Request) -> Standing:
+def standing(search: Request) -> Plan:
     """How far it has come, from its journal; raises StorageError where that cannot be read."""
-    spec, paths = specify(search), SearchPaths(search.storage, search.name)
-    state = read_state(paths.journal)
-    return Standing(
-        search=search,
-        state=state,
-        trials=spec.exploring_trials + spec.measuring_trials,
-        left=trials_to_go(spec, paths, state),
-    )
+    paths = SearchPaths(search.storage, search.name)
+    return Plan.of(specify(search), paths, read_state(paths.journal))
 
 
 # ---- carrying it out ----

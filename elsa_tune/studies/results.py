@@ -15,14 +15,13 @@ from elsa_tune.errors import ElsaTuneError
 from elsa_tune.report.folder import write_report
 from elsa_tune.report.page import Context
 from elsa_tune.specs.known_tasks import MISMATCHED
-from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS
 from elsa_tune.studies.reproduction import Edition, standing
 from elsa_tune.studies.table import Line, beside, table_csv, table_text
 from elsa_tune.tables.published import printed_rows
 from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import histories_of, rows_of
-from elsa_tune.training.cache import cache_dir
+from elsa_tune.tracking.rows import rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +29,12 @@ class StudyResults:
     """What the trials so far say.
 
     left: trials to go. unread: the reason of each search that could not be read, by name.
-    histories: as `write_report` takes them.
     """
 
     edition: Edition
     left: int
     unread: Mapping[str, str]
     rows: tuple[ResultRow, ...]
-    histories: Histories
     answers: tuple[Answer, ...]
     table: tuple[Line, ...]
 
@@ -68,7 +65,6 @@ def read_study(edition: Edition) -> StudyResults:
     """Read the journals and lay out the study's table; what cannot be read is left out."""
     rows: list[ResultRow] = []
     curves: list[FreezeCurve] = []
-    histories: dict[tuple[str, str], tuple[float, ...]] = {}
     unread: dict[str, str] = {}
     left = 0
     for search in edition.searches:
@@ -88,21 +84,19 @@ def read_study(edition: Edition) -> StudyResults:
                 for trial, row in zip(found.state.trials.values(), own, strict=True)
                 if MISMATCHED in trial.latest
             ]
-            mine = freeze_curves([*own, *second], KeptPredictions(own, cache_dir()))
+            mine = freeze_curves([*own, *second], KeptPredictions())
         except ElsaTuneError as error:
             unread[search.name] = str(error)
             continue
         left += found.left.total()
         rows += own
         curves += mine
-        histories |= histories_of(found.state)
     printed = freeze_curves(printed_rows(edition.study))
     return StudyResults(
         edition=edition,
         left=left,
         unread=unread,
         rows=tuple(rows),
-        histories=histories,
         answers=tuple(answer_curves([one for one in curves if one.task != MISMATCHED])),
         table=tuple(beside(curves, printed, PROTOCOLS[edition.study].models[0])),
     )
@@ -124,5 +118,5 @@ def write_study(results: StudyResults, folder: Path, command: str) -> Path:
             "study.csv": table_csv(results.table),
         },
     )
-    page, *_ = write_report(results.answers, results.rows, results.histories, folder, context)
+    page, *_ = write_report(results.answers, results.rows, folder, context)
     return page

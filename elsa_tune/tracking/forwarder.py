@@ -1,4 +1,4 @@
-"""Passes a journal on to MLflow in the background, in order, in batches, whatever MLflow does.
+"""Passes a journal on to MLflow in the background, in order, whatever MLflow does.
 
 It must not raise into its caller or make it wait. What a server missed comes again from the
 journal: a watermark file holds the time of the last record that the store has, and records have
@@ -7,28 +7,51 @@ strictly growing times.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.files import write_aside
+from elsa_tune.specs.trial import QUALITY, TrialStatus
+from elsa_tune.tracking import names
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.journal_records import Record, encode
+from elsa_tune.tracking.journal_records import (
+    Decision,
+    Record,
+    Report,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+    encode,
+)
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import without_credentials
-from elsa_tune.tracking.sender import RefusedError, Sender
+from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name
+from elsa_tune.tracking.state import SearchState
 
 log = logging.getLogger(__name__)
 
+# Reports of one trial that travel together, at most.
 _LARGEST_BATCH = 200
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 15.0
 # How often a store that lost our runs is filled again from the journal's beginning.
 _REFILLS = 3
+# A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest.
+_ARTIFACT_TRIES = 3
+# Answers of MLflow that will be the same next time.
+_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS"})
+_GONE = "RESOURCE_DOES_NOT_EXIST"
 
 
 class Forwarder:
@@ -103,10 +126,10 @@ class Forwarder:
                 self._sender.send(batch)
                 self._drop(batch)
                 self._is_failing = False
-                pause, size = _FIRST_PAUSE_S, min(size * 2, _LARGEST_BATCH)
+                pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
             except RefusedError as error:
                 if len(batch) > 1:
-                    size = 1  # one by one, until the record that is refused stands alone
+                    size = 1  # one by one, until the report that is refused stands alone
                 else:
                     self._skip(batch, error)
             except StoreGoneError as error:
@@ -114,31 +137,44 @@ class Forwarder:
                     self._note(error)
                     self._refill()
                 else:
-                    self._skip(batch[:1], error)
+                    self._skip(batch, error)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
                 self._note(error)
-                # Halved, so that a flaky server lets something through.
-                size = max(1, size // 2)
                 self._pause(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _wait_for_records(self) -> bool:
         """True when there is something to send, False when the work is over."""
         with self._wake:
-            while not self._pending and self._closing_time is None:
-                self._wake.wait()
+            self._wake.wait_for(lambda: self._pending or self._closing_time is not None)
             is_late = self._closing_time is not None and time.monotonic() >= self._closing_time
             return bool(self._pending) and not is_late
 
     def _next_batch(self, size: int) -> list[Record]:
+        """The next record; with a report those that its trial made before anything else of it."""
         with self._wake:
-            return [self._pending[index] for index in range(min(size, len(self._pending)))]
+            first = self._pending[0]
+            batch = [first]
+            if isinstance(first, Report):
+                for record in itertools.islice(self._pending, 1, size):
+                    if getattr(record, "trial", None) == first.trial:
+                        if not isinstance(record, Report):
+                            break
+                        batch.append(record)
+            return batch
 
     def _drop(self, batch: Sequence[Record]) -> None:
         with self._wake:
-            for _ in batch:
-                self._pending.popleft()
-        self._write_watermark(batch[-1].time)
+            for record in batch:
+                self._pending.remove(record)
+            # What was sent ahead of other records may come once more, which changes nothing.
+            until = batch[0].time if self._pending else batch[-1].time
+        text = json.dumps({"tracking_uri": self._place, "until": until})
+        try:
+            write_aside(self._watermark, text.encode())
+        except OSError as error:
+            # An older watermark makes a later driver send more, not less.
+            self._note(error)
 
     def _skip(self, batch: Sequence[Record], error: BaseException) -> None:
         log.warning("MLflow refuses a record (%s): %s", reason(error), encode(batch[0]))
@@ -151,14 +187,10 @@ class Forwarder:
 
     def _pause(self, seconds: float) -> None:
         """Wait, whatever is offered meanwhile; a closing cuts it short."""
-        end = time.monotonic() + seconds
         with self._wake:
-            while (left := end - time.monotonic()) > 0:
-                if self._closing_time is not None:
-                    end = min(end, time.monotonic() + _FIRST_PAUSE_S, self._closing_time)
-                    left = end - time.monotonic()
-                if left > 0:
-                    self._wake.wait(left)
+            self._wake.wait_for(lambda: self._closing_time is not None, seconds)
+        if self._closing_time is not None:
+            time.sleep(min(seconds, _FIRST_PAUSE_S))
 
     # ---- where it stands -------------------------------------------------------------------------
 
@@ -171,7 +203,7 @@ class Forwarder:
             if record.time > until:
                 self._pending.append(record)
             else:
-                self._sender.learn(record)
+                self._sender.state.add(record)
 
     def _refill(self) -> None:
         """Begin again with the first record."""
@@ -191,10 +223,195 @@ class Forwarder:
             # Without it everything is sent again, which changes nothing that is there.
             return 0.0
 
-    def _write_watermark(self, until: float) -> None:
-        text = json.dumps({"tracking_uri": self._place, "until": until})
+
+class RefusedError(Exception):
+    """The store will never take what was sent: trying again cannot help."""
+
+
+class Sender:
+    """Makes records calls of the store, without threads or retries.
+
+    journal: named in the parent run; artifacts are relative to its folder. state: what was sent so
+    far, which says what runs.
+    """
+
+    def __init__(self, journal: Path, store: MlflowStore) -> None:
+        self._journal, self._store = journal, store
+        self._artifact_tries: dict[str, int] = {}
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        self.state = SearchState()
+        self._ready = False
+        self._store.forget()
+
+    def send(self, batch: Sequence[Record]) -> None:
+        """Bring one record into the store, or several reports of one trial; `state` has them when
+        all came through.
+
+        Raises RefusedError when the store will never take them, StoreGoneError when everything must
+        be sent again, and whatever MLflow raises when trying again may help.
+        """
         try:
-            write_aside(self._watermark, text.encode())
-        except OSError as error:
-            # An older watermark makes a later driver send more, not less.
-            self._note(error)
+            if not self._ready:
+                self._store.initialise()
+                # Records that it is said to have: said by a file of ours, not by the store.
+                if self.state.search.attempt:
+                    self._store.require(self.state.search)
+                self._ready = True
+            self._send(batch)
+        except Exception as error:  # sorted by what the forwarder should do next; else passed on
+            if _code(error) == _GONE:
+                raise StoreGoneError(reason(error)) from error
+            if _is_refusal(error):
+                raise RefusedError(reason(error)) from error
+            raise
+        for record in batch:
+            self.state.add(record)
+
+    def _send(self, batch: Sequence[Record]) -> None:
+        record, search = batch[0], self.state.search
+        if isinstance(record, SearchStarted | SearchEnded):
+            self._interrupt_running(record.time)
+        if isinstance(record, SearchStarted):
+            place = {
+                names.JOURNAL_TAG: str(self._journal.absolute()),
+                names.HOST_TAG: socket.gethostname(),
+            }
+            self._store.begin_search(record, place)
+        elif not search.attempt:
+            raise RefusedError("the record belongs to no search")
+        elif isinstance(record, SearchEnded):
+            self._store.end(search, record, self._curve(record))
+        elif isinstance(record, TrialStarted):
+            self._store.begin_trial(search, record)
+        elif isinstance(record, TrialEnded):
+            self._end_trial(record)
+        elif isinstance(record, Decision):
+            self._decide(record)
+        else:
+            self._report([one for one in batch if isinstance(one, Report)])
+
+    def _report(self, batch: Sequence[Report]) -> None:
+        # Those of an attempt that was given up meanwhile count for nothing.
+        reports = [one for one in batch if self.state.expects(one)]
+        if not reports:
+            return
+        trial = self.state.trials[reports[0].trial]
+        # The headline metric by its own name is `quality` once more.
+        twice = TWICE | {trial.params.get("metric")}
+        shown = []
+        for report in reports:
+            values = report.metrics | {names.EVALUATION: float(report.evaluation)}
+            once = {name: value for name, value in values.items() if name not in twice}
+            shown.append(replace(report, metrics=once))
+        notes = dict.fromkeys(note for one in (*trial.reports, *reports) for note in one.notes)
+        tags = {"notes": "; ".join(notes)} if notes else {}
+        self._store.log(self.state.search, trial.key, shown, tags)
+
+    def _end_trial(self, record: TrialEnded) -> None:
+        if not self.state.expects(record):
+            return
+        trial, values = self.state.trials[record.trial], dict(record.metrics)
+        last = trial.reports[-1] if trial.reports else None
+        if QUALITY in values:
+            quality = values.pop(QUALITY)
+            # Another number than the last evaluation's only where the selection chose another.
+            if last is None or last.metrics.get(QUALITY) != quality:
+                values[names.TRIAL_QUALITY] = quality
+        at_end = Report(
+            trial=record.trial,
+            evaluation=len(trial.reports),
+            step=last.step if last else 0,
+            metrics=values,
+            tags=record.tags,
+            time=record.time,
+        )
+        tags = {names.PREDICTIONS_TAG: record.artifact} if record.artifact else {}
+        name = run_name(record.trial, trial.params, record.status)
+        self._store.end(self.state.search, record, [at_end], tags, name)
+        if record.artifact:
+            self._add_artifact(record.trial, record.artifact)
+
+    def _decide(self, record: Decision) -> None:
+        if record.what == names.REPORT:
+            self._add_artifact("", str(record.value))
+            if names.DESCRIPTION in self.state.decisions:
+                self._describe(str(self.state.decisions[names.DESCRIPTION]), is_drawn=True)
+        elif record.what == names.DESCRIPTION:
+            self._describe(str(record.value), is_drawn=False)
+        else:
+            tags = {f"{names.DECISION_PREFIX}{record.what}": _tag_text(record.value)}
+            self._store.log(self.state.search, "", [], tags)
+
+    def _describe(self, text: str, *, is_drawn: bool) -> None:
+        run_id = self._store.run_id(self.state.search)
+        self._store.log(self.state.search, "", [], described(text, run_id, is_drawn=is_drawn))
+
+    def _curve(self, end: SearchEnded) -> list[Report]:
+        """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
+        if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
+            return []
+        return curve_reports(self.state.decisions.get(names.ANSWER), end.time)
+
+    def _add_artifact(self, trial: str, artifact: str) -> None:
+        file, home = self._journal.parent / artifact, self._journal.parent.resolve()
+        tries = self._artifact_tries[trial] = self._artifact_tries.get(trial, 0) + 1
+        try:
+            if not file.exists():
+                raise RefusedError(f"{file} is not there any more")
+            if not all(one.resolve().is_relative_to(home) for one in (file, *file.rglob("*"))):
+                raise RefusedError(f"{file} leads out of the search's folder")
+            self._store.add_artifact(self.state.search, trial, file)
+            del self._artifact_tries[trial]
+        except Exception as error:  # an artifact that cannot be had must not hold up the rest
+            if tries < _ARTIFACT_TRIES and not _is_refusal(error):
+                raise
+            what = f"the predictions of {trial}" if trial else "the report"
+            log.warning("%s did not reach MLflow: %s", what, reason(error))
+
+    def _interrupt_running(self, at: float) -> None:
+        """No run stays RUNNING without its driver; `resume` opens those that it starts again."""
+        for key, trial in self.state.trials.items():
+            if trial.runs:
+                end = TrialEnded(
+                    trial=key,
+                    attempt=trial.start.attempt,
+                    status=TrialStatus.INTERRUPTED,
+                    message="the search ended before the trial did",
+                    time=at,
+                )
+                name = run_name(key, trial.params, end.status)
+                self._store.end(self.state.search, end, name=name)
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether trying again cannot help: a refusal of MLflow, or an error of our own making."""
+    if isinstance(error, RefusedError) or _code(error) in _REFUSALS:
+        return True
+    return isinstance(error, TypeError | KeyError | AttributeError | AssertionError)
+
+
+def _code(error: BaseException) -> str:
+    return str(getattr(error, "error_code", ""))
+
+
+def _tag_text(value: Any) -> str:
+    """A decision as a tag: text as it is, else JSON, with inner lists counted where it is too long.
+
+    The whole of it stands in the journal.
+    """
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    return (
+        text if len(text) <= names.TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
+    )
+
+
+def _shorter(value: Any, inner: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {name: _shorter(item, inner=True) for name, item in value.items()}
+    if isinstance(value, list):
+        return f"{len(value)} items" if inner else [_shorter(item, inner=True) for item in value]
+    return value

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import TrackingError
-from elsa_tune.specs.trial import QUALITY, Phase, TrialStatus
+from elsa_tune.specs.trial import QUALITY, TrialStatus
+from elsa_tune.tracking import names
 from elsa_tune.tracking.connection import Connection, all_pages, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
@@ -26,41 +27,21 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import (
-    ATTEMPT_STARTED_TAG,
-    ATTEMPT_TAG,
-    CHANGED_PARAM_PREFIX,
-    DECISION_PREFIX,
-    EVALUATION,
-    EXPERIMENT_PREFIX,
-    HOST_TAG,
-    JOURNAL_TAG,
-    PREDICTIONS_TAG,
-    SEARCH_ID_TAG,
-    SEARCH_TAG,
-    STATUS_TAG,
-    TRIAL_QUALITY,
-    TRIAL_TAG,
-    after_prefix,
-)
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
-from elsa_tune.tracking.state import SearchState, TrialState, score_of
+from elsa_tune.tracking.state import SearchState, TrialState
 
 
 def read_searches(
     tracking_uri: str,
     tasks: Sequence[str] | None = None,
     search: str | None = None,
-    *,
-    histories: bool = False,
 ) -> list[SearchState]:
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
 
     Params are texts. A trial's reports are one, of its last values; a trial that has only just
-    begun, without params yet, is left out. histories: an exploring trial's reports are all of them
-    instead, with nothing but the score that it competes by, and another trial's none. Raises
-    TrackingError when the store is missing, damaged or does not answer.
+    begun, without params yet, is left out. Raises TrackingError when the store is missing, damaged
+    or does not answer.
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
@@ -73,17 +54,17 @@ def read_searches(
     if sqlite_file(tracking_uri) is None:
         connection.check()
     # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
-    condition = f"tags.`{SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
+    condition = f"tags.`{names.SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
     states: dict[str, SearchState] = {}
     try:
         client = connection.client()
         for run in sorted(_runs(client, condition, tasks), key=_searches_first):
-            search_id = run.data.tags.get(SEARCH_ID_TAG, "")
+            search_id = run.data.tags.get(names.SEARCH_ID_TAG, "")
             if search_id not in states:
                 states[search_id] = _search_state(run)
             state = states[search_id]
-            if TRIAL_TAG in run.data.tags:
-                trial = _trial_state(client, run, state.is_alive, histories)
+            if names.TRIAL_TAG in run.data.tags:
+                trial = _trial_state(client, run, state.is_alive)
                 # A run gets its params a moment after it was made, or from the next driver.
                 if trial.params or trial.status.is_final:
                     state.trials[trial.key] = trial
@@ -93,25 +74,29 @@ def read_searches(
 
 
 def _searches_first(run: Any) -> tuple[bool, int, str]:
-    return TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
+    return names.TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
 
 
 def _search_state(run: Any) -> SearchState:
     """A search without its trials, from its own run; or what a trial's says of it."""
     tags, started = dict(run.data.tags), run.info.start_time / 1000
-    if not {SEARCH_TAG, SEARCH_ID_TAG} <= tags.keys():
+    if not {names.SEARCH_TAG, names.SEARCH_ID_TAG} <= tags.keys():
         raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
     search = SearchStarted(
-        name=tags[SEARCH_TAG], search_id=tags[SEARCH_ID_TAG], attempt=0, model="", task=""
+        name=tags[names.SEARCH_TAG],
+        search_id=tags[names.SEARCH_ID_TAG],
+        attempt=0,
+        model="",
+        task="",
     )
-    if TRIAL_TAG in tags:
+    if names.TRIAL_TAG in tags:
         return SearchState(search=search, started=started)
     params = _params(run)
-    status = SearchStatus(tags.get(STATUS_TAG, SearchStatus.RUNNING))
+    status = SearchStatus(tags.get(names.STATUS_TAG, SearchStatus.RUNNING))
     return SearchState(
         search=replace(
             search,
-            attempt=int(tags.get(ATTEMPT_TAG, "1")),
+            attempt=int(tags.get(names.ATTEMPT_TAG, "1")),
             model=params.get("model", ""),
             task=params.get("task", ""),
             params=params,
@@ -121,25 +106,24 @@ def _search_state(run: Any) -> SearchState:
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
         is_alive=_driver_may_live(tags),
         decisions={
-            name: _decided(value) for name, value in after_prefix(DECISION_PREFIX, tags).items()
+            name: _decided(value)
+            for name, value in names.after_prefix(names.DECISION_PREFIX, tags).items()
         },
     )
 
 
-def _trial_state(client: Any, run: Any, is_alive: bool, histories: bool) -> TrialState:
+def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
     tags, params = dict(run.data.tags), _params(run)
-    key, started = tags[TRIAL_TAG], run.info.start_time / 1000
-    status = TrialStatus(tags.get(STATUS_TAG, TrialStatus.RUNNING))
-    metrics = {} if histories else _latest(client, run)
+    key, started = tags[names.TRIAL_TAG], run.info.start_time / 1000
+    status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
+    metrics = _latest(client, run)
     reports: tuple[Report, ...] = ()
-    if histories:
-        reports = _reports(client, run, key, params)
-    elif (last := metrics.get(EVALUATION)) is not None:
+    if (last := metrics.get(names.EVALUATION)) is not None:
         reports = (Report(trial=key, evaluation=int(last), step=0, metrics=metrics),)
     end = None
     if status is not TrialStatus.RUNNING:
-        quality = {QUALITY: metrics[TRIAL_QUALITY]} if TRIAL_QUALITY in metrics else {}
-        artifact = tags.get(PREDICTIONS_TAG)
+        quality = {QUALITY: metrics[names.TRIAL_QUALITY]} if names.TRIAL_QUALITY in metrics else {}
+        artifact = tags.get(names.PREDICTIONS_TAG)
         end = TrialEnded(trial=key, status=status, metrics=metrics | quality, artifact=artifact)
     return TrialState(
         start=TrialStarted(trial=key, params=dict(params), tags=tags, time=started),
@@ -153,28 +137,16 @@ def _trial_state(client: Any, run: Any, is_alive: bool, histories: bool) -> Tria
 def _latest(client: Any, run: Any) -> dict[str, float]:
     """The metrics of the last attempt as they stood at the highest step."""
     metrics = {name: float(value) for name, value in run.data.metrics.items()}
-    if run.data.tags.get(ATTEMPT_TAG, "1") == "1":
+    if run.data.tags.get(names.ATTEMPT_TAG, "1") == "1":
         return metrics
     # Those of an earlier attempt, which may have come further, stand beside the last one's.
     points = {name: _of_last_attempt(client, run, name) for name in metrics}
     return {name: values[-1][2] for name, values in points.items() if values}
 
 
-def _reports(client: Any, run: Any, key: str, params: Mapping[str, str]) -> tuple[Report, ...]:
-    """What an exploring trial competes by; of a step that was logged twice the later value."""
-    if params.get("phase") != Phase.EXPLORE:
-        return ()
-    score = score_of(params)
-    values = {step: value for step, _, value in _of_last_attempt(client, run, score)}
-    return tuple(
-        Report(trial=key, evaluation=number, step=step, metrics={score: value})
-        for number, (step, value) in enumerate(values.items(), start=1)
-    )
-
-
 def _of_last_attempt(client: Any, run: Any, metric: str) -> list[tuple[int, int, float]]:
     """Step, milliseconds and value of a metric's points since the last attempt began, in order."""
-    since = int(run.data.tags.get(ATTEMPT_STARTED_TAG, "0"))
+    since = int(run.data.tags.get(names.ATTEMPT_STARTED_TAG, "0"))
     return sorted(
         (point.step, point.timestamp, float(point.value))
         for point in client.get_metric_history(run.info.run_id, metric)
@@ -183,7 +155,7 @@ def _of_last_attempt(client: Any, run: Any, metric: str) -> list[tuple[int, int,
 
 
 def _params(run: Any) -> dict[str, str]:
-    return {**run.data.params, **after_prefix(CHANGED_PARAM_PREFIX, run.data.tags)}
+    return {**run.data.params, **names.after_prefix(names.CHANGED_PARAM_PREFIX, run.data.tags)}
 
 
 def _decided(text: str) -> Any:
@@ -194,8 +166,8 @@ def _decided(text: str) -> Any:
 
 def local_folder(tags: Mapping[str, str]) -> Path | None:
     """The folder of the search whose run has these tags, if it may be on this machine."""
-    journal = tags.get(JOURNAL_TAG)
-    if journal is None or tags.get(HOST_TAG) != socket.gethostname():
+    journal = tags.get(names.JOURNAL_TAG)
+    if journal is None or tags.get(names.HOST_TAG) != socket.gethostname():
         return None
     return Path(journal).parent
 
@@ -203,7 +175,7 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
 def _driver_may_live(tags: Mapping[str, str]) -> bool:
     """False where the lock of the search's journal is free."""
     # Of another machine's nobody here can tell.
-    return local_folder(tags) is None or is_held(lock_of(Path(tags[JOURNAL_TAG])))
+    return local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG])))
 
 
 def is_lost(tracking_uri: str, search_id: str) -> bool:
@@ -225,16 +197,16 @@ def is_unmade(tracking_uri: str) -> bool:
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:
     """MLflow's own runs of one search, the parent's and the trials', that are not deleted."""
-    return _runs(client, f"tags.`{SEARCH_ID_TAG}` = '{search_id}'")
+    return _runs(client, f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'")
 
 
 def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> Iterator[Any]:
-    names = None if tasks is None else {f"{EXPERIMENT_PREFIX}{task}" for task in tasks}
+    wanted = None if tasks is None else {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
     experiments = [
         experiment.experiment_id
         for experiment in all_pages(client.search_experiments)
-        if experiment.name.startswith(EXPERIMENT_PREFIX)
-        and (names is None or experiment.name in names)
+        if experiment.name.startswith(names.EXPERIMENT_PREFIX)
+        and (wanted is None or experiment.name in wanted)
     ]
     if experiments:
         question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}

@@ -8,18 +8,16 @@ this process remembers, so that no trial has two. Errors come as MLflow raises t
 from __future__ import annotations
 
 import getpass
+import logging
 import math
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from elsa_tune.files import slug
+from elsa_tune.tracking import names
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -30,39 +28,22 @@ from elsa_tune.tracking.journal_records import (
     param_text,
 )
 from elsa_tune.tracking.mlflow_reader import runs_of
-from elsa_tune.tracking.names import (
-    ATTEMPT_STARTED_TAG,
-    ATTEMPT_TAG,
-    CHANGED_PARAM_PREFIX,
-    EXPERIMENT_PREFIX,
-    PARENT_TAG,
-    PREDICTIONS_FOLDER,
-    REPORT,
-    RUN_STATUS,
-    SEARCH_ID_TAG,
-    SEARCH_TAG,
-    STATUS_TAG,
-    TAG_LENGTH,
-    TRIAL_TAG,
-    after_prefix,
-)
-from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
+from elsa_tune.tracking.shown import EXPERIMENT_TAGS, run_name
 
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
 _METRICS_A_BATCH = 1000
 _PAIRS_A_BATCH = 100
 _PARAM_LENGTH = 6000
+_MODEL_PACKAGES = ("torch", "transformers")
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Run:
-    """A run in the store: its params as they stand there, and which of them a tag replaces."""
+    """A run in the store. params: as they stand there, or in the tags that replace them."""
 
     run_id: str
-    artifact_uri: str
     params: dict[str, str]
-    changed: set[str] = field(default_factory=set)
 
 
 class MlflowStore(Connection):
@@ -85,12 +66,11 @@ class MlflowStore(Connection):
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
         self._begin(record, "", record, params, tags)
-        self.client().log_inputs(self.run_id(record), datasets=[data_input(record)])
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
         params = {name: param_text(value) for name, value in record.params.items()}
-        tags = {ATTEMPT_STARTED_TAG: str(record.milliseconds)}
+        tags = {names.ATTEMPT_STARTED_TAG: str(record.milliseconds)}
         self._begin(search, record.trial, record, params, tags)
 
     def log(
@@ -110,7 +90,7 @@ class MlflowStore(Connection):
             if math.isfinite(value)
         ]
         every = {name: value for report in reports for name, value in report.tags.items()} | tags
-        pairs = [RunTag(_key(name), _cut(value, TAG_LENGTH)) for name, value in every.items()]
+        pairs = [RunTag(_key(name), _cut(value, names.TAG_LENGTH)) for name, value in every.items()]
         # The tags go with the first metrics: 900 and 100 make the 1000 that one request may hold.
         room = _METRICS_A_BATCH - _PAIRS_A_BATCH
         while metrics or pairs:
@@ -130,11 +110,11 @@ class MlflowStore(Connection):
         removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
-        every = {**(tags or {}), STATUS_TAG: record.status.value}
+        every = {**(tags or {}), names.STATUS_TAG: record.status.value}
         if record.message:
             every["message"] = record.message
         self.log(search, trial, reports, every)
-        run_id, status = self.run_id(search, trial), RUN_STATUS[record.status]
+        run_id, status = self.run_id(search, trial), names.RUN_STATUS[record.status]
         if name is not None:
             self.client().update_run(run_id, name=name)
         self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
@@ -144,21 +124,12 @@ class MlflowStore(Connection):
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
-        replaces it. A store on this file system gets a hard link, so that nothing lies there twice.
+        replaces it.
         """
-        run, client = self._known(search, trial), self.client()
-        folder = PREDICTIONS_FOLDER if trial else REPORT
-        place = urlsplit(run.artifact_uri)
-        if place.scheme != "file":
-            send = client.log_artifact if source.is_file() else client.log_artifacts
-            send(run.run_id, str(source), folder)
-            return
-        target = Path(url2pathname(place.path)) / folder
-        if source.is_file():
-            target.mkdir(parents=True, exist_ok=True)
-            _link(source, target / source.name)
-        else:
-            shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
+        client = self.client()
+        send = client.log_artifact if source.is_file() else client.log_artifacts
+        folder = names.PREDICTIONS_FOLDER if trial else names.REPORT
+        send(self.run_id(search, trial), str(source), folder)
 
     def run_id(self, search: SearchStarted, trial: str = "") -> str:
         """MLflow's name of a trial's run, or of the search's own."""
@@ -173,7 +144,7 @@ class MlflowStore(Connection):
         client = self.client()
         found = list(runs_of(client, search_id))
         # The parent goes last: while it stands, a deletion that was cut short can be repeated.
-        for run in sorted(found, key=lambda run: TRIAL_TAG not in run.data.tags):
+        for run in sorted(found, key=lambda run: names.TRIAL_TAG not in run.data.tags):
             client.delete_run(run.info.run_id)
         self.forget()
         return len(found)
@@ -194,30 +165,36 @@ class MlflowStore(Connection):
         params: dict[str, str],
         tags: dict[str, str],
     ) -> None:
+        """Find or create a run, and let it read RUNNING. A param cannot be changed there: another
+        value stands in a tag.
+        """
         from mlflow.entities import Param
 
         self._load(search)
-        tags = record.tags | tags | {STATUS_TAG: "running", ATTEMPT_TAG: str(record.attempt)}
-        if trial:  # the parent may be another one since somebody deleted the first
-            tags[PARENT_TAG] = self._known(search, "").run_id
-        params = {_key(name): _cut(value, _PARAM_LENGTH) for name, value in params.items()}
+        attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
+        tags = record.tags | tags | attempt
+        name = search.name
+        if isinstance(record, TrialStarted):
+            name = run_name(trial, record.params)
+            # It may be another one since somebody deleted the first.
+            tags[names.PARENT_TAG] = self.run_id(search)
         is_new = (search.search_id, trial) not in self._runs
         if is_new:
-            self._create(search, trial, record, tags)
+            self._create(search, trial, record, tags, name)
         run = self._known(search, trial)
-        missing = [Param(name, value) for name, value in params.items() if name not in run.params]
+        params = {_key(param): _cut(value, _PARAM_LENGTH) for param, value in params.items()}
+        missing = [Param(param, params[param]) for param in params if param not in run.params]
         for start in range(0, len(missing), _PAIRS_A_BATCH):
             self.client().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
-        for param in missing:
-            run.params[param.key] = param.value
-        if is_new:
-            return
-        run.changed |= {name for name, value in params.items() if run.params[name] != value}
-        changed = {
-            f"{CHANGED_PARAM_PREFIX}{name}": params[name] for name in run.changed & set(params)
-        }
-        self.log(search, trial, [], tags | changed)
-        self.client().update_run(run.run_id, status="RUNNING", name=_name(record))
+        if not is_new:
+            changed = {
+                f"{names.CHANGED_PARAM_PREFIX}{param}": value
+                for param, value in params.items()
+                if run.params.get(param, value) != value
+            }
+            self.log(search, trial, [], tags | changed)
+            self.client().update_run(run.run_id, status="RUNNING", name=name)
+        run.params.update(params)
 
     def _create(
         self,
@@ -225,24 +202,25 @@ class MlflowStore(Connection):
         trial: str,
         record: SearchStarted | TrialStarted,
         tags: dict[str, str],
+        name: str,
     ) -> None:
-        tags |= {
-            SEARCH_ID_TAG: search.search_id,
-            SEARCH_TAG: search.name,
+        tags = tags | {
+            names.SEARCH_ID_TAG: search.search_id,
+            names.SEARCH_TAG: search.name,
             "mlflow.source.name": "elsa-tune",
             "mlflow.user": _user(),
         }
         if trial:
-            tags[TRIAL_TAG] = trial
+            tags[names.TRIAL_TAG] = trial
         self._loaded.discard(search.search_id)  # without an answer it may exist all the same
         run = self.client().create_run(
             self._experiment(search.task),
             start_time=record.milliseconds,
-            tags={_key(name): _cut(value, TAG_LENGTH) for name, value in tags.items()},
-            run_name=_name(record),
+            tags={_key(tag): _cut(value, names.TAG_LENGTH) for tag, value in tags.items()},
+            run_name=name,
         )
         self._loaded.add(search.search_id)
-        self._runs[search.search_id, trial] = _Run(run.info.run_id, run.info.artifact_uri, {})
+        self._runs[search.search_id, trial] = _Run(run.info.run_id, {})
 
     def _known(self, search: SearchStarted, trial: str) -> _Run:
         self._load(search)
@@ -260,16 +238,15 @@ class MlflowStore(Connection):
         found: dict[tuple[str, str], list[Any]] = {}
         self._experiment(search.task)
         for run in runs_of(self.client(), search.search_id):
-            key = (search.search_id, run.data.tags.get(TRIAL_TAG, ""))
+            key = (search.search_id, run.data.tags.get(names.TRIAL_TAG, ""))
             found.setdefault(key, []).append(run)
         for key, runs in found.items():
             keep = max(runs, key=_fullness)
             for run in runs:
                 if run is not keep:
                     self.client().delete_run(run.info.run_id)
-            changed = set(after_prefix(CHANGED_PARAM_PREFIX, keep.data.tags))
-            params = dict(keep.data.params)
-            self._runs[key] = _Run(keep.info.run_id, keep.info.artifact_uri, params, changed)
+            changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, keep.data.tags)
+            self._runs[key] = _Run(keep.info.run_id, {**keep.data.params, **changed})
         self._loaded.add(search.search_id)
 
     # ---- experiments and the connection ----------------------------------------------------------
@@ -280,7 +257,7 @@ class MlflowStore(Connection):
 
         if task in self._experiments:
             return self._experiments[task]
-        client, name = self.client(), f"{EXPERIMENT_PREFIX}{task}"
+        client, name = self.client(), f"{names.EXPERIMENT_PREFIX}{task}"
         found = client.get_experiment_by_name(name)
         if found is None:
             location = None
@@ -300,23 +277,45 @@ class MlflowStore(Connection):
         return self._experiments[task]
 
 
+def log_model(
+    store: MlflowStore,
+    run_id: str,
+    classifier: Any,
+    row: Mapping[str, str],
+    versions: Mapping[str, str],
+) -> str:
+    """Log a model of this run, with signature and example; returns its URI.
+
+    classifier: transformers' pipeline; by a folder's path MLflow 3.17 cannot log under transformers
+    5.23. row: an example, by input column. versions: of packages, for whoever loads the model.
+    Raises whatever MLflow raises.
+    """
+    store.import_mlflow()
+    import mlflow
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import ColSpec, Schema
+
+    packages = [f"{name}=={versions[name]}" for name in _MODEL_PACKAGES if name in versions]
+    outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
+    inputs = Schema([ColSpec("string", name) for name in row])
+    mlflow.set_tracking_uri(store.uri)
+    # It says at length what it found in the folder.
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logged = mlflow.transformers.log_model(
+        classifier,
+        name="model",
+        run_id=run_id,
+        task="text-classification",
+        signature=ModelSignature(inputs, outputs),
+        input_example=[dict(row)],
+        model_config={"truncation": True},
+        pip_requirements=packages,
+    )
+    return str(logged.model_uri)
+
+
 class StoreGoneError(Exception):
     """A run that should be there is not: somebody removed it, or the store was replaced."""
-
-
-def _name(record: SearchStarted | TrialStarted) -> str:
-    if isinstance(record, SearchStarted):
-        return record.name
-    return run_name(record.trial, record.params)
-
-
-def _link(source: str | Path, target: str | Path) -> None:
-    """One file under two names; a copy where the file system has no such thing."""
-    Path(target).unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _fullness(run: Any) -> tuple[int, str]:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from elsa_tune.files import write_aside
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.tracking.connection import Connection
 
 RUN_SCHEME = "runs:/"
-DRAWS_FOLDER = "draws"
 
-# Sets of draws, half a megabyte each, that a folder keeps: every added seed makes a new one.
-DRAWS_KEPT = 128
-
-# Broken or half-written files are as good as none: what is computed from them is computed anew.
+# Broken or half-written files are as good as none.
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
@@ -33,21 +23,11 @@ _UNREADABLE = (
 
 
 class KeptPredictions:
-    """Predictions of recorded trials, and a folder for what was computed from them.
-
-    rows: those that will be asked about. What is computed is looked for with their searches, where
-    these are at hand, and in `cache`; it is kept with the search where all rows are of one, else in
-    `cache`. tracking_uri: the store that rows of the scheme
-    `runs:/` are read from.
+    """Predictions of recorded trials. tracking_uri: the store that rows of the scheme `runs:/` are
+    read from.
     """
 
-    def __init__(
-        self, rows: Iterable[ResultRow], cache: Path, tracking_uri: str | None = None
-    ) -> None:
-        searches = dict.fromkeys(_search_folder(row) for row in rows if row.predictions is not None)
-        at_hand = [folder for folder in searches if folder is not None]
-        self._folders = [folder / DRAWS_FOLDER for folder in (*at_hand, cache)]
-        self._kept_in = self._folders[0] if len(searches) == 1 else self._folders[-1]
+    def __init__(self, tracking_uri: str | None = None) -> None:
         self._uri = tracking_uri
 
     def predictions(self, row: ResultRow) -> Predictions | None:
@@ -67,34 +47,6 @@ class KeptPredictions:
             except Exception:  # MLflow's, the server's and the network's, without a common base
                 return None
 
-    def load(self, key: str) -> Mapping[str, NDArray[np.float32]] | None:
-        """Arrays kept under a key; None where there are none."""
-        for folder in self._folders:
-            with contextlib.suppress(*_UNREADABLE):
-                return _arrays(folder / f"{key}.npz")
-        return None
-
-    def stamp(self, row: ResultRow) -> str:
-        """Tells a row's predictions from others that may stand in the same place."""
-        place = row.predictions or ""
-        if not place or place.startswith(RUN_SCHEME):
-            return place
-        try:
-            about = Path(place).stat()
-        except OSError:
-            return place
-        return f"{place} {about.st_size} {about.st_mtime_ns}"
-
-    def save(self, key: str, arrays: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep arrays under a key, if there is a place to write; the oldest others go."""
-        with contextlib.suppress(OSError):
-            # numpy's stub, before 2.1: its arrays could be its options
-            write = functools.partial(np.savez, **arrays)  # type: ignore[arg-type]
-            write_aside(self._kept_in / f"{key}.npz", write)
-            by_age = sorted(self._kept_in.glob("*.npz"), key=lambda kept: kept.stat().st_mtime_ns)
-            for old in by_age[:-DRAWS_KEPT]:
-                old.unlink(missing_ok=True)
-
 
 def predictions_place(
     artifact: str | None, search_folder: Path | None, run_id: str | None
@@ -111,25 +63,13 @@ def predictions_place(
     return None if run_id is None else f"{RUN_SCHEME}{run_id}/{artifact}"
 
 
-def _search_folder(row: ResultRow) -> Path | None:
-    assert row.predictions is not None
-    if row.predictions.startswith(RUN_SCHEME):
-        return None
-    return Path(row.predictions).parents[1]
-
-
 def _read(file: Path) -> Predictions | None:
     try:
-        kept = _arrays(file)
-        predictions, labels, classes = kept["predictions"], kept["labels"], int(kept["classes"])
+        # Opened here: np.load leaves a broken archive open.
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
+            predictions, labels, classes = kept["predictions"], kept["labels"], int(kept["classes"])
     except _UNREADABLE:
         return None
     if predictions.ndim != 1 or not len(labels) or predictions.shape != labels.shape:
         return None
     return Predictions(predictions=predictions, labels=labels, classes=classes)
-
-
-def _arrays(file: Path) -> dict[str, NDArray[Any]]:
-    # Opened here: np.load leaves a broken archive open.
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-        return {name: kept[name] for name in kept.files}

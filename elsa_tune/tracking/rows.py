@@ -7,7 +7,6 @@ comparison search`, metrics `chance train_seconds peak_memory_mb trainable_param
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +17,12 @@ from pydantic import TypeAdapter, ValidationError
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.looks import Looks
-from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.names import MACHINE_TAG
 from elsa_tune.tracking.predictions import predictions_place
-from elsa_tune.tracking.state import SearchState, TrialState, score_of
+from elsa_tune.tracking.state import SearchState, TrialState
 
 _ROW = TypeAdapter(ResultRow)
 _DEPTH = ("frozen_layers", "embeddings_frozen")
@@ -58,22 +57,6 @@ def origin_of(state: SearchState) -> str:
     """When a search started and, where that is recorded, on which machine, as a page says it."""
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
     return ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
-
-
-def histories_of(state: SearchState) -> Histories:
-    """The score at each evaluation of every trial that has any."""
-    return {
-        (state.search.name, trial.key): scores
-        for trial in state.trials.values()
-        if (scores := _scores(trial))
-    }
-
-
-def _scores(trial: TrialState) -> tuple[float, ...]:
-    ordered = sorted(trial.reports, key=lambda report: report.evaluation)
-    score = score_of(trial.params)
-    values = (report.metrics.get(score, math.nan) for report in ordered)
-    return tuple(value for value in values if math.isfinite(value))
 
 
 def rates_text(rates: tuple[float, float]) -> str:

@@ -16,9 +16,6 @@ from elsa_tune.tracking.names import ANSWER
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.state import SearchState, read_state
 
-# The parent run's params that together are the plan.
-PLANNED = ("exploring_trials", "measuring_trials")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSearch:
@@ -34,15 +31,6 @@ class RecordedSearch:
     def done(self) -> int:
         """Trials that `resume` would keep."""
         return len(self.state.final_trials)
-
-    @property
-    def planned(self) -> int | None:
-        """Trials in all, those beyond the given rates once they are done; None where the plan was
-        not recorded.
-        """
-        params = self.state.search.params
-        counts = [int(params[name]) for name in PLANNED if params.get(name, "").isdigit()]
-        return max(sum(counts), self.done) if counts else None
 
     @property
     def answer(self) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import is_held, read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -24,6 +24,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import lock_of
 
 _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
@@ -123,6 +124,7 @@ class SearchState:
             self._cut_off(record.time)
         elif isinstance(record, SearchEnded):
             self.end = record
+            self.decisions.pop(REPORT, None)  # an earlier session's says less
             self._cut_off(record.time)
         elif isinstance(record, Decision):
             self.decisions[record.what] = record.value
@@ -150,6 +152,11 @@ class SearchState:
         return SearchStatus.RUNNING if self.is_alive else SearchStatus.KILLED
 
     @property
+    def status_text(self) -> str:
+        """In words."""
+        return self.status.value.replace("_", " ") if self.search.attempt else "not begun"
+
+    @property
     def planned_trials(self) -> list[TrialState]:
         """Those of the plan."""
         return [trial for trial in self.trials.values() if trial.is_planned]
@@ -171,12 +178,6 @@ class SearchState:
         for key, trial in self.trials.items():
             if trial.runs:
                 self.trials[key] = replace(trial, cut_off=time)
-
-
-def score_of(params: Mapping[str, object]) -> str:
-    """The metric that a trial competes by; another tool's run may name no selection we know."""
-    is_held_out = params.get("selection") == Selection.HOLDOUT
-    return (Selection.HOLDOUT if is_held_out else Selection.LAST).score
 
 
 def read_state(journal: Path) -> SearchState:

@@ -24,11 +24,18 @@ from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
-from elsa_tune.training.machine import PeakMemory, release, within_memory
+from elsa_tune.training.machine import (
+    PeakMemory,
+    forked,
+    made_strict,
+    release,
+    reproducible,
+    resolve_precision,
+    within_memory,
+)
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze
 from elsa_tune.training.model.pooling import pool
-from elsa_tune.training.numerics import forked, made_strict, reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
 from elsa_tune.training.schedule import evaluation_steps, shuffled_batches
 
@@ -71,7 +78,7 @@ def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexAr
     """As `train`, without evaluations and without end: yields the rows of each step behind it."""
     with _running(trial, data, device, ()) as run:
         run.runner.train(True)
-        for batch in run.batches():
+        for batch in shuffled_batches(trial, len(data.train)):
             run.step(batch)
             yield batch
 
@@ -103,7 +110,7 @@ class _Run:
         data: TaskData,
         device: torch.device,
         depths: Sequence[int],
-        keep: Keep | None,
+        keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
         self.trial, self.data, self.device = trial, data, device
@@ -171,7 +178,7 @@ class _Run:
 
     def evaluations(self) -> Iterator[EpochResult]:
         """Train from evaluation to evaluation."""
-        batches = self.batches()
+        batches = shuffled_batches(self.trial, len(self.data.train))
         step, seen = 0, 0
         for number, point in enumerate(self.points, start=1):
             started = time.perf_counter()
@@ -196,10 +203,6 @@ class _Run:
             result = self._result(number, step, seen, train_loss)
             with forked(self.device):  # whoever takes it may draw random numbers too
                 yield result
-
-    def batches(self) -> Iterator[IndexArray]:
-        """As `shuffled_batches`."""
-        return shuffled_batches(self.trial, len(self.data.train))
 
     def step(self, batch: IndexArray) -> Tensor:
         """One optimiser step on a whole batch; its losses' sum, a scalar on the device."""
@@ -254,7 +257,8 @@ class _Run:
         return half
 
     def _result(self, number: int, step: int, seen: int, train_loss: float) -> EpochResult:
-        logits = {split: self._evaluate(split) for split in self.objective.splits}
+        evaluated = (split for split in self.data.splits() if split != "train")
+        logits = {split: self._evaluate(split) for split in evaluated}
         found = self.objective.assess(self.trial, step, logits)
         recipe = self.trial.recipe
         self.scores.append(float(getattr(found, recipe.selection.score)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.specs.task import Metric
+from elsa_tune.specs.task import Metric, TaskSpec
 
 # Rounding may carry a perfect score past 1 by this much; more than that is a defect.
 TOLERANCE = 1e-6
@@ -39,6 +39,12 @@ def score(metric: Metric, predictions: Array, labels: Array, classes: int) -> fl
     else:
         value = _of_confusion(metric, confusion(predictions, labels, classes))
     return check_quality(value, metric)
+
+
+def task_scores(task: TaskSpec, predictions: Array, labels: Array) -> dict[str, float]:
+    """Every metric of the task by its name, the headline's first; as `score` has them."""
+    metrics = (task.metric, *task.companions)
+    return {metric.value: score(metric, predictions, labels, task.outputs) for metric in metrics}
 
 
 def chance(metric: Metric, labels: Array, classes: int) -> float:

@@ -18,7 +18,7 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.data.tokens import HOLDOUT, TaskData
-from elsa_tune.training.metrics import score
+from elsa_tune.training.metrics import score, task_scores
 
 EVALUATION = "evaluation"
 
@@ -48,8 +48,7 @@ class Objective:
     ) -> None:
         """standardize: a regression's logits are in units of the training labels' spread."""
         self.is_regression = task.kind is TaskKind.REGRESSION
-        classes = 1 if self.is_regression else int(data.train.labels.max()) + 1
-        self.outputs = max(classes, task.outputs)
+        self.outputs = task.outputs
         self._task = task
         self._data = data
         # A fresh head gives about 0: in these units the mean, which need not be learnt any more.
@@ -73,11 +72,6 @@ class Objective:
             return F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return F.cross_entropy(logits, labels, reduction="sum")
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Those that `assess` needs, the headline's first."""
-        return tuple(name for name in self._data.splits() if name != "train")
-
     def assess(self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]) -> Assessment:
         """Judge logits [E, C] of every evaluation split. Raises DivergedError."""
         task, data = self._task, self._data
@@ -90,10 +84,7 @@ class Objective:
                 f"below {trial.learning_rate:g} may help"
             )
         predictions = self._predictions(main)
-        values = {
-            metric.value: score(metric, predictions, data.evaluation.labels, self.outputs)
-            for metric in (task.metric, *task.companions)
-        }
+        values = task_scores(task, predictions, data.evaluation.labels)
         others = {
             name: score(task.metric, self._predictions(logits[name]), rows.labels, self.outputs)
             for name, rows in data.splits().items()

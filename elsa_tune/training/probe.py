@@ -29,11 +29,10 @@ from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_la
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import rows_in_order
 from elsa_tune.training.forward.prefix import FrozenLayers, rows_behind
-from elsa_tune.training.machine import release
-from elsa_tune.training.metrics import score
+from elsa_tune.training.machine import release, reproducible, resolve_precision
+from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list
-from elsa_tune.training.numerics import reproducible, resolve_precision
 from elsa_tune.training.objective import Objective
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
@@ -102,10 +101,7 @@ def linear_probe(
             predictions = _ridge(x, x_evaluation, train.labels)
         else:
             predictions = _logistic(x, x_evaluation, train.labels, task.metric)
-    metrics = {
-        metric.value: score(metric, predictions, evaluation.labels, objective.outputs)
-        for metric in (task.metric, *task.companions)
-    }
+    metrics = task_scores(task, predictions, evaluation.labels)
     return ProbeResult(
         quality=metrics[task.metric.value],
         predictions=predictions,

@@ -1,7 +1,4 @@
-"""A trained classifier as a folder that `from_pretrained` loads, and what such a folder predicts.
-
-What a folder predicts is computed by transformers alone, as its users compute it. Shapes: E texts.
-"""
+"""A trained classifier as a folder that `from_pretrained` loads, and what such a folder answers."""
 
 from __future__ import annotations
 
@@ -20,10 +17,8 @@ from elsa_tune.errors import DataError, ModelError
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tables.table_file import format_of, read_table
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import to_split
-from elsa_tune.training.data.tokens import CPU, TaskData
-from elsa_tune.training.metrics import score
+from elsa_tune.training.data.tokens import CPU, Split, TaskData
 from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, quiet
 from elsa_tune.training.model.parts import divide, final_linear
 from elsa_tune.training.objective import Objective
@@ -69,8 +64,7 @@ def save_classifier(
         "prefix_sha256": _digest({n: p for n, p in model.named_parameters() if n in frozen}),
         "max_length": trial.recipe.max_length,
     }
-    known = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
-    names = {i: known.get(i, f"LABEL_{i}") for i in range(objective.outputs)}
+    names = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
     model.config.id2label = names
     model.config.label2id = {name: i for i, name in names.items()}
     model.config.elsa_tune = facts
@@ -99,7 +93,7 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
     if kind is None:
         raise DataError(f"{path} is of no known kind; give a .csv, .tsv, .jsonl or .parquet file")
     table = read_table(path, kind, [*task.text_columns, task.label_column])
-    split = to_split(task, [table], task.text_columns, task.label_column)
+    split = to_split(task, [table])
     if not len(split):
         raise DataError(f"{path} has no complete row of {', '.join(task.text_columns)} and label")
     return split
@@ -122,11 +116,3 @@ def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
     if ask.model.config.problem_type == "regression":
         return np.asarray([answer["score"] for answer in answers], dtype=np.float32)
     return np.asarray([ask.model.config.label2id[answer["label"]] for answer in answers])
-
-
-def scores(task: TaskSpec, split: Split, predictions: np.ndarray) -> dict[str, float]:
-    """Every metric of the task on these rows, the headline's first."""
-    return {
-        metric.value: score(metric, predictions, split.labels, task.outputs)
-        for metric in (task.metric, *task.companions)
-    }

@@ -1,8 +1,4 @@
-"""How trials share this machine best, one with many threads or many with few: found by training.
-
-What it finds is kept for searches in the cache folder. A result is that of one model on one
-machine: another host, number of cores, GPU or torch makes it unknown again.
-"""
+"""How trials share this machine best, one with many threads or many with few: found by training."""
 
 from __future__ import annotations
 
@@ -15,15 +11,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from elsa_tune.errors import RunError
-from elsa_tune.files import slug, write_aside
+from elsa_tune.files import cache_dir, slug, write_aside
 from elsa_tune.specs.trial import TrialSpec
-from elsa_tune.training.cache import cache_dir
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
 from elsa_tune.training.machine import (
@@ -56,7 +51,6 @@ class Throughput:
     peak_memory_mb: of the largest trial, MiB of the process, or of what it takes of the GPU.
     """
 
-    division: Division
     tokens_per_second: float
     peak_memory_mb: float
 
@@ -116,26 +110,21 @@ def measure(
     # Not a pool of the standard library: one whose first process dies while the next one starts
     # may wait for ever for what that next one never says.
     context = multiprocessing.get_context("spawn")
-    processes, ends = [], []
+    together = context.Barrier(division.trials)
+    processes, ends, found = [], [], []
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
-            given = (theirs, division, device)
+            given = (theirs, together, division, device, seconds)
             processes.append(context.Process(target=_train_each, args=given, daemon=True))
             ends.append(ours)
             processes[-1].start()
             theirs.close()  # so that its death ends what we read
-        found = []
         for training in trainings:
-            _ask(ends, training)
-            answers = _ask(ends, seconds)
-            found.append(
-                Throughput(
-                    division=division,
-                    tokens_per_second=sum(rate for rate, _ in answers),
-                    peak_memory_mb=max(peak for _, peak in answers),
-                )
-            )
+            for end in ends:
+                end.send(training)
+            rates, peaks = zip(*_answers(ends), strict=True)
+            found.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
         return found
     except (EOFError, ConnectionError) as error:
         raise RunError(
@@ -153,17 +142,16 @@ def measure(
                 process.join()
 
 
-def _ask(ends: Sequence[Connection], question: object) -> list[Any]:
-    """Every process's answer; raises what one of them raised, EOFError where one ended without."""
-    for end in ends:
-        end.send(question)
+def _answers(ends: Sequence[Connection]) -> list[tuple[float, float]]:
+    """Every process's; raises what one of them raised, EOFError where one ended without."""
     answers, waiting = [], list(ends)
     while waiting:
         for ready in wait(waiting):
             assert isinstance(ready, Connection)
-            answers.append(ready.recv())
-            if isinstance(answers[-1], Exception):
-                raise answers[-1]
+            answer = ready.recv()
+            if isinstance(answer, Exception):
+                raise answer
+            answers.append(answer)
             waiting.remove(ready)
     return answers
 
@@ -181,8 +169,10 @@ def memory_mb(device: str) -> float:
 # ---- in each process ----
 
 
-def _train_each(end: Connection, division: Division, device: str) -> None:
-    """Answer each training, then a number of seconds, with tokens per second and peak MiB."""
+def _train_each(
+    end: Connection, together: Barrier, division: Division, device: str, seconds: float
+) -> None:
+    """Answer each training with tokens per second and peak MiB; all begin to count at once."""
     torch.set_num_threads(division.threads)
     try:
         take_share(1 / division.trials if device == "cuda" else 0)
@@ -193,8 +183,7 @@ def _train_each(end: Connection, division: Division, device: str) -> None:
             training = steps(trial, data, device=device)
             for _ in range(_WARM_STEPS):
                 next(training)
-            end.send(None)
-            seconds = end.recv()
+            together.wait()
             started = time.perf_counter()
             tokens, elapsed = 0, 0.0
             while elapsed < seconds:

@@ -50,7 +50,7 @@ def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatc
     def measure(trainings: object, division: Division, *how: object) -> list[Throughput]:
         measured.append(division.trials)
         peak = 1_500.0 if division.trials == 1 else 2_000.0
-        return [Throughput(division=division, tokens_per_second=1, peak_memory_mb=peak)]
+        return [Throughput(tokens_per_second=1, peak_memory_mb=peak)]
 
     monkeypatch.setattr(throughput, "measure", measure)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.search.record import known_trial
+from elsa_tune.search.planning.known import known_trial
 from elsa_tune.search.session import run_session
 from elsa_tune.search.tune.cluster import Capacity, ray_session
 from elsa_tune.search.tune.trainable import Train

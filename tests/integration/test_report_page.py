@@ -1,4 +1,4 @@
-"""A report opened in a real browser: it is read, sorted, narrowed and darkened."""
+"""A report opened in a real browser: it is read, narrowed and darkened."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from elsa_tune.cli.app import app
 from elsa_tune.report.folder import write_report
+from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, searched
+from tests.unit.result_rows import row
 
 STUDY = Path(__file__).parents[2] / "bench" / "results" / "elsa_minilm" / "trials.csv"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -54,11 +55,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of two tasks, one with a name that would like to be markup."""
-    rows, histories = searched()
-    more, others = searched("second", task=NASTY)
-    folder = tmp_path_factory.mktemp("report")
-    every = rows + more
-    return write_report(answers_of(every), every, {**histories, **others}, folder)[0]
+    more = row(3, 0.7, phase=Phase.EXPLORE, learning_rate=1e-4, search="first")
+    every = [*searched(), more, *searched("second", task=NASTY)]
+    return write_report(answers_of(every), every, tmp_path_factory.mktemp("report"))[0]
 
 
 @pytest.fixture
@@ -98,33 +97,8 @@ def column(table: WebElement, name: str) -> tuple[WebElement, list[str]]:
     ]
 
 
-def test_a_table_is_sorted_by_a_click_and_by_a_key(page: Browser) -> None:
-    table = page.find_element(By.CSS_SELECTOR, "#curves ~ section table")
-    head, before = column(table, "kept")
-    assert before == ["100.0 %", "97.8 %", "92.2 %", "84.4 %", "66.7 %"]
-    button = head.find_element(By.TAG_NAME, "button")
-    button.click()
-    head, rising = column(table, "kept")
-    assert rising == before[::-1] and head.get_attribute("aria-sort") == "ascending"
-    button.send_keys(Keys.ENTER)
-    head, falling = column(table, "kept")
-    assert falling == before and head.get_attribute("aria-sort") == "descending"
-    other, _ = column(table, "seeds")
-    other.find_element(By.TAG_NAME, "button").click()
-    assert column(table, "kept")[0].get_attribute("aria-sort") == "none"
-
-
-def test_what_is_not_known_stands_last_either_way(page: Browser) -> None:
-    table = page.find_element(By.CSS_SELECTOR, ".table.tall table")
-    button = column(table, "trial")[0].find_element(By.TAG_NAME, "button")
-    for _ in range(2):
-        button.click()
-        _, trials = column(table, "trial")
-        assert trials[-1] == "" and trials[0].startswith("explore-N")
-
-
 def test_a_point_tells_its_values_where_the_pointer_is(page: Browser) -> None:
-    assert any("N = 6, k = 0 of 6" in text for text in titles(page, "relative_change"))
+    assert any("N = 6, k = 0 of 6" in text for text in titles(page, "freeze_curve"))
     for spot in page.find_elements(By.CSS_SELECTOR, "[aria-labelledby=freeze_curve] .spot")[4:9]:
         ActionChains(page).move_to_element(spot).perform()
         stroke = spot.value_of_css_property("stroke")
@@ -134,32 +108,26 @@ def test_a_point_tells_its_values_where_the_pointer_is(page: Browser) -> None:
 
 def test_every_figure_is_drawn_without_a_word_of_complaint(page: Browser) -> None:
     figures = page.find_elements(By.CSS_SELECTOR, "figure > svg")
-    assert len(figures) == 2 + 2 + 2 + 2
+    # Only the first task was tried at several rates.
+    assert len(figures) == 2 + 1
     assert page.get_log("browser") == []
     assert NASTY in page.find_element(By.TAG_NAME, "main").text
 
 
-def test_a_reproduced_study_is_read_and_clicked(browser: Browser, tmp_path: Path) -> None:
+def test_a_reproduced_study_is_read(browser: Browser, tmp_path: Path) -> None:
     """The paper's protocol on MiniLM and SST-2, from the trials that were recorded."""
     out = tmp_path / "out"
     report = ["report", "--from", str(STUDY), "--task", "sst2", "--out", str(out)]
     app(report, standalone_mode=False)
     narrow(browser, 1600)
     browser.get((out / "index.html").as_uri())
-    cards = browser.find_element(By.CSS_SELECTOR, ".cards").text
-    assert "2 of 6 layers\n97.8 % of the full model's accuracy kept" in cards
+    said = browser.find_element(By.CSS_SELECTOR, ".answer").text
+    assert said.startswith("2 of 6 layers at 5e-05 keep 97.8 % of the full model's accuracy")
     table = browser.find_element(By.CSS_SELECTOR, "#curves ~ section table")
-    head, kept = column(table, "kept")
-    assert kept == ["100.0 %", "98.0 %", "97.8 %", "85.5 %", "63.5 %"]
-    head.find_element(By.TAG_NAME, "button").click()
-    assert column(table, "kept")[1] == kept[::-1]
-    trials = browser.find_element(By.CSS_SELECTOR, ".table.tall table")
-    column(trials, "learning rate")[0].find_element(By.TAG_NAME, "button").click()
-    # The line search tried five rates; every other trial measured the best of them.
-    assert column(trials, "learning rate")[1] == ["1e-05", "2e-05", "3e-05", "4e-05"] + 26 * [
-        "5e-05"
-    ]
-    assert any("change -36.5 %" in text for text in titles(browser, "relative_change"))
+    assert column(table, "kept")[1] == ["100.0 %", "98.0 %", "97.8 %", "85.5 %", "63.5 %"]
+    # The line search tried five rates of the full model.
+    tried = {text.split(":")[0] for text in titles(browser, "learning_rates")}
+    assert {f"the full model, {rate}e-05" for rate in range(1, 6)} <= tried
 
 
 def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
@@ -189,12 +157,12 @@ def boxes(browser: Browser, selector: str, side: str) -> list[float]:
 def test_nothing_is_cut_at_any_width(page: Browser, width: int, tasks: int, tmp_path: Path) -> None:
     narrow(page, width)
     if tasks == 1:
-        rows, histories = searched()
-        page.get(write_report(answers_of(rows), rows, histories, tmp_path)[0].as_uri())
+        rows = searched()
+        page.get(write_report(answers_of(rows), rows, tmp_path)[0].as_uri())
     root = "document.documentElement"
     needed, there = page.execute_script(f"return [{root}.scrollWidth, {root}.clientWidth]")
     assert needed <= there <= width
-    assert max(boxes(page, "figure svg text, h1, p, li, dd, dt, figcaption", "right")) <= there
+    assert max(boxes(page, "figure svg text, h1, p, li, dd, dt", "right")) <= there
     assert min(boxes(page, "figure svg text", "left")) >= 0
     # Signs that a phone can show and eyes can read.
     heights = page.execute_script(
@@ -219,7 +187,7 @@ def test_the_width_of_a_wide_window_is_used(page: Browser) -> None:
 
 
 def test_dark_is_dark_and_paper_is_light(page: Browser) -> None:
-    line = page.find_element(By.CSS_SELECTOR, "[aria-labelledby=relative_change] path[style*='-0']")
+    line = page.find_element(By.CSS_SELECTOR, "[aria-labelledby=freeze_curve] path[style*='-0']")
     text = page.find_element(By.CSS_SELECTOR, "figure svg text")
 
     def colours() -> tuple[str, str, str]:
@@ -236,12 +204,8 @@ def test_dark_is_dark_and_paper_is_light(page: Browser) -> None:
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_without_scripts_all_but_sorting_is_there(page: Browser, report: Path) -> None:
-    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
-        page.get(report.as_uri())
-        text = page.find_element(By.TAG_NAME, "main").text
-        assert "2 of 2 questions have an answer" in text
-        assert "92.2 %" in text and "frozen layers N" in text
-    finally:
-        page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+def test_everything_is_there_without_scripts(page: Browser, report: Path) -> None:
+    assert page.find_elements(By.TAG_NAME, "script") == []
+    text = page.find_element(By.TAG_NAME, "main").text
+    assert "2 of 2 questions have an answer" in text
+    assert "92.2 %" in text and "frozen layers N" in text

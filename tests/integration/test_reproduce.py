@@ -75,7 +75,7 @@ def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     lines = list(csv.DictReader((out / "study.csv").read_text().splitlines()))
     assert [line["frozen_layers"] for line in lines] == ["0", "1", "2"]
     assert all(0 <= float(line["quality"]) <= 1 for line in lines)
-    assert (out / "index.html").exists() and list((out / "figures").glob("relative_change.*"))
+    assert (out / "index.html").exists() and list((out / "figures").glob("freeze_curve.*"))
 
 
 def test_more_seeds_are_added_to_what_is_there(bench: Bench, inside: Run) -> None:

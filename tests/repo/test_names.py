@@ -107,8 +107,8 @@ def test_every_name_in_backquotes_is_there() -> None:
         ("`search/run.py: SearchRun.run`", []),
         ("`model/parts.py: divide,\nfrieze`", ["model/parts.py: divide,\nfrieze"]),
         ("`model/nowhere.py`", ["model/nowhere.py: "]),
-        ("**Slot, KnownTrial** (`sampler.py`, `known.py`)", []),
-        ("**Slot, Tray** (`sampler.py`)", ["Tray in `sampler.py`"]),
+        ("**propose, KnownTrial** (`sampler.py`, `known.py`)", []),
+        ("**propose, Tray** (`sampler.py`)", ["Tray in `sampler.py`"]),
     ],
 )
 def test_a_name_that_leads_nowhere_is_found(text: str, names: list[str]) -> None:

@@ -7,7 +7,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.report.folder import all_charts
 from elsa_tune.report.page import Context, page_html
 from elsa_tune.report.subjects import Subject, subjects_of
-from elsa_tune.specs.result_row import Histories, ResultRow
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
 
@@ -15,7 +15,7 @@ from tests.unit.result_rows import falling_curve, row
 NASTY = '</script><b onclick="x">&amp; $a_1$'
 
 
-def searched(search: str = "first", **changes: str) -> tuple[list[ResultRow], Histories]:
+def searched(search: str = "first", **changes: str) -> list[ResultRow]:
     """A measured curve with its exploring trials: of two rates, one was stopped at each depth."""
     rows = falling_curve(
         learning_rate=3e-5,
@@ -24,26 +24,22 @@ def searched(search: str = "first", **changes: str) -> tuple[list[ResultRow], Hi
         trainable_parameters=5_000_000,
         **changes,
     )
-    histories = {}
     for depth in sorted({one.depth for one in rows}):
         for rate, status in ((3e-5, TrialStatus.COMPLETED), (1e-5, TrialStatus.STOPPED_EARLY)):
-            key = f"explore-N{depth.label}-{rate:g}"
-            qualities = (0.6, 0.7) if status is TrialStatus.STOPPED_EARLY else (0.6, 0.7, 0.8)
-            histories[search, key] = qualities
             rows.append(
                 row(
                     depth,
-                    qualities[-1],
+                    0.7 if status is TrialStatus.STOPPED_EARLY else 0.8,
                     phase=Phase.EXPLORE,
                     status=status,
                     learning_rate=rate,
                     seed=0,
                     search=search,
-                    trial=key,
+                    trial=f"explore-N{depth.label}-{rate:g}",
                     **changes,
                 )
             )
-    return rows, histories
+    return rows
 
 
 def subjects(rows: list[ResultRow]) -> list[Subject]:
@@ -56,11 +52,8 @@ def answers_of(rows: list[ResultRow]) -> list[Answer]:
     return answer_rows(rows)
 
 
-def page_of(
-    rows: list[ResultRow], histories: Histories | None = None, context: Context | None = None
-) -> str:
+def page_of(rows: list[ResultRow], context: Context | None = None) -> str:
     """The page of these rows."""
-    found = subjects(rows)
-    charts = all_charts(found, histories or {})
     answers = answers_of(rows)
-    return page_html(answers, subjects_of(answers, rows), rows, charts, context or Context())
+    found = subjects_of(answers, rows)
+    return page_html(answers, found, all_charts(found), context or Context())

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from elsa_tune import sources
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.cli.answer_tables import print_answers
+from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.results_csv import write_results
@@ -324,7 +324,7 @@ def test_the_table_fits_eighty_columns_at_its_fullest() -> None:
         ]
     ]
     text = io.StringIO()
-    print_answers(
+    print_curves(
         answer_rows(rows),
         Console(file=text, width=80, highlight=False, force_terminal=True, no_color=True),
     )

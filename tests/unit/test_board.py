@@ -21,7 +21,6 @@ from elsa_tune.search.board import Board, counts_of, depth_lines
 from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import planned_trials
-from elsa_tune.search.run import _rates_text
 from elsa_tune.search.saying import results_piped, say
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -207,11 +206,3 @@ def test_a_narrow_table_moves_together_then_takes_short_headings_then_drops_colu
     assert headings(19) == headings(16) == ["frozen", "run", "rate"]
     assert headings(15) == headings(11) == ["frozen", "run"]
     assert headings(10) == ["run"]
-
-
-def test_measuring_is_said_to_be_of_best_rates_only_where_there_were_several() -> None:
-    spec = make_spec()
-    assert _rates_text(spec) == "each depth's best rate"
-    followed = make_spec(explored=(FULL_MODEL,))
-    assert _rates_text(followed) == "each depth at the full model's best rate"
-    assert _rates_text(make_spec(explored=())) == "each depth at the one learning rate"

@@ -21,9 +21,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrefixStore:
     monkeypatch.setenv("ELSA_TUNE_CACHE", str(tmp_path))
     store = PrefixStore()
     for key in ("a", "b"):
-        writer = store.writer(key, f"minilm on {key}, 3 frozen layers, fp32", SHAPE)
-        writer.append(torch.zeros(100, 8))
-        writer.finish()
+        with store.writing(key, f"minilm on {key}, 3 frozen layers, fp32", SHAPE) as append:
+            append(torch.zeros(100, 8))
     return store
 
 

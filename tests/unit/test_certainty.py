@@ -12,39 +12,46 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from elsa_tune.analysis.answer import Answer, Contrast, Reason
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.certainty import Certainty, Step, certainty_of, certify, plausible
+from elsa_tune.analysis.certainty import certify, plausible, with_certainty
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from tests.unit.result_rows import codes, row, seeds, warned
 
-FULL = Step(
-    depth=FreezeDepth.of(0),
-    fine_tuned_layers=6,
-    contrast=Contrast(depth=FreezeDepth.of(0), value=0.05, low=0.04, high=0.06, lower=0.041),
-)
+Step = tuple[CurvePoint, Interval | None]
 
 
 def step(frozen: int, low: float, high: float, lower: float | None = None) -> Step:
-    depth = FreezeDepth.of(frozen)
     lower = (low * 0.9 + high * 0.1) if lower is None else lower
-    value = (low + high) / 2
-    contrast = Contrast(depth=depth, value=value, low=low, high=high, lower=lower)
-    return Step(depth=depth, fine_tuned_layers=6 - frozen, contrast=contrast)
+    return unknown(frozen)[0], Interval(value=(low + high) / 2, low=low, high=high, lower=lower)
 
 
 def unknown(frozen: int) -> Step:
-    return Step(depth=FreezeDepth.of(frozen), fine_tuned_layers=6 - frozen, contrast=None)
+    return CurvePoint(depth=FreezeDepth.of(frozen), fine_tuned_layers=6 - frozen), None
+
+
+FULL = step(0, 0.04, 0.06)
+
+
+def known(steps: list[Step]) -> tuple[list[CurvePoint], dict[FreezeDepth, Interval]]:
+    """The full model and the steps, as they are tested."""
+    every = [FULL, *steps]
+    return [point for point, _ in every], {
+        point.depth: contrast for point, contrast in every if contrast is not None
+    }
 
 
 def certified_layers(steps: list[Step], *, learnt: bool = True) -> tuple[int | None, bool]:
-    found = certify(steps, FULL, learnt=learnt, basis="seeds")
-    layers = None if found.certified is None else found.certified.fine_tuned_layers
-    return layers, found.lacks_seeds
+    """What is certified, and whether nothing is for want of seeds."""
+    found, reason = certify(*known(steps), learnt=learnt, basis="seeds")
+    assert reason in (None, Reason.TOO_FEW_SEEDS)
+    return None if found is None else found.fine_tuned_layers, reason is not None
 
 
 def test_testing_steps_down_until_the_first_doubt() -> None:
@@ -63,7 +70,7 @@ def test_nothing_is_certified_of_a_model_that_may_not_have_learnt() -> None:
 
 def test_too_few_seeds_end_the_sequence() -> None:
     assert certified_layers([unknown(3), step(4, 0.01, 0.03)]) == (None, True)
-    assert certified_layers([step(3, 0.01, 0.03), unknown(4)]) == (3, True)
+    assert certified_layers([step(3, 0.01, 0.03), unknown(4)]) == (3, False)
 
 
 @pytest.mark.parametrize(("off", "reaches"), [(0.9e-9, False), (1.1e-9, True)])
@@ -71,15 +78,15 @@ def test_what_is_within_rounding_of_the_target_reaches_it_and_surely_reaches_it_
     off: float, reaches: bool
 ) -> None:
     assert certified_layers([step(3, 0, 1, lower=off)]) == (3 if reaches else 6, False)
-    assert plausible([step(3, off, 1)], FULL) == ((3,) if reaches else (3, 6))
-    assert plausible([step(3, -1, -off)], FULL) == ((6,) if reaches else (3, 6))
+    assert plausible(*known([step(3, off, 1)])) == ((3,) if reaches else (3, 6))
+    assert plausible(*known([step(3, -1, -off)])) == ((6,) if reaches else (3, 6))
 
 
 def test_the_plausible_numbers() -> None:
     steps = [step(2, 0.01, 0.05), step(3, -0.01, 0.04), step(4, -0.03, 0.01), step(5, -0.09, -0.01)]
     # 4 is surely enough, so that 6 is not the least; 1 is surely too few.
-    assert plausible(steps, FULL) == (2, 3, 4)
-    assert plausible([*steps, unknown(6)], FULL) is None
+    assert plausible(*known(steps)) == (2, 3, 4)
+    assert plausible(*known([*steps, unknown(6)])) is None
 
 
 # ---- from rows ----
@@ -130,10 +137,12 @@ def test_rates_chosen_on_the_same_runs_certify_nothing() -> None:
 OPEN = study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83], search="mine", trial="t")
 
 
-def judged(rows: list[ResultRow], point: int = 1) -> Certainty:
-    """The certainty about the depth with that place in the curve as the operating point."""
+def judged(rows: list[ResultRow], point: int = 1) -> Answer:
+    """What is sure about the depth with that place in the curve as the operating point."""
     (curve,) = freeze_curves(rows)
-    return certainty_of(curve, 0.9, curve.points[point], learnt=True)
+    known = {field.name: getattr(curve, field.name) for field in dataclasses.fields(curve)}
+    answer = Answer(**known, target=0.9, operating_point=curve.points[point])
+    return with_certainty(answer, learnt=True)
 
 
 def upper_quantile(freedom: int) -> float:
@@ -290,26 +299,15 @@ EXAMPLES = 400
 
 
 class Kept:
-    """Predictions for each row that names a trial, and what was saved."""
+    """Predictions for each row that names a trial."""
 
     def __init__(self, answers: Mapping[str, Predictions]) -> None:
         self.answers = answers
-        self.saved: dict[str, Mapping[str, Any]] = {}
         self.asked = 0
-        self.stamps: dict[str, str] = {}
 
     def predictions(self, one: ResultRow) -> Predictions | None:
         self.asked += 1
         return self.answers.get(one.trial or "")
-
-    def stamp(self, one: ResultRow) -> str:
-        return self.stamps.get(one.trial or "", "")
-
-    def load(self, key: str) -> Mapping[str, Any] | None:
-        return self.saved.get(key)
-
-    def save(self, key: str, arrays: Mapping[str, Any]) -> None:
-        self.saved[key] = arrays
 
 
 def with_predictions(shares: Mapping[int, float], count: int = 3) -> tuple[list[ResultRow], Kept]:
@@ -342,11 +340,18 @@ def test_what_was_computed_is_not_computed_again() -> None:
     rows, kept = with_predictions({0: 0.90, 3: 0.88})
     rows = [dataclasses.replace(one, seed=(one.seed or 0) - 1) for one in rows]
     first = answered(rows, kept)
-    asked = kept.asked
-    assert asked == 6 and len(kept.saved) == 1
+    assert kept.asked == 6
     second = answered(rows[::-1], kept)
-    assert kept.asked == asked
-    assert second.points[0].ci_low == pytest.approx(first.points[0].ci_low, abs=1e-6)
+    assert kept.asked == 6
+    assert second.points[0].ci_low == first.points[0].ci_low
+
+
+def test_what_could_not_be_computed_is_tried_again() -> None:
+    rows, kept = with_predictions({0: 0.90, 3: 0.88})
+    there, kept.answers = kept.answers, {}
+    assert WarningCode.PREDICTIONS_UNUSED in codes(answered(rows, kept))
+    kept.answers = there
+    assert WarningCode.PREDICTIONS_UNUSED not in codes(answered(rows, kept))
 
 
 def test_missing_predictions_leave_seeds_alone_and_say_so() -> None:
@@ -388,14 +393,6 @@ def test_other_evaluation_examples_cost_the_intervals_and_not_the_answer() -> No
     answer = answered(rows, kept)
     assert answer.is_answered
     assert "different evaluation examples" in warned(answer, WarningCode.PREDICTIONS_UNUSED)
-
-
-def test_changed_predictions_are_not_answered_from_what_was_kept() -> None:
-    rows, kept = with_predictions({0: 0.90, 3: 0.88})
-    answered(rows, kept)
-    kept.stamps["3-2"] = "written again"
-    answered(rows, kept)
-    assert len(kept.saved) == 2
 
 
 def test_a_diverged_seed_has_no_predictions_and_counts_as_chance() -> None:

@@ -12,8 +12,7 @@ from scipy import stats
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.statistics.learnt import Learnt, learnt
-from elsa_tune.analysis.statistics.uncertainty import Spread
+from elsa_tune.analysis.statistics.uncertainty import Learnt, Spread, learnt
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-import types
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -23,9 +21,9 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
-from elsa_tune.export import final, model
+from elsa_tune.export import model
 from elsa_tune.export.choice import choose
-from elsa_tune.export.model import ExportRequest, export
+from elsa_tune.export.model import export
 from elsa_tune.search.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
@@ -59,7 +57,7 @@ class Exported:
 
 def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Exported:
     out, said = paths.storage.parent / name, list[str]()
-    quality = export(ExportRequest(paths=paths, out=out, **changes), said.append)  # type: ignore[arg-type]
+    quality = export(paths, out, said.append, **changes)  # type: ignore[arg-type]
     return Exported(out, quality, said)
 
 
@@ -179,7 +177,7 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
 def test_an_end_in_mid_write_leaves_nothing(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {file.name for file in tmp_path.iterdir()}
+    before = {file.name for file in tmp_path.iterdir()} - {"cache"}
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
@@ -187,17 +185,13 @@ def test_an_end_in_mid_write_leaves_nothing(
     monkeypatch.setattr(model, "_write_about", full)
     with pytest.raises(StorageError, match=r"cannot be written to .*out: No space left on device"):
         exported(paths)
-    assert {file.name for file in tmp_path.iterdir()} == before
+    assert {file.name for file in tmp_path.iterdir()} - {"cache"} == before
 
 
 def test_bad_input_is_said_before_anything_is_trained(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
-    with pytest.raises(UsageError, match="`push` name: write owner/name"):
-        exported(paths, push="name")
-    with pytest.raises(UsageError, match="optimum, which is not installed"):
-        exported(paths, onnx=True)
     with pytest.raises(DataError, match="has no column"):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         exported(paths, check=tmp_path / "other.csv")
@@ -214,7 +208,7 @@ def test_bad_input_is_said_before_anything_is_trained(
     replace_specification(dataclasses.replace(spec, recipe=mean), paths)
     with pytest.raises(ModelError, match="pooling mean"):
         exported(paths)
-    assert with_options("`layers` K, `push` and `onnx`") == "--layers K, --push and --onnx"
+    assert with_options("`layers` K and `out`") == "--layers K and --out"
 
 
 def test_a_trial_that_ends_badly_is_recorded(
@@ -225,28 +219,12 @@ def test_a_trial_that_ends_badly_is_recorded(
         (RunError("out of memory"), TrialStatus.FAILED),
         (KeyboardInterrupt(), TrialStatus.INTERRUPTED),
     ):
-        monkeypatch.setattr(final, "train", Mock(side_effect=error))
+        monkeypatch.setattr(model, "train", Mock(side_effect=error))
         with pytest.raises(type(error)):
             exported(paths)
         state = read_state(paths.journal)
         assert state.trials["final-N1-lr3e-03-s4"].status is status
         assert state.is_complete
-
-
-def test_onnx_where_optimum_is(
-    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def main_export(source: str, output: Path, task: str) -> None:
-        assert (Path(source) / "model.safetensors").exists() and task == "text-classification"
-        output.mkdir()
-        (output / "model.onnx").write_bytes(b"onnx")
-
-    onnx = types.ModuleType("optimum.exporters.onnx")
-    onnx.main_export = main_export  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", onnx)
-    monkeypatch.setattr(model, "check_onnx", lambda: None)
-    exported(paths, onnx=True)
-    assert (tmp_path / "out" / "onnx" / "model.onnx").exists()
 
 
 def test_an_mlflow_that_fails_costs_nothing_else(

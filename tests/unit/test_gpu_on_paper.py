@@ -17,8 +17,8 @@ from torch import Tensor
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import Pooling, Precision
 from elsa_tune.training.forward import packed_model
-from elsa_tune.training.forward.blocks import BLOCKS
 from elsa_tune.training.forward.packed import Attention
+from elsa_tune.training.forward.packed_model import BLOCKS
 from tests.unit.gpu_on_paper import META, Launches, step_on_paper
 from tests.unit.test_runner import PACKED, PADDED_BEHIND_A_CACHE
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
@@ -173,7 +173,8 @@ def test_what_must_not_be_in_a_step_is_seen_where_it_is(
     bert: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(run: Any) -> Launches:
-        monkeypatch.setattr(packed_model, "block_for", lambda layer: SimpleNamespace(run=run))
+        block = SimpleNamespace(fits=lambda layer: True, run=run)
+        monkeypatch.setattr(packed_model, "BLOCKS", (block,))
         trial = make_trial(bert, 2, precision=BF16)
         return step_on_paper(trial, data_for("bert"), Attention.SQUARE, monkeypatch)
 

@@ -78,15 +78,6 @@ class Drawn:
     def predictions(self, row: ResultRow) -> Predictions | None:
         return self.answers[row.trial or ""]
 
-    def stamp(self, row: ResultRow) -> str:
-        return ""
-
-    def load(self, key: str) -> None:
-        return None
-
-    def save(self, key: str, arrays: Any) -> None:
-        pass
-
     # ---- a search ----
 
     def searcher(self) -> PlanSearcher:
@@ -202,7 +193,7 @@ def test_a_doubtful_depth_has_a_second_look_that_counts(tmp_path: Path) -> None:
     one = Drawn(spec(tmp_path), doubtful, 0.02)
     one.run()
     assert one.measured()[9] == 8 and one.measured()[0] == 3
-    look = next(c.look for c in one.answer().contrasts if c.depth.frozen_layers == 9)
+    look = one.answer().contrasts[FreezeDepth.of(9)].look
     assert look is not None and (look.number, look.seeds, look.full_seeds) == (2, 8, 3)
 
 

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from elsa_tune.training.forward.groups import length_groups
+from elsa_tune.training.forward.packed import length_groups
 
 
 def cost(lengths: list[int], groups: list[list[int]], each: int) -> int:

@@ -8,10 +8,12 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from elsa_tune.analysis.answer import Answer, Contrast, Reason
+from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.statistics.looks import levels, second_level
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.result_row import ResultRow
 from tests.unit.result_rows import seeds
@@ -69,8 +71,8 @@ def answered(rows: list[ResultRow]) -> Answer:
     return answer
 
 
-def contrast(answer: Answer, frozen: int) -> Contrast:
-    return next(one for one in answer.contrasts if one.depth.frozen_layers == frozen)
+def contrast(answer: Answer, frozen: int) -> Interval:
+    return answer.contrasts[FreezeDepth.of(frozen)]
 
 
 def test_seeds_beyond_the_plan_count_for_the_curve_alone() -> None:

@@ -14,7 +14,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object, freeze_curve_object
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.cli.answer_tables import print_answers, print_curves
+from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.report.folder import write_report
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
@@ -66,7 +66,7 @@ def test_tables_and_the_page_have_its_line() -> None:
     rows = [*falling_curve(), probe(0.70)]
     out = io.StringIO()
     console = Console(file=out, width=200)
-    print_answers(answer_rows(rows), console)
+    print_curves(answer_rows(rows), console)
     print_curves(freeze_curves(rows), console)
     assert out.getvalue().count(LINE) == 2
     page = page_of(rows)
@@ -76,7 +76,7 @@ def test_tables_and_the_page_have_its_line() -> None:
 
 def test_a_report_does_not_count_it_among_the_trials(tmp_path: Path) -> None:
     rows = [*falling_curve(), probe(0.70)]
-    write_report(answer_rows(rows), rows, {}, tmp_path)
+    write_report(answer_rows(rows), rows, tmp_path)
     assert len(import_results(tmp_path / "trials.csv").rows) == len(rows) - 1
 
 
@@ -122,7 +122,7 @@ def test_without_a_full_model_it_stands_alone() -> None:
     found = answered([*seeds(6, [0.6, 0.61, 0.62]), probe(0.7)])
     assert found.probe is not None and found.probe.retention is None
     out = io.StringIO()
-    print_answers([found], Console(file=out, width=200))
+    print_curves([found], Console(file=out, width=200))
     assert "Linear probe on the frozen model: 70.0, no training." in out.getvalue()
 
 

@@ -61,8 +61,7 @@ class Session:
     said: list[str]
 
     def probing(self) -> Probing:
-        spec = self.record.spec
-        return Probing(spec, make_data(), self.record, self.interruption)
+        return Probing(make_data(), self.record, self.interruption)
 
 
 @pytest.fixture

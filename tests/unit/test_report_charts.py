@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from elsa_tune.analysis.answer import Certified
-from elsa_tune.report import figures, freeze_charts, search_charts
+from elsa_tune.report import figures, freeze_charts
 from elsa_tune.report.charts import Chart, Panel, Series
 from elsa_tune.report.folder import all_charts
 from elsa_tune.specs.freeze import FreezeDepth
@@ -31,26 +32,7 @@ def only(chart: Chart) -> Panel:
 
 def svg_of(chart: Chart) -> ElementTree.Element:
     """The chart's first panel as the page has it."""
-    return ElementTree.fromstring(figures.panel_svg(chart, 0))
-
-
-def test_relative_change_is_against_the_full_model_in_percent() -> None:
-    panel = only(freeze_charts.relative_change(subjects(falling_curve()), []))
-    line = by_name(panel)["minilm"]
-    assert line.x == (0, 3, 4, 5, 6)
-    assert line.y == pytest.approx((0, -100 * 2 / 90, -100 * 7 / 90, -100 * 14 / 90, -100 / 3))
-    # One standard deviation of .01 around each mean, on the scale of the full model's .9.
-    assert line.low[1] == pytest.approx(line.y[1] - 100 * 0.01 / 0.9)
-    assert line.high[1] == pytest.approx(line.y[1] + 100 * 0.01 / 0.9)
-    assert by_name(panel)["target"].y == pytest.approx((-10, -10))
-    assert panel.ticks == ((0, "0"), (3, "3"), (4, "4"), (5, "5"), (6, "6"))
-
-
-def test_models_share_a_panel_and_differ_in_more_than_colour() -> None:
-    rows = [one for model in "abcdef" for one in falling_curve(model=model)]
-    chart = freeze_charts.relative_change(subjects(rows), [])
-    looks = [series.look for series in only(chart).series if series.name != "target"]
-    assert len({(look.marker, look.line) for look in looks}) == len(looks) == 6
+    return ElementTree.fromstring(figures.page_svgs(chart)[0])
 
 
 def test_the_freeze_curve_marks_what_was_decided() -> None:
@@ -105,10 +87,9 @@ def test_published_numbers_are_drawn_where_model_and_task_match() -> None:
         replace(mine[0].answer, train_size=50, task="rte", points=()),
         replace(mine[0].answer, task="cola"),
     ]
-    for make in (freeze_charts.relative_change, freeze_charts.freeze_curve):
-        legend = make(mine, printed).legend
-        assert [look.hollow for name, look in legend.items() if "published" in name] == [True]
-        assert not [name for name in make(mine, printed[2:]).legend if "published" in name]
+    legend = freeze_charts.freeze_curve(mine, printed).legend
+    assert legend["published"].hollow
+    assert "published" not in freeze_charts.freeze_curve(mine, printed[2:]).legend
 
 
 def test_embeddings_only_stands_between_the_full_model_and_the_first_layer() -> None:
@@ -125,71 +106,45 @@ def test_ticks_leave_one_another_room() -> None:
     assert all(after[0] - before[0] >= 2 for before, after in itertools.pairwise(ticks))
 
 
-def test_time_is_drawn_where_it_is_known() -> None:
+def test_a_line_holds_the_completed_trials_of_a_depth_and_marks_its_rate() -> None:
+    rows = [*searched(), row(3, 0.7, phase=Phase.EXPLORE, learning_rate=1e-4, search="first")]
+    panel = only(freeze_charts.learning_rates(subjects(rows)))
+    series = by_name(panel)
+    assert list(series) == ["the full model", "N = 3", "N = 4", "N = 5", "N = 6", "measured"]
+    # 1e-05 was stopped everywhere.
+    assert series["the full model"].x == pytest.approx((math.log10(3e-5),))
+    assert series["the full model"].y == pytest.approx((100 * (0.89 + 0.9 + 0.91 + 0.8) / 4,))
+    assert series["N = 3"].x == pytest.approx((math.log10(3e-5), -4))
+    assert series["N = 3"].hover[1] == "N = 3, 0.0001: 70.0"
+    marks = [one for one in panel.series if one.name == "measured"]
+    assert len(marks) == 5 and {one.x for one in marks} == {series["the full model"].x}
+    assert [text for _, text in panel.ticks] == ["3e-05", "0.0001"]
+
+
+def test_depths_differ_in_more_than_colour() -> None:
     rows = [
-        replace(one, train_seconds=60.0 - 9 * one.depth.frozen_layers) for one in falling_curve()
+        one
+        for rate in (1e-5, 3e-5)
+        for frozen in (0, *range(12, 25))
+        for one in seeds(frozen, [0.8], layers=24, learning_rate=rate)
     ]
-    panel = only(freeze_charts.training_time(subjects(rows)))
-    assert by_name(panel)["minilm"].x == (60, 33, 24, 15, 6)
-    assert by_name(panel)["minilm"].labels == ("N=0", "N=3", "N=4", "N=5", "N=6")
-    assert by_name(panel)["operating point"].x == (24,)
-    nothing = freeze_charts.training_time(subjects(falling_curve()))
-    assert nothing.panels == () and nothing.left_out == (
-        "The results do not tell the training times.",
-    )
+    looks = freeze_charts.learning_rates(subjects(rows)).legend
+    assert len({(one.colour, one.marker, one.line) for one in looks.values()}) == 14 + 1
 
 
-def test_the_heat_map_holds_completed_trials_and_marks_the_rate() -> None:
-    rows, _ = searched()
-    heat = only(search_charts.learning_rates(subjects(rows))).heat
-    assert heat is not None
-    assert heat.rows == ("1e-05", "3e-05")
-    # The other rate was stopped early: the largest one is the best.
-    assert heat.columns == ("0↑", "3↑", "4↑", "5↑", "6↑")
-    # 1e-05 was stopped everywhere: no value, a sign that it was tried.
-    stopped, completed = heat.cells[:5], heat.cells[5:]
-    assert {(cell.row, cell.value, cell.note) for cell in stopped} == {(0, None, "×")}
-    assert completed[0].value == pytest.approx(100 * (0.89 + 0.9 + 0.91 + 0.8) / 4)
-    assert [cell.is_framed for cell in heat.cells] == 5 * [False] + 5 * [True]
-    assert "1 stopped early" in stopped[0].hover
-
-
-def test_many_rates_are_put_together() -> None:
+def test_many_rates_leave_one_another_room() -> None:
     rates = [1e-5 * 1.1**step for step in range(40)]
     rows = falling_curve() + [
         row(3, 0.8, phase=Phase.EXPLORE, learning_rate=float(f"{rate:.4e}")) for rate in rates
     ]
-    heat = only(search_charts.learning_rates(subjects(rows))).heat
-    assert heat is not None and len(heat.rows) == search_charts.MOST_RATES
-    assert heat.rows[0].startswith("1e-05 to ")
+    panel = only(freeze_charts.learning_rates(subjects(rows)))
+    assert 4 < len(panel.ticks) <= freeze_charts.MOST_RATE_TICKS + 1
 
 
 @pytest.mark.parametrize("rate", [None, 3e-5])
-def test_without_a_choice_of_rates_there_is_no_heat_map(rate: float | None) -> None:
-    chart = search_charts.learning_rates(subjects(falling_curve(learning_rate=rate)))
+def test_without_a_choice_of_rates_there_is_no_figure_of_them(rate: float | None) -> None:
+    chart = freeze_charts.learning_rates(subjects(falling_curve(learning_rate=rate)))
     assert chart.panels == () and "learning rate" in chart.left_out[0]
-
-
-def test_early_stopping_ends_lines_where_trials_were_stopped() -> None:
-    rows, histories = searched()
-    chart = search_charts.early_stopping(subjects(rows), histories)
-    assert [panel.title for panel in chart.panels] == [
-        "the full model",
-        *(f"N = {n}" for n in (3, 4, 5, 6)),
-    ]
-    series = by_name(chart.panels[0])
-    assert series["chosen rate"].y == pytest.approx((60, 70, 80))
-    assert series["stopped early"].y == pytest.approx((60, 70))
-    assert (series["stopped here"].x, series["stopped here"].y) == ((2,), pytest.approx((70,)))
-    assert chart.panels[0].y_title == "accuracy × 100"
-
-
-def test_early_stopping_says_where_trials_competed_on_a_holdout() -> None:
-    rows, histories = searched()
-    held_out = [replace(row, selection="holdout") for row in rows]
-    chart = search_charts.early_stopping(subjects(held_out), histories)
-    assert {panel.y_title for panel in chart.panels} == {"accuracy on the holdout × 100"}
-    assert "on the holdout at each evaluation" in chart.caption
 
 
 def test_long_names_keep_their_ends() -> None:
@@ -213,42 +168,13 @@ def test_a_panel_of_the_page_has_text_variables_and_a_title_for_each_point() -> 
     texts = [element.text for element in drawn.iter("text")]
     assert {"frozen layers N", "accuracy × 100", "3"} <= set(texts)
     titles = [element.text or "" for element in drawn.iter("title")]
-    # Two ends of each line, and the five depths, at one of which three series tell of it.
+    # Two ends of each line, and the five depths, at one of which two series tell of it.
     assert len(titles) == 2 + 2 + 5
     (told,) = (title for title in titles if "operating point" in title)
     assert "minilm: N = 4, k = 2 of 6\naccuracy 83.0 ± 1.0" in told
     assert "keeps 92.2 %" in told and "operating point: k = 2 of 6" in told
-    written = figures.panel_svg(chart, 0)
+    written = figures.page_svgs(chart)[0]
     assert "var(--series-0)" in written and not re.search("#[0-9a-f]{6}\\b", written)
-
-
-def test_each_cell_of_a_heat_map_has_its_title_and_its_label_whole() -> None:
-    rows, _ = searched()
-    drawn = svg_of(search_charts.learning_rates(subjects(rows)))
-    titles = [element.text or "" for element in drawn.iter("title")]
-    assert len(titles) == 2 * 5 and titles[0].startswith("N = 0, learning rate 1e-05")
-    assert {"1e-05", "3e-05", "87.5", "×"} <= {element.text for element in drawn.iter("text")}
-
-
-@pytest.mark.parametrize("evaluations", [1, 2, 3, 4, 7, 12])
-def test_evaluations_have_whole_ticks(evaluations: int) -> None:
-    trial = row(3, 0.7, phase=Phase.EXPLORE, search="first", trial="explore")
-    history = {("first", "explore"): tuple(0.5 + n / 100 for n in range(evaluations))}
-    rows = [*falling_curve(), trial]
-    chart = search_charts.early_stopping(subjects(rows), history)
-    texts = [text for text in svg_of(chart).iter("text") if "transform" not in text.attrib]
-    ticks = [text.text or "" for text in texts if "middle" in text.get("style", "")]
-    assert ticks.pop() == "evaluation"
-    assert ticks and all(tick.isdigit() for tick in ticks) and len(set(ticks)) == len(ticks)
-
-
-def test_early_stopping_is_drawn_of_one_answer() -> None:
-    rows, histories = searched()
-    more, others = searched("second", task="cola")
-    chart = search_charts.early_stopping(subjects(rows + more), {**histories, **others})
-    assert chart.panels == () and "one answer" in chart.left_out[0]
-    chart = search_charts.early_stopping(subjects(rows), {})
-    assert chart.panels == () and "no quality per evaluation" in chart.left_out[0]
 
 
 def big() -> list[ResultRow]:
@@ -275,6 +201,11 @@ POOR = {
         row(0, None, status=TrialStatus.FAILED),
         row(3, None, status=TrialStatus.FAILED),
     ],
+    "a depth that diverged": [
+        *falling_curve(),
+        *(row(1, None, seed=seed, status=TrialStatus.DIVERGED) for seed in (1, 2)),
+        row(1, 0.6, phase=Phase.EXPLORE, learning_rate=1e-5),
+    ],
     "embeddings only": seeds(EMBEDDINGS_ONLY, [0.8, 0.81]),
     "several sizes": falling_curve(train_size=50) + falling_curve(),
     "nine tasks and four models": big(),
@@ -283,7 +214,7 @@ POOR = {
 
 @pytest.mark.parametrize("rows", POOR.values(), ids=POOR.keys())
 def test_every_figure_is_drawn_or_says_why_not(rows: list[ResultRow]) -> None:
-    for chart in all_charts(subjects(rows), {}):
+    for chart in all_charts(subjects(rows)):
         assert chart.panels or chart.left_out
         for panel in chart.panels:
             for series in panel.series:

@@ -108,7 +108,7 @@ def test_the_published_numbers_are_drawn_beside(drawn: Run, tmp_path: Path) -> N
     options = ("--against", "published", "--out", out)
     found = drawn("--from", saved(tmp_path, rows), *options)
     assert found.status == 0 and "nothing is published" not in found.err
-    assert "bert_base, published" in (out / "index.html").read_text()
+    assert ">published<" in (out / "index.html").read_text()
     other = drawn("--from", saved(tmp_path, falling_curve()), *options)
     assert other.status == 0 and "nothing is published on these models and tasks" in other.err
 
@@ -125,7 +125,7 @@ def journal(storage: Path) -> Path:
     return journal_of(storage, "first", records).journal
 
 
-def test_a_journal_also_tells_what_early_stopping_saw(drawn: Run, tmp_path: Path) -> None:
+def test_a_journal_also_tells_when_and_where_it_was_written(drawn: Run, tmp_path: Path) -> None:
     path = journal(tmp_path / "searches")
     ways = (
         ("--from", path),
@@ -136,9 +136,7 @@ def test_a_journal_also_tells_what_early_stopping_saw(drawn: Run, tmp_path: Path
         out = tmp_path / f"report-{number}"
         found = drawn(*way, "--out", out)
         assert found.status == 0, found.err
-        assert (out / "figures" / "early_stopping.svg").is_file()
         page = (out / "index.html").read_text()
-        assert "evaluation 2: 62.0" in page
         assert re.search(r"<dd>first, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, lab3, 2 cores</dd>", page)
 
 

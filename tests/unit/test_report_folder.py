@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from elsa_tune.errors import StorageError
 from elsa_tune.report.folder import check_folder, write_report
 from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tables.results_csv import import_results
 from tests.unit.report_examples import NASTY, answers_of, searched
 from tests.unit.result_rows import falling_curve, seeds
@@ -22,7 +24,7 @@ SMALL = seeds(0, [0.9, 0.9]) + seeds(3, [0.88, 0.86])
 
 
 def write(rows: list[ResultRow], folder: Path) -> list[Path]:
-    return write_report(answers_of(rows), rows, {}, folder)
+    return write_report(answers_of(rows), rows, folder)
 
 
 def names(folder: Path) -> set[str]:
@@ -30,15 +32,16 @@ def names(folder: Path) -> set[str]:
 
 
 def test_every_file_is_written_and_nothing_else(tmp_path: Path) -> None:
-    rows, histories = searched(NASTY, model=NASTY)
+    rows = searched(NASTY, model=NASTY)
+    rows.append(dataclasses.replace(rows[-1], learning_rate=1e-4, status=TrialStatus.COMPLETED))
     folder = tmp_path / "a place" / "report"
-    written = write_report(answers_of(rows), rows, histories, folder)
+    written = write_report(answers_of(rows), rows, folder)
     assert written[0] == folder / "index.html"
     assert {str(path.relative_to(folder)) for path in written} == names(folder)
-    charts = ["freeze_curve", "relative_change", "training_time"]
-    charts += ["learning_rates", "early_stopping"]
     assert names(folder) == TABLES | {
-        f"figures/{chart}.{kind}" for chart in charts for kind in ("png", "svg")
+        f"figures/{chart}.{kind}"
+        for chart in ("freeze_curve", "learning_rates")
+        for kind in ("png", "svg")
     }
     assert (folder / "figures/freeze_curve.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (folder / "figures/freeze_curve.svg").read_bytes()
@@ -70,14 +73,14 @@ def test_the_bytes_are_the_same_at_every_run(tmp_path: Path) -> None:
 def test_an_older_report_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
     figures.mkdir()
-    for name in ("early_stopping-2.svg", "learning_rates.png", "mine.png"):
+    for name in ("early_stopping.svg", "learning_rates.png", "mine.png"):
         (figures / name).write_text("old")
     (tmp_path / "index.html").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
     write(SMALL, tmp_path)
     kept = {path.name for path in figures.iterdir()}
     assert "mine.png" in kept and "freeze_curve.png" in kept
-    assert not kept & {"early_stopping-2.svg", "learning_rates.png"}
+    assert not kept & {"early_stopping.svg", "learning_rates.png"}
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert "<html" in (tmp_path / "index.html").read_text()
 
@@ -86,7 +89,7 @@ def test_without_any_answer_there_is_still_a_report(tmp_path: Path) -> None:
     page, *_ = write(seeds(3, [0.8, 0.81]), tmp_path)
     text = page.read_text()
     assert "the full model (0 frozen layers) was not measured" in text
-    assert "There is no full model above 0" in text
+    assert "No trials have completed at several learning rates" in text
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "folder"])
@@ -129,7 +132,6 @@ def test_more_files_and_notes_come_with_it(tmp_path: Path) -> None:
     page, *others = write_report(
         answers_of(SMALL),
         SMALL,
-        {},
         tmp_path,
         Context(
             notes=["Not finished: 3 < 4 trials."],
@@ -139,4 +141,4 @@ def test_more_files_and_notes_come_with_it(tmp_path: Path) -> None:
     assert tmp_path / "table-new.csv" in others
     assert names(tmp_path) >= TABLES | {"table-new.csv", "mine.csv"}
     text = page.read_text()
-    assert text.index("Not finished: 3 &lt; 4 trials.") < text.index('<dl class="cards">')
+    assert text.index("Not finished: 3 &lt; 4 trials.") < text.index('<p class="answer">')

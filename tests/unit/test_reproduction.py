@@ -26,8 +26,7 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.search.inputs import SearchOptions
-from elsa_tune.search.pace import SEARCH_SECONDS, Pace
-from elsa_tune.search.planning.time_left import TRIAL_SECONDS
+from elsa_tune.search.pace import training_seconds
 from elsa_tune.search.specification import Request, save_specification, specify
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -196,7 +195,7 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_before_anything_ran_all_is_left(tmp_path: Path) -> None:
     found = standing(request(tmp_path))
-    assert found.status == "not begun" and not found.is_complete
+    assert found.state.status_text == "not begun" and not found.is_complete
     assert found.trials == 15
     assert found.left == Counter({FULL_MODEL: 7, **dict.fromkeys(DEPTHS[1:], 2)})
 
@@ -207,7 +206,7 @@ def test_what_was_interrupted_has_the_rest_left(tmp_path: Path) -> None:
     done = [*probed(0.6, search.name), *trials(search, keep=7)]
     record(search, [began(search), *done, ended])
     found = standing(search)
-    assert found.status == "interrupted"
+    assert found.state.status_text == "interrupted"
     assert found.left == Counter({FULL_MODEL: 1, DEPTHS[1]: 1, **dict.fromkeys(DEPTHS[2:], 2)})
 
 
@@ -402,18 +401,14 @@ def test_each_scale_asks_for_no_more_than_the_one_before(study: Study) -> None:
 # ---- how long ----
 
 
-def test_hours_come_from_depths_tokens_and_paces(tmp_path: Path) -> None:
-    pace = Pace(full=100.0, frozen=400.0, at_once=2)
-    search = request(tmp_path)
+def test_hours_come_from_depths_tokens_and_the_full_model_s_pace(tmp_path: Path) -> None:
+    spec = specify(request(tmp_path))
     left = Counter({FULL_MODEL: 2, FreezeDepth.of(3): 1, FreezeDepth.of(6): 1})
-    # Three epochs; half frozen lies between .01 and .0025 seconds a token.
-    training = 3 * 1000 * (2 * 0.01 + 0.00625 + 0.0025)
-    # Three evaluations; what trains costs a third of that.
-    evaluating = 3 * 100 * (2 * 0.01 / 3 + (0.01 / 3 + 0.0025) / 2 + 0.0025)
-    alone = SEARCH_SECONDS + 4 * TRIAL_SECONDS / 2
-    expected = training + evaluating + alone
-    assert pace.seconds(left, search, 1000, 100) == pytest.approx(expected)
-    assert pace.seconds(Counter(), search, 1000, 100) == 0.0
+    # Dropout runs in the frozen layers: they cost a third of those that train.
+    full = (3 * 1000 + 3 * 100 / 3) / 100.0
+    expected = (2 + (1 + 3) / 6 + 1 / 3) * full
+    assert training_seconds(spec, left, 1000, 100, 100.0) == pytest.approx(expected)
+    assert training_seconds(spec, Counter(), 1000, 100, 100.0) == 0.0
 
 
 # ---- the command line ----

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
+from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward import equality, prefix, runner
+from elsa_tune.training.forward import equality, prefix, prefix_store, runner
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel
@@ -237,12 +239,10 @@ def test_with_room_on_the_gpu_the_prefix_is_computed_into_it_and_nothing_is_writ
 
 
 def test_a_full_disk_stops_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from elsa_tune.training.forward.prefix_store import EntryWriter
-
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(EntryWriter, "append", full)
+    monkeypatch.setattr(prefix_store.zlib, "crc32", full)  # of the first block
     trial = make_trial(calm("bert", tmp_path / "model"), 2, frozen_dropout=False)
     last = list(train(trial, make_data(), device="cpu"))[-1]
     assert last.prefix == "recomputed" and "No space left" in " ".join(last.notes)
@@ -259,7 +259,6 @@ def test_a_head_that_reads_every_token_is_found_out(tmp_path: Path) -> None:
 
     model = calm("bert", tmp_path / "model")
     trial = make_trial(model, 0)
-    from elsa_tune.training import loop
     from elsa_tune.training.model.encoder import load_classifier
 
     def with_mean(*args: Any, **kwargs: Any) -> Any:
@@ -277,7 +276,6 @@ def test_dropout_on_what_a_cache_gives_is_found_out(tmp_path: Path) -> None:
     """A model that drops from its layers' input, outside any of them, as XLNet does."""
     from transformers.models.bert.modeling_bert import BertEncoder
 
-    from elsa_tune.training import loop
     from elsa_tune.training.model.encoder import load_classifier
 
     class Noisy(BertEncoder):  # type: ignore[misc]
@@ -475,19 +473,31 @@ def test_a_compact_word_table_changes_no_number(
     assert compact[-1].predictions == whole[-1].predictions
 
 
-def test_other_weights_in_the_prefix_change_the_key_and_others_do_not(tmp_path: Path) -> None:
-    from elsa_tune.training.forward.prefix import prefix_digests
-    from elsa_tune.training.model.encoder import load_classifier
+def test_other_weights_change_the_key_and_a_checkpoint_that_changes_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    trial = make_trial(resolve_model(str(make_tiny("electra", folder, LAYERS))), 2)
 
-    spec = resolve_model(str(make_tiny("electra", tmp_path / "model", LAYERS)))
-    model = load_classifier(spec, 2, seed=0)
-    before = prefix_digests(model)
-    assert len(set(before)) == LAYERS + 1
-    assert prefix_digests(load_classifier(spec, 3, seed=5)) == before, "the head is not in it"
-    with torch.no_grad():
-        model.electra.encoder.layer[1].output.dense.bias += 1e-3
-    deeper = prefix_digests(model)
-    assert [a == b for a, b in zip(before, deeper, strict=True)] == [True, True, False, False]
-    with torch.no_grad():
-        model.electra.embeddings_project.bias += 1e-3
-    assert not set(before) & set(prefix_digests(model)), "a table that all layers read is in all"
+    def kept() -> set[str]:
+        last = list(train(trial, make_data(), device="cpu"))[-1]
+        assert last.prefix == "cached" and not last.notes
+        return {entry.key for entry in prefix_store.PrefixStore().entries()}
+
+    before = kept()
+    assert len(before) == 1 and kept() == before
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.1.output.dense.bias"] += 1e-3
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    both = kept()
+    assert len(both) == 2 and before < both
+    loaded = loop.load_classifier
+
+    def and_then_others(*args: Any) -> Any:
+        model = loaded(*args)
+        save_file({**weights, "more": torch.zeros(1)}, folder / "model.safetensors")
+        return model
+
+    monkeypatch.setattr(loop, "load_classifier", and_then_others)
+    last = list(train(trial, make_data(), device="cpu"))[-1]
+    assert last.prefix == "recomputed" and "changed after they were loaded" in last.notes[-1]

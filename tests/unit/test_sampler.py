@@ -12,7 +12,7 @@ import pytest
 
 from elsa_tune.search.planning import sampler
 from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.sampler import first_points, propose, settings
+from elsa_tune.search.planning.sampler import first_points, propose
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -145,20 +145,3 @@ def test_a_stopped_trial_ranks_below_finished_ones() -> None:
         propose(make_spec(rates=CONTINUOUS, seed=seed), FULL_MODEL, tried) for seed in range(20)
     ]
     assert sum(rate < 3e-5 for rate in found) > 12
-
-
-def test_settings_say_what_was_done() -> None:
-    recorded = settings(SamplerName.TPE, RateList(values=(2e-5, 5e-5)))
-    assert recorded["optuna"] == optuna.__version__ and recorded["rates"] == [2e-5, 5e-5]
-    assert recorded["first_points"] == [5e-5, 2e-5]
-    assert recorded["without_replacement"] is True
-    stepped = settings(SamplerName.GRID, STEPPED)
-    assert stepped["without_replacement"] is True and len(stepped["rates"]) == 5
-    assert settings(SamplerName.RANDOM, CONTINUOUS) == {
-        "sampler": "random",
-        "optuna": optuna.__version__,
-        "first_points": None,
-        "per_depth": True,
-        "without_replacement": False,
-        "rates": [1e-5, 5e-5],
-    }

@@ -22,12 +22,12 @@ from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialSpec
 from elsa_tune.training.data.preparation import prepare, read_splits
 from elsa_tune.training.loop import train
+from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.saved import (
     check_exportable,
     predict,
     read_labelled,
     save_classifier,
-    scores,
 )
 from tests.searching import make_bench
 from tests.unit.tiny_models import make_tiny
@@ -160,7 +160,7 @@ def test_a_file_of_one_s_own_is_scored(tmp_path: Path) -> None:
     trial = trial_of(tmp_path, "bert", 2)
     exported(trial, tmp_path / "out")
     rows = read_labelled(tmp_path / "task" / "dev.csv", trial.task)
-    found = scores(trial.task, rows, predict(tmp_path / "out", rows.texts))
+    found = task_scores(trial.task, predict(tmp_path / "out", rows.texts), rows.labels)
     assert list(found) == ["accuracy", "f1"]
     assert found["accuracy"] > 0.6
     with pytest.raises(DataError, match=r"dev\.xls is of no known kind; give a \.csv"):

@@ -12,21 +12,27 @@ from typing import Any
 import pytest
 
 from elsa_tune.cli.app import main
+from elsa_tune.search.board import counts_of, depth_lines
+from elsa_tune.search.planning.known import known_trial
+from elsa_tune.search.specification import save_specification
+from elsa_tune.specs.search import Extension
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import searches
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
+from elsa_tune.tracking.journal_records import Decision, Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, read_state
 from tests.recorded_search import (
     journal_of,
     probed,
+    report,
     search_started,
     trial_ended,
     trial_started,
     whole_search,
     whole_trial,
 )
+from tests.unit.search_examples import make_spec
 
 
 @pytest.fixture
@@ -109,6 +115,25 @@ def test_answers_of_both_schema_versions_are_listed(
     assert "3 of 6 layers fine-tuned" in capsys.readouterr().out
     assert run(monkeypatch, "searches", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)[0]["answer"] == [answer]
+
+
+def test_an_interrupted_search_is_counted_as_its_board_counted_it(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nine planned trials, and two more beyond the given rates that have begun."""
+    spec = make_spec(name="mine", tries=1, seeds=2, extend=Extension())
+    records: list[Record] = [search_started("mine")]
+    for number, rate in enumerate((2e-5, 4e-5, 8e-5)):
+        key = f"explore-N3-s{number}"
+        records += [trial_started(key, search="mine", learning_rate=rate)]
+        records += [report(key, 3, 0.6), trial_ended(key, TrialStatus.COMPLETED, 0.6)]
+    records.append(SearchEnded(status=SearchStatus.INTERRUPTED))
+    paths = journal_of(storage, "mine", records)
+    save_specification(spec, paths)
+    known = [known_trial(spec, one) for one in read_state(paths.journal).planned_trials]
+    assert counts_of(depth_lines(spec, known))[0] == "3/11"
+    assert run(monkeypatch, "searches") == 0
+    assert "3 / 11" in capsys.readouterr().out
 
 
 def test_searches_that_began_together_are_listed_by_name(

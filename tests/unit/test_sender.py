@@ -9,10 +9,10 @@ from unittest.mock import Mock
 import pytest
 
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking.forwarder import Sender
 from elsa_tune.tracking.journal_records import Decision
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
-from elsa_tune.tracking.sender import Sender
 from tests.recorded_search import search_started, trial_ended, trial_started
 
 TRIAL = "measure-N0-s0"
@@ -40,7 +40,8 @@ def sent(folder: Path, artifact: str) -> list[str]:
     sender = Sender(folder / "journal.jsonl", store)
     ended = dataclasses.replace(trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5), artifact=artifact)
     report = Decision(what=REPORT, value=artifact)
-    sender.send([search_started(), trial_started(TRIAL), ended, report])
+    for record in (search_started(), trial_started(TRIAL), ended, report):
+        sender.send([record])
     return [call.args[-1].name for call in store.add_artifact.call_args_list]
 
 

@@ -13,12 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
-from elsa_tune.errors import InterruptedSearchError, RunError
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
 from elsa_tune.report import folder
-from elsa_tune.search import session
+from elsa_tune.search import launch, session
 from elsa_tune.search.specification import load_specification, save_specification, settled
 from elsa_tune.search.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -31,6 +32,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
 from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import make_spec
+from tests.unit.tiny_trials import make_data
 
 
 def fail(*args: Any, **named: Any) -> None:
@@ -125,21 +127,14 @@ def test_ctrl_c_is_shown_before_anything_is_waited_for(
 
 
 def test_while_the_reference_runs_there_is_not_yet_an_answer() -> None:
-    spec = make_spec()
-
     def so_far(*rows: ResultRow) -> str | None:
-        return session._provisional(spec, lambda: list(rows))
+        return session._provisional(lambda: list(rows))
 
     explored = row(FULL_MODEL, 0.8, phase=Phase.EXPLORE)
     frozen = [row(FreezeDepth(3, True), 0.88, seed=seed) for seed in (1, 2, 3)]
     full = [row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)]
-    assert so_far() is None
-    assert so_far(explored) == "not yet, no measuring trial has completed"
-    assert so_far(*frozen) == "not yet, the full model is not measured"
-    assert so_far(*full) == "not yet, no depth with frozen layers is measured"
+    assert so_far() is so_far(explored) is so_far(*frozen) is so_far(*full) is None
     assert "3 of 6 layers" in (so_far(*full, *frozen) or "")
-    spec = make_spec(depths=(FreezeDepth(3, True),))
-    assert "No answer: the full model" in (so_far(*frozen) or "")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +174,33 @@ def test_what_to_type_next_is_said_once(
         assert steps == [f"Next: elsa-tune resume mine --storage-path {tmp_path}"]
     else:
         assert steps == []  # the error says it
+
+
+def test_why_there_is_no_answer_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (answer,) = answer_rows([row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)])
+    finished = session.Finished(
+        make_spec(name="mine"),
+        SearchPaths(tmp_path, "mine"),
+        SearchStatus.COMPLETED,
+        message="",
+        answers=(answer,),
+    )
+    with pytest.raises(typer.Exit) as ended:
+        _conclude(finished)
+    assert ended.value.exit_code == NoAnswerError.exit_status
+    shown = capsys.readouterr()
+    assert " ".join((shown.out + shown.err).split()).count(answer.sentence) == 1
+    with pytest.raises(NoAnswerError, match="no trial has a result"):
+        _conclude(dataclasses.replace(finished, answers=()))
+
+
+def test_rows_that_were_skipped_are_said_before_ray_starts() -> None:
+    said: list[str] = []
+    skipped = "1 of 4 rows of train.tsv skipped: missing text (line 3)"
+    launch._say_ready(dataclasses.replace(make_data(), notes=(skipped,)), said.append)
+    assert said == [f"note: {skipped}", "starting Ray"]
 
 
 def test_a_folder_that_was_moved_has_its_store_with_it(tmp_path: Path) -> None:

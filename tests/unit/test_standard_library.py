@@ -14,7 +14,6 @@ import pytest
 
 from elsa_tune.errors import DataError
 from elsa_tune.training.data import standard_library
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import (
     DEV_ROWS,
     TRAIN_ROWS,
@@ -25,6 +24,7 @@ from elsa_tune.training.data.standard_library import (
     pair,
     read_standard_library,
 )
+from elsa_tune.training.data.tokens import Split
 
 
 @pytest.fixture(scope="module")

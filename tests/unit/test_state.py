@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from elsa_tune.search import record as record_module
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.record import SearchRecord, known_trial
+from elsa_tune.search.planning.known import KnownTrial, known_trial
+from elsa_tune.search.record import SearchRecord
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import Journal

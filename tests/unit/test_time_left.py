@@ -125,7 +125,7 @@ def test_rates_beyond_those_given_are_expected_until_a_depth_has_ended_without_t
 
 
 def test_a_journal_gives_the_times(tmp_path: Path) -> None:
-    from elsa_tune.search.record import known_trial
+    from elsa_tune.search.planning.known import known_trial
     from elsa_tune.tracking.state import SearchState
     from tests.recorded_search import search_started, whole_trial
 

@@ -1,13 +1,11 @@
-"""Ragged rows: padding on both sides, and files that are whole or not there."""
+"""Ragged rows: padding on both sides, and what changes all of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
-from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from elsa_tune.training.data import tokens
@@ -90,76 +88,16 @@ def test_arrays_of_every_kind_come_through_one_copy() -> None:
     assert len({tensor.untyped_storage().data_ptr() for tensor in there.values()}) == 1
 
 
-def assert_equal(one: TokenRows, other: TokenRows) -> None:
-    for name in ("input_ids", "offsets", "token_type_ids", "labels"):
-        a, b = getattr(one, name), getattr(other, name)
-        if a is None:
-            assert b is None
-        else:
-            assert a.dtype == b.dtype
-            assert a.tolist() == b.tolist()
-
-
-@pytest.mark.parametrize("types", [True, False])
-def test_saved_and_loaded_is_the_same(tmp_path: Path, types: bool) -> None:
-    data = data_of(rows_of(ROWS, [0, 1, 2], types), padding_side="left")
-    path = tmp_path / "deep" / "data.npz"
-    data.save(path)
-    loaded = TaskData.load(path)
-    for name in ("train", "evaluation"):
-        assert_equal(getattr(loaded, name), getattr(data, name))
-    assert_equal(loaded.companions["mnli_mismatched"], data.companions["mnli_mismatched"])
-    for name in ("pad_token_id", "padding_side", "fingerprint", "chance", "notes"):
-        assert getattr(loaded, name) == getattr(data, name)
-    assert [entry.name for entry in path.parent.iterdir()] == ["data.npz"]  # nothing left aside
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
-def test_a_truncated_file_is_a_value_error(tmp_path: Path, share: float) -> None:
-    path = tmp_path / "data.npz"
-    data_of(rows_of(ROWS, [0, 1, 2])).save(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ValueError, match="no saved task data"):
-        TaskData.load(path)
-
-
-def test_a_flipped_bit_is_a_value_error(tmp_path: Path) -> None:
-    path = tmp_path / "data.npz"
-    data_of(rows_of(ROWS * 200, [0, 1, 2] * 200)).save(path)
-    broken = bytearray(path.read_bytes())
-    broken[600] ^= 0xFF  # within the tokens of the first split
-    path.write_bytes(broken)
-    with pytest.raises(ValueError, match="no saved task data"):
-        TaskData.load(path)
-
-
-def test_a_file_of_another_kind_is_a_value_error(tmp_path: Path) -> None:
-    path = tmp_path / "data.npz"
-    for content in (b"", b"not an archive at all", pickle.dumps({"a": 1})):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="no saved task data"):
-            TaskData.load(path)
-    np.savez(path, other=np.arange(3))
-    with pytest.raises(ValueError, match="no saved task data"):
-        TaskData.load(path)
-
-
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "data.npz"
-    data_of(rows_of(ROWS, [0, 1, 2])).save(path)
-
-    def full_disk(file: object, **arrays: object) -> None:
-        file.write(b"half of it")  # type: ignore[attr-defined]
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        data_of(rows_of(ROWS, [1, 1, 1])).save(path)
-    assert TaskData.load(path).train.labels.tolist() == [0, 1, 2]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["data.npz"]
+def test_every_split_is_changed() -> None:
+    rows = rows_of(ROWS, [0, 1, 2])
+    data = data_of(rows, holdout=rows)
+    assert list(data.splits()) == ["train", "evaluation", "holdout", "mnli_mismatched"]
+    changed = data.changed(lambda one: one.take(np.array([2, 0])))
+    assert list(changed.splits()) == list(data.splits())
+    for one in changed.splits().values():
+        assert one.labels.tolist() == [2, 0]
+        assert one.input_ids.tolist() == [1, 8, 9, 5, 2, 1, 7, 2]
+    assert (changed.fingerprint, changed.notes) == (data.fingerprint, data.notes)
 
 
 def test_pickled_it_is_as_small_as_its_arrays() -> None:

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled, resample
+from elsa_tune.analysis.statistics.resampling import (
+    RESAMPLES,
+    ExampleDraws,
+    Resampled,
+    resample,
+)
 from elsa_tune.analysis.statistics.uncertainty import (
     DepthRuns,
-    ExampleDraws,
     Interval,
     Uncertainty,
     excluded_failure_rate,

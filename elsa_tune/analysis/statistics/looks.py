@@ -13,9 +13,26 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # The first look's share of the error: with most of the information there already, it has most.
 FIRST_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One look that was taken.
+
+    number: 1-based, of `planned` ones. level, half: the error that it may spend, one-sided, and
+    that either end of a two-sided interval may. seeds, full_seeds: that it uses.
+    """
+
+    number: int
+    planned: int
+    seeds: int
+    full_seeds: int
+    level: float
+    half: float
 
 
 def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:

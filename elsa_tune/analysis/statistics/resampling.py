@@ -9,13 +9,14 @@ E examples, M runs, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Predictions
 
 RESAMPLES = 10_000
@@ -44,6 +45,61 @@ class Resampled:
     runs: Floats
     chance: Floats
     examples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleDraws:
+    """How each depth's quality, and chance, move with the examples: differences from their values.
+
+    depths: [R] each; chance: [R]. are_counted: from the number of examples alone. flips: of a depth
+    with two runs or more, the variance of one run's quality that comes from what its runs answer
+    differently on single examples. It is part of the spread between seeds and of `depths`, whose
+    variance holds a share 1 / S of it.
+    """
+
+    depths: Mapping[FreezeDepth, Floats]
+    chance: Floats
+    are_counted: bool = False
+    flips: Mapping[FreezeDepth, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]
+    ) -> ExampleDraws:
+        """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
+        and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
+        some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
+        is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
+        """
+        depths, flips = {}, {}
+        for stream, (depth, numbers) in enumerate(columns.items()):
+            errors = _generator(stream).exponential(size=len(resampled.chance))
+            moves = []
+            for number in numbers:
+                draws = resampled.chance if number is None else resampled.runs[:, number]
+                is_flawless = bool((draws == 1).all())
+                moves.append(-errors / resampled.examples if is_flawless else _centred(draws))
+            depths[depth] = _kept(np.mean(moves, axis=0))
+            if len(moves) > 1:
+                # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
+                apart = float(np.var(moves, axis=1).mean() - depths[depth].var())
+                flips[depth] = max(0.0, apart * len(moves) / (len(moves) - 1))
+        return cls(depths=depths, chance=_kept(_centred(resampled.chance)), flips=flips)
+
+    @classmethod
+    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
+        """From accuracies on so many examples, of which it is not known who got which right.
+
+        Each depth moves on its own by the Beta distribution of its error rate (from a uniform
+        prior). Depths that are right on the same examples move together, so that this makes their
+        contrasts too wide rather than too narrow. Chance, which is known, does not move.
+        """
+        depths = {}
+        for stream, (depth, accuracy) in enumerate(accuracies.items()):
+            right = accuracy * examples
+            draws = _generator(stream).beta(right + 1, examples - right + 1, RESAMPLES)
+            depths[depth] = draws - accuracy
+        return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
 
 
 def resample(
@@ -127,6 +183,20 @@ def _chance(
         return np.asarray((f1 / occurring).max(axis=1))
 
     return best
+
+
+def _generator(stream: int) -> np.random.Generator:
+    """One of the streams for examples, apart from those for seeds."""
+    return np.random.default_rng([1, stream])
+
+
+def _centred(draws: Floats) -> Floats:
+    return np.asarray(draws - draws.mean())
+
+
+def _kept(moves: Floats) -> Floats:
+    """In single precision, as they are kept: the same answer the first time and every time."""
+    return np.asarray(moves.astype(np.float32), dtype=np.float64)
 
 
 # ---- classes -------------------------------------------------------------------------------------

@@ -14,18 +14,17 @@ It must not know which depth is good enough. Letters in shape comments: R draws,
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from elsa_tune.analysis.statistics.resampling import RESAMPLES, Resampled
+from elsa_tune.analysis.statistics.looks import Look
+from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
 from elsa_tune.specs.freeze import FreezeDepth
-
-Floats = NDArray[np.float64]
 
 # What a contrast takes: so many seeds at either depth, and so many degrees of freedom of the spread
 # between seeds over all depths that learn. (With two seeds alone one unlucky pair would decide.)
@@ -40,6 +39,9 @@ ENDS = (0.025, 0.975, 0.05)
 # The most that the spread of other depths counts for, in degrees of freedom: as if the true spreads
 # of depths differed by a factor of e^.6 (one standard deviation of their logarithm).
 PRIOR_FREEDOM = 2
+
+# A seed within this of chance has not left it: chance is often printed with four decimals.
+AT_CHANCE = 5e-5
 
 # Taking out of the examples' variance what the seeds' spread holds already leaves at least so much.
 _LEAST_SHARE = 0.25
@@ -78,66 +80,12 @@ class DepthRuns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExampleDraws:
-    """How each depth's quality, and chance, move with the examples: differences from their values.
-
-    depths: [R] each; chance: [R]. are_counted: from the number of examples alone. flips: of a depth
-    with two runs or more, the variance of one run's quality that comes from what its runs answer
-    differently on single examples. It is part of the spread between seeds and of `depths`, whose
-    variance holds a share 1 / S of it.
-    """
-
-    depths: Mapping[FreezeDepth, Floats]
-    chance: Floats
-    are_counted: bool = False
-    flips: Mapping[FreezeDepth, float] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]
-    ) -> ExampleDraws:
-        """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
-        and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
-        some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
-        is the rule of three (3 / E; Hanley and Lippman-Hand 1983, J. Am. Med. Assoc. 249).
-        """
-        depths, flips = {}, {}
-        for stream, (depth, numbers) in enumerate(columns.items()):
-            errors = _generator(stream).exponential(size=len(resampled.chance))
-            moves = []
-            for number in numbers:
-                draws = resampled.chance if number is None else resampled.runs[:, number]
-                is_flawless = bool((draws == 1).all())
-                moves.append(-errors / resampled.examples if is_flawless else _centred(draws))
-            depths[depth] = _kept(np.mean(moves, axis=0))
-            if len(moves) > 1:
-                # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
-                apart = float(np.var(moves, axis=1).mean() - depths[depth].var())
-                flips[depth] = max(0.0, apart * len(moves) / (len(moves) - 1))
-        return cls(depths=depths, chance=_kept(_centred(resampled.chance)), flips=flips)
-
-    @classmethod
-    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
-        """From accuracies on so many examples, of which it is not known who got which right.
-
-        Each depth moves on its own by the Beta distribution of its error rate (from a uniform
-        prior). Depths that are right on the same examples move together, so that this makes their
-        contrasts too wide rather than too narrow. Chance, which is known, does not move.
-        """
-        depths = {}
-        for stream, (depth, accuracy) in enumerate(accuracies.items()):
-            right = accuracy * examples
-            draws = _generator(stream).beta(right + 1, examples - right + 1, RESAMPLES)
-            depths[depth] = draws - accuracy
-        return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """value with its two-sided 95 % interval, and the lower one-sided 95 % bound.
 
     high: where several tasks are asked about together, at 2.5 % divided by their number.
-    allowance: how much of the way to the lower ends is an allowance for collapses.
+    allowance: how much of the way to the lower ends is an allowance for collapses. look: the
+    planned one that it rests on, and is widened for; None where none was planned.
     """
 
     value: float
@@ -145,6 +93,7 @@ class Interval:
     high: float
     lower: float
     allowance: float = 0.0
+    look: Look | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,24 +197,24 @@ class Uncertainty:
             moved = self.examples.depths[depth] - target * self.examples.depths[full]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
-        count_here, count_there = as_if_seeds or (None, None)
-        unseen_here, unseen_there = self._unseen(here), self._unseen(there)
-        seeds = [
-            self.spread(depth, count_here).scaled(1.0, unseen_here.variance),
-            self.spread(full, count_there).scaled(target**2, unseen_there.variance),
-        ]
+        counts = as_if_seeds or (None, None)
+        moves, seeds = [], []
+        for runs, weight, count in zip((here, there), (1.0, target), counts, strict=True):
+            move, more = self._unseen(runs)
+            spread = self.spread(runs.depth, count)
+            variance = weight**2 * (spread.variance + more)
+            seeds.append(Spread(variance=variance, freedom=spread.freedom))
+            moves.append(move)
         moved = self._once(moved, {depth: 1.0, full: target})
         found = _interval(value, moved, seeds, ends)
-        shift = max(0.0, -unseen_here.shift) + target * max(0.0, unseen_there.shift)
+        shift = max(0.0, -moves[0]) + target * max(0.0, moves[1])
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
         )
 
     def failures(self) -> tuple[int, int]:
-        """Failed runs, and all runs, of the depths that learn: those whose working runs gain at
-        least half of what the best depth's do.
-
-        A depth that hardly learns fails for another reason than bad luck.
+        """Failed runs, and all runs, of the depths that learn: one that hardly learns fails for
+        another reason than bad luck.
         """
         if self.chance is None:
             return 0, 0
@@ -312,9 +261,9 @@ class Uncertainty:
                 return float(10.0 ** (-2 * decimals)) / 12
         return 0.0
 
-    def _unseen(self, runs: DepthRuns) -> _Unseen:
+    def _unseen(self, runs: DepthRuns) -> tuple[float, float]:
         """What collapses would do to a depth if they were as frequent there as over all depths that
-        learn.
+        learn: how far its mean would move, and the variance of that mean beyond what its runs show.
 
         A fifth of seeds collapsing is invisible in three seeds half the time, but not in those of
         all depths together.
@@ -322,15 +271,13 @@ class Uncertainty:
         working = runs.working
         failed, count = self.failures()
         if self.chance is None or not failed or not len(working):
-            return _Unseen(0.0, 0.0)
+            return 0.0, 0.0
         rate = (failed + 1) / (count + 2)  # Laplace's rule of succession
         fall = float(working.mean()) - self.chance
         inner = float(np.var(working, ddof=1)) if len(working) > 1 else 0.0
         variance = ((1 - rate) * inner + rate * (1 - rate) * fall**2) / runs.count
-        return _Unseen(
-            shift=float(working.mean()) - rate * fall - runs.mean,
-            variance=max(0.0, variance - self.spread(runs.depth).variance),
-        )
+        move = float(working.mean()) - rate * fall - runs.mean
+        return move, max(0.0, variance - self.spread(runs.depth).variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,17 +287,63 @@ class Spread:
     variance: float
     freedom: float
 
-    def scaled(self, factor: float, further: float) -> Spread:
-        """factor (variance + further)."""
-        return Spread(variance=factor * (self.variance + further), freedom=self.freedom)
+
+class Learnt(enum.Enum):
+    """What the test found."""
+
+    YES = "yes"
+    NO = "no"
+    UNTESTED = "untested"  # above chance, but nothing is known of the spread between seeds
 
 
-@dataclass(frozen=True, slots=True)
-class _Unseen:
-    """shift: of the mean; variance: of the mean, beyond what the runs show."""
+def learnt(
+    quality: float,
+    *,
+    chance: float | None,
+    spread: Spread | None,
+    examples: int | None = None,
+    is_accuracy: bool = False,
+    example_variance: float | None = None,
+) -> Learnt:
+    """Test whether the quality a fresh seed can expect lies above chance, one-sided at 95 %.
 
-    shift: float
-    variance: float
+    quality: the mean over seeds, in [-1, 1]. spread: of that mean. examples: evaluation examples E.
+    is_accuracy: the quality is a share of right answers, so that E alone tells how far it can be
+    trusted. example_variance: of quality above chance, by resampling the examples in whatever
+    metric. None where not known.
+
+    To the variance over seeds that of the evaluation examples is added, as resampled, or, where
+    only E is known and quality is accuracy, the binomial q (1 - q) / E (all seeds are judged by the
+    same examples, so that more seeds do not reduce it); degrees of freedom by Welch-Satterthwaite.
+    With one run the spread is not known: a quality that the examples alone cannot tell from chance
+    has not learnt, any other is untested.
+    """
+    # The best constant answer scores at least 0 on every metric we know.
+    if quality <= (chance or 0.0) + AT_CHANCE:
+        return Learnt.NO
+    if chance is None:
+        return Learnt.UNTESTED
+    margin = quality - chance
+    of_examples = example_variance or 0.0
+    if example_variance is None and is_accuracy and examples:
+        of_examples = max(quality * (1 - quality), 0.0) / examples
+    if spread is None:
+        beyond = margin > _quantile(math.inf) * math.sqrt(of_examples)
+        return Learnt.UNTESTED if beyond else Learnt.NO
+    of_seeds = spread.variance
+    freedom = math.inf
+    if of_seeds > 0:
+        freedom = (of_seeds + of_examples) ** 2 * spread.freedom / of_seeds**2
+    needed = _quantile(freedom) * math.sqrt(of_seeds + of_examples)
+    return Learnt.YES if margin > needed else Learnt.NO
+
+
+def _quantile(freedom: float) -> float:
+    """The one-sided 95 % quantile of Student's t."""
+    # scipy.special alone costs 0.15 s to import; scipy.stats three times that.
+    from scipy.special import ndtri, stdtrit
+
+    return float(ndtri(CONFIDENCE) if math.isinf(freedom) else stdtrit(freedom, CONFIDENCE))
 
 
 def excluded_failure_rate(seeds: int) -> float:
@@ -382,15 +375,13 @@ def _interval(
     tails = np.asarray(ends)
     if isinstance(moved, float) and len(seeds) == 1:
         [one] = seeds
-        return _of_ends(value, value + math.sqrt(one.variance) * _quantiles(one.freedom, tails))
-    draws = np.full(RESAMPLES, value) + moved
-    for stream, one in enumerate(seeds):
-        draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
-    return _of_ends(value, np.quantile(draws, tails))
-
-
-def _of_ends(value: float, ends: Floats) -> Interval:
-    low, high, lower = map(float, ends)
+        found = value + math.sqrt(one.variance) * _quantiles(one.freedom, tails)
+    else:
+        draws = np.full(RESAMPLES, value) + moved
+        for stream, one in enumerate(seeds):
+            draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
+        found = np.quantile(draws, tails)
+    low, high, lower = map(float, found)
     return Interval(value=value, low=low, high=high, lower=lower)
 
 
@@ -405,17 +396,3 @@ def _quantiles(freedom: float, shares: Floats) -> Floats:
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     return np.asarray(stdtrit(freedom, shares))
-
-
-def _generator(stream: int) -> np.random.Generator:
-    """One of the streams for examples, apart from those for seeds."""
-    return np.random.default_rng([1, stream])
-
-
-def _centred(draws: Floats) -> Floats:
-    return np.asarray(draws - draws.mean())
-
-
-def _kept(moves: Floats) -> Floats:
-    """In single precision, as they are kept: the same answer the first time and every time."""
-    return np.asarray(moves.astype(np.float32), dtype=np.float64)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
-from elsa_tune.analysis.statistics.learnt import AT_CHANCE, Learnt
+from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Learnt
 from elsa_tune.analysis.target import reaches
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.border import Border
@@ -97,26 +97,23 @@ def in_short(answer: Answer) -> str:
     return f"{told}; rates {at}" if at else told
 
 
-def saved_shares(point: CurvePoint) -> list[str]:
-    """E.g. `64.0 % of the trained parameters`, `no memory`; [] where nothing is known or frozen."""
+def saves_sentence(point: CurvePoint) -> str:
+    """`Saves 64.0 % of the trained parameters and no memory.`, "" where nothing is known or
+    frozen.
+    """
     if point.depth.is_full_model:
-        return []
+        return ""
     shares = {
         "trained parameters": point.saves.trainable_parameters,
         "training time": point.saves.train_seconds,
         "peak memory": point.saves.peak_memory_mb,
     }
-    return [
+    told = [
         # A share that would print as 0.0 %, or as less, is none.
         f"{percent(share)} of the {what}" if share >= 5e-4 else f"no {what.split()[-1]}"
         for what, share in shares.items()
         if share is not None
     ]
-
-
-def saves_sentence(point: CurvePoint) -> str:
-    """The same as a sentence, "" where there is nothing to say."""
-    told = saved_shares(point)
     return f"Saves {listed(told)}." if told else ""
 
 

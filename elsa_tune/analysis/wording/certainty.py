@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 
 from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.certainty import Certainty
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.statistics.uncertainty import (
     FEWEST_FREEDOM,
@@ -21,38 +20,40 @@ from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent
 USUAL_SEEDS = 5
 
 
-def certainty_sentence(answer: Answer, certainty: Certainty) -> str:
-    """What is certified, what cannot be ruled out, and what the seeds leave open."""
-    return " ".join(_sentences(answer, certainty))
+def certainty_sentence(answer: Answer) -> str:
+    """What is certified, what cannot be ruled out, and what the seeds leave open. Its `reason` is
+    why nothing is certified.
+    """
+    return " ".join(_sentences(answer))
 
 
-def _sentences(answer: Answer, certainty: Certainty) -> Iterator[str]:
+def _sentences(answer: Answer) -> Iterator[str]:
     point, known = answer.operating_point, answer.uncertainty
     assert point is not None and known is not None
-    if certainty.reason is not None:
-        yield f"Nothing is certified: {_why_not(answer, certainty.reason)}."
-    elif certainty.certified is None:
+    if answer.reason is not None:
+        yield f"Nothing is certified: {_why_not(answer, answer.reason)}."
+    elif answer.certified is None:
         yield "Nothing is certified: it is not sure that the full model itself learnt."
     else:
         yield _certified_text(answer)
         if not known.has_predictions:
             yield f"Predictions are not used: this rests on {known.basis}."
-    if certainty.plausible is not None:
-        yield plausible_text(certainty.plausible, measured=len(answer.measured))
-    if certainty.seeds_to_settle is not None and not certainty.open_look:
+    if answer.plausible is not None:
+        yield plausible_text(answer.plausible, measured=len(answer.measured))
+    if answer.seeds_to_settle is not None and not answer.open_look:
         planned = "" if answer.looks is None else ", planned from the start of another search"
         yield (
-            f"{certainty.seeds_to_settle} seeds at each depth would probably certify "
+            f"{answer.seeds_to_settle} seeds at each depth would probably certify "
             f"{layers_text(point.fine_tuned_layers)}, if they spread like these{planned}."
         )
-    if certainty.examples_forbid:
+    if answer.examples_forbid:
         scores_alone = "" if known.has_predictions else "and without predictions "
         yield (
             f"With so few evaluation examples {scores_alone}no number of seeds would certify "
             f"{layers_text(point.fine_tuned_layers)}."
         )
-    if certainty.certified is not None and not certainty.certified.depth.is_full_model:
-        yield from _failures_text(known, certainty.certified.depth)
+    if answer.certified is not None and not answer.certified.depth.is_full_model:
+        yield from _failures_text(known, answer.certified.depth)
 
 
 def _why_not(curve: FreezeCurve, reason: Reason) -> str:
@@ -129,17 +130,18 @@ def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
     return f"The true answer at the rates found may be k = {listed(map(str, numbers), last='or')}."
 
 
-def next_step(answer: Answer, certainty: Certainty) -> str | None:
+def next_step(answer: Answer) -> str | None:
     """The command that would settle an open answer, or None."""
     # Only a single recorded search can go on; a second one would begin with the same seeds.
     recorded = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
-    if answer.reason is Reason.NOTHING_REACHES_TARGET or len(recorded) != 1:
+    chosen = answer.operating_point
+    if chosen is None or chosen.depth.is_full_model or len(recorded) != 1:
         return None
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
         name = shlex.quote(str(recorded.pop()))
-        return f"elsa-tune resume {name} --until certified" if certainty.open_look else None
-    seeds = certainty.seeds_to_settle
-    if certainty.reason is Reason.TOO_FEW_SEEDS:
+        return f"elsa-tune resume {name} --until certified" if answer.open_look else None
+    seeds = answer.seeds_to_settle
+    if answer.reason is Reason.TOO_FEW_SEEDS:
         seeds = USUAL_SEEDS
     if seeds is None:
         return None

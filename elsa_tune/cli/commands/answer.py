@@ -1,4 +1,4 @@
-"""`operating-point` and `curve`: ask what is recorded, or a results table, and print the answer."""
+"""`operating-point`, `curve` and `report`: ask a record or a results table for the answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import AskedUri, StoragePath
+from elsa_tune.cli.options import AskedUri, StoragePath, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.search.saying import say
 
@@ -34,6 +34,12 @@ class Scale(enum.StrEnum):
 
     FRACTION = "fraction"
     PERCENT = "percent"
+
+
+class Against(enum.StrEnum):
+    """What the figures are drawn against."""
+
+    PUBLISHED = "published"
 
 
 ModelOption = Annotated[
@@ -108,7 +114,7 @@ def operating_point(
     from elsa_tune.analysis.target import check_target
 
     check_target(target)
-    asked = read_question(
+    asked = _read_question(
         model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
     )
     answers = answer_curves(_curves(*asked, format_, target), target, exclude_task or ())
@@ -117,10 +123,10 @@ def operating_point(
     elif format_ is Format.CSV:
         typer.echo(answers_csv(answers), nl=False)
     else:
-        from elsa_tune.cli.answer_tables import print_answers
+        from elsa_tune.cli.answer_tables import print_curves
 
-        print_answers(answers)
-    require_an_answer(answers, told=format_ is Format.TABLE)
+        print_curves(answers)
+    _require_an_answer(answers, told=format_ is Format.TABLE)
 
 
 def curve(
@@ -143,7 +149,7 @@ def curve(
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
     from elsa_tune.analysis.target import DEFAULT_TARGET
 
-    asked = read_question(
+    asked = _read_question(
         model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
     )
     curves = _curves(*asked, format_, DEFAULT_TARGET)
@@ -159,7 +165,72 @@ def curve(
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
-def read_question(
+def report(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            parser=out_folder,
+            help="The folder; an older report is replaced.",
+        ),
+    ],
+    model: ModelOption = None,
+    task: TaskOption = None,
+    target: TargetOption = 0.9,
+    exclude_task: ExcludeTaskOption = None,
+    train_size: TrainSizeOption = None,
+    search: SearchOption = None,
+    from_: FromOption = None,
+    map_: MapOption = None,
+    published: PublishedOption = False,
+    scale: ScaleOption = Scale.FRACTION,
+    tracking_uri: AskedUri = None,
+    storage_path: StoragePath = None,
+    against: Annotated[
+        Against | None,
+        typer.Option("--against", help="Draw the two studies' printed numbers beside ours."),
+    ] = None,
+) -> None:
+    """Write the answer as a folder: page, figures, tables.
+
+    Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
+    asked has an answer (the report is written all the same).
+    """
+    from elsa_tune.analysis.answers import answer_curves
+    from elsa_tune.analysis.target import check_target
+    from elsa_tune.cli.printing import given_command
+    from elsa_tune.report.folder import check_folder, write_report
+    from elsa_tune.report.page import Context
+
+    if published and against is not None:
+        raise UsageError(
+            "--published asks the printed numbers, and --against published would draw them beside "
+            "themselves; leave out one of them"
+        )
+    check_target(target)
+    source, question = _read_question(
+        model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
+    )
+    check_folder(out)
+    rows = source.ask(question, _note)
+    answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
+    page, *others = write_report(
+        answers,
+        rows,
+        out,
+        Context(
+            published=() if against is None else _printed_answers(answers),
+            command=given_command(),
+            origins=source.origins(question),
+        ),
+    )
+    say(f"elsa-tune: {len(others)} more files in {out}")
+    typer.echo(page)
+    _require_an_answer(answers, told=False)
+
+
+def _read_question(
     model: str | None,
     tasks: Sequence[str] | None,
     train_sizes: Sequence[str] | None,
@@ -212,7 +283,7 @@ def read_question(
     places = StorePaths(Path.cwd())
     if journals := table or (storage_path and places.storage_at(storage_path)):
         return sources.Journals(journals), question
-    return sources.recorded(question, places, tracking_uri, note), question
+    return sources.recorded(question, places, tracking_uri, _note), question
 
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
@@ -244,7 +315,7 @@ def _train_sizes(texts: Sequence[str]) -> tuple[int | None, ...] | None:
     return tuple(dict.fromkeys(sizes))
 
 
-def note(line: str) -> None:
+def _note(line: str) -> None:
     """Say what a source says beside its results."""
     say(f"elsa-tune: {line}")
 
@@ -253,7 +324,7 @@ def _curves(
     source: Source, question: Question, format_: Format, target: float
 ) -> list[FreezeCurve]:
     try:
-        return source.curves(question, source.ask(question, note), target)
+        return source.curves(question, source.ask(question, _note), target)
     except NoAnswerError:
         if format_ is Format.JSON:
             # A reader of stdout gets valid JSON here too.
@@ -261,7 +332,7 @@ def _curves(
         raise
 
 
-def require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
+def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
     """Raise NoAnswerError, with each reason, where no answer has an operating point.
 
     told: where there is but one answer the user has read its reason already.
@@ -277,3 +348,15 @@ def require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
         if answer.decided_by is None
     )
     raise NoAnswerError(f"none of what was asked has an answer: {reasons}")
+
+
+def _printed_answers(answers: Sequence[Answer]) -> list[Answer]:
+    """What the printed tables answer on the models and tasks of these answers."""
+    from elsa_tune.analysis.answers import answer_rows
+    from elsa_tune.tables.published import published_rows
+
+    wanted = {(answer.model, answer.task) for answer in answers}
+    rows = [row for row in published_rows() if (row.model, row.task) in wanted]
+    if not rows:
+        say("elsa-tune: nothing is published on these models and tasks")
+    return [answer for answer in answer_rows(rows) if answer.decided_by is None]

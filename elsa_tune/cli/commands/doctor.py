@@ -56,8 +56,7 @@ def _show_machine() -> None:
 
     from elsa_tune.specs.trial import Precision
     from elsa_tune.training.forward.prefix_store import PrefixStore
-    from elsa_tune.training.machine import usable_cores
-    from elsa_tune.training.numerics import resolve_precision
+    from elsa_tune.training.machine import resolve_precision, usable_cores
     from elsa_tune.training.throughput import memory_mb, remembered
 
     device = _device()
@@ -87,14 +86,14 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
     say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
-    found: list[Throughput] = []
+    found: dict[Division, float] = {}
     for division, one in tune(trial, data, device, seconds):
         told = one
         if isinstance(one, Throughput):
-            found.append(one)
+            found[division] = one.tokens_per_second
             told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
         say(f"  {_words(division, device)}: {told}")
-    best = max(found, key=lambda one: one.tokens_per_second).division
+    best = max(found, key=found.__getitem__)
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"

@@ -36,13 +36,6 @@ def export(
         str | None,
         typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
     ] = None,
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Write ONNX files too, by optimum if it is installed.")
-    ] = False,
-    push: Annotated[
-        str | None,
-        typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the hub."),
-    ] = None,
     storage_path: StoragePath = None,
 ) -> None:
     """Train a search's answer once more, and save the model.
@@ -55,19 +48,7 @@ def export(
         raise UsageError(f"--train-size {train_size}: it must be full, or left out")
     paths = find_search(StorePaths(Path.cwd()).storage_at(storage_path), search)
     say(f"export: reading search '{search}'")
-    from elsa_tune.export.model import ExportRequest
-    from elsa_tune.export.model import export as carry_out
+    from elsa_tune.export import model
 
-    carry_out(
-        ExportRequest(
-            paths=paths,
-            out=out,
-            layers=layers,
-            check=check,
-            full=train_size is not None,
-            onnx=onnx,
-            push=push,
-        ),
-        say,
-    )
+    model.export(paths, out, say, layers=layers, check=check, full=train_size is not None)
     typer.echo(out)

@@ -148,14 +148,15 @@ def _print_plan(edition: Edition) -> None:
     from elsa_tune.search.pace import forecast
     from elsa_tune.studies.reproduction import standing
 
-    standings = [standing(search) for search in edition.searches]
-    left = sum(one.left.total() for one in standings)
+    plans = [standing(search) for search in edition.searches]
+    every = [(search, plan.left) for search, plan in zip(edition.searches, plans, strict=True)]
+    left = sum(one.total() for _, one in every)
     seconds: dict[str, float] = {}
     time = "none, everything is there"
     if left:
         say("training for a few seconds for each model and task, to tell the hours")
         try:
-            seconds = forecast([(one.search, one.left) for one in standings if one.left])
+            seconds = forecast([one for one in every if one[1]])
             time = f"about {duration(sum(seconds.values()))} on this machine, from a short probe"
         except (ElsaTuneError, OSError) as error:
             time = f"not known, {error}"
@@ -163,12 +164,12 @@ def _print_plan(edition: Edition) -> None:
     for sentence in edition.departures or ("As published.",):
         typer.echo(f"  {sentence}")
     rows = []
-    for one in standings:
-        hours = seconds.get(one.search.name)
-        to_go = f"{one.left.total()} to go"
-        words = (one.status, "" if hours is None else duration(hours))
-        rows.append((one.search.name, f"{one.trials} trials,", to_go, *words))
-    trials = sum(one.trials for one in standings)
+    for (search, to_go), plan in zip(every, plans, strict=True):
+        hours = seconds.get(search.name)
+        words = (plan.state.status_text, "" if hours is None else duration(hours))
+        counts = (f"{plan.trials} trials,", f"{to_go.total()} to go")
+        rows.append((search.name, *counts, *words))
+    trials = sum(plan.trials for plan in plans)
     rows.append(("in all", f"{trials} trials,", f"{left} to go", "", ""))
     typer.echo(aligned(rows, right=(1, 2)))
     typer.echo(f"time: {time}")

@@ -231,13 +231,11 @@ def _trials(planned: int, most: int, where: str) -> str:
 
 def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.search.recorded_pace import recorded_seconds
+    from elsa_tune.search.pace import forecast, recorded_seconds
 
     trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
     trials.update(dict.fromkeys(spec.explored, spec.tries))
     if probe:
-        from elsa_tune.search.pace import forecast
-
         say("training for a few seconds to estimate the time")
         try:
             seconds = forecast([(request, trials)])[request.name]
@@ -255,7 +253,7 @@ def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
 
 def _conclude(finished: Finished) -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
-    from elsa_tune.cli.answer_tables import print_answers
+    from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.tracking.journal_records import SearchStatus
 
     name = finished.spec.name
@@ -264,10 +262,10 @@ def _conclude(finished: Finished) -> None:
     if finished.message:
         say(f"search '{name}': {finished.message}")
     if finished.status is SearchStatus.COMPLETED:
-        print_answers(finished.answers)
+        print_curves(finished.answers)
     else:
         # The rest of the plan comes first.
-        print_answers([dataclasses.replace(one, next_step=None) for one in finished.answers])
+        print_curves([dataclasses.replace(one, next_step=None) for one in finished.answers])
     if finished.unsent:
         say(
             f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
@@ -288,6 +286,7 @@ def _conclude(finished: Finished) -> None:
         export_it = f"{resume_it.replace('resume', 'export --search', 1)} --out {name}-model"
         is_settled = all(answer.next_step is None for answer in finished.answers)
         say(f"Next: {export_it}" if is_settled else f"Model:   `{export_it}` saves it as it is")
-    if not is_answered:
-        reasons = [answer.sentence for answer in finished.answers] or ["no trial has a result"]
-        raise NoAnswerError(" ".join(reasons))
+    if not finished.answers:
+        raise NoAnswerError("no trial has a result")
+    if not is_answered:  # why is printed
+        raise typer.Exit(NoAnswerError.exit_status)

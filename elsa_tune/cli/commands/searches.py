@@ -55,13 +55,15 @@ def searches(
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
+    from elsa_tune.search.planned import trials_in_all
+
     return {
         "name": search.name,
         "model": search.state.search.model,
         "task": search.state.search.task,
         "status": search.state.status.value,
         "trials_done": search.done,
-        "trials_planned": search.planned,
+        "trials_planned": trials_in_all(search),
         "started": local_time(search.state.started),
         "answer": search.answer,
         "folder": None if search.folder is None else str(search.folder),

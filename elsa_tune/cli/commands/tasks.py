@@ -17,7 +17,7 @@ from elsa_tune.tables.table_file import format_of
 from elsa_tune.tables.task_file import resolve_task
 
 if TYPE_CHECKING:
-    from elsa_tune.training.data.split import Split
+    from elsa_tune.training.data.tokens import Split
 
 EXAMPLES = 3
 EXAMPLE_WIDTH = 160

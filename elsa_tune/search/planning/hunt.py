@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.certainty import second_look_promises, step_of
+from elsa_tune.analysis.certainty import contrasts_of, second_look_promises
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.search.planning.known import KnownTrial
@@ -98,7 +98,7 @@ def walk(
         point = points.get(depth)
         contrast = None
         if point is not None:
-            contrast = step_of(curve, point, spec.target, corrected=False).contrast
+            contrast = contrasts_of(curve, [point], spec.target).get(depth)
         if contrast is not None and contrast.lower > ROUNDING:
             continue
         if point is None or point.quality is None:

@@ -1,16 +1,22 @@
-"""What the plan knows of a recorded trial."""
+"""What the plan knows of a recorded trial, and of one to come."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import (
+    HOLDOUT_QUALITY,
+    QUALITY,
+    Phase,
     Selection,
     TrialSpec,
     TrialStatus,
     trial_quality,
     trial_score,
 )
+from elsa_tune.tracking.state import TrialState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +57,35 @@ class KnownTrial:
     def is_unfinished(self) -> bool:
         """Whether it runs again as an exploring trial; others that have not ended are under way."""
         return self.status in (TrialStatus.INTERRUPTED, TrialStatus.FAILED)
+
+
+def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
+    """The plan's view of a recorded trial."""
+    depth = FreezeDepth(
+        int(state.params["frozen_layers"] or 0), bool(state.params["embeddings_frozen"])
+    )
+    rate, seed = state.params["learning_rate"], state.params["seed"]
+    assert isinstance(rate, float) and isinstance(seed, int)
+    return KnownTrial(
+        trial=spec.trial(Phase(str(state.params["phase"])), depth, rate, seed),
+        status=state.status,
+        qualities=_reported(state, QUALITY),
+        holdout_qualities=_reported(state, HOLDOUT_QUALITY),
+        attempt=state.start.attempt,
+        started=state.start.time,
+        reported=tuple(report.time for report in state.reports),
+        ended=state.ended,
+    )
+
+
+def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
+    """The metric's values, for as many reports as have it."""
+    return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One exploring trial to come; None leaves its learning rate to the depth's study."""
+
+    depth: FreezeDepth
+    learning_rate: float | None = None

@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from elsa_tune.search.planning.extension import outward, scores_of
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.sampler import Slot
+from elsa_tune.search.planning.known import KnownTrial, Slot
 from elsa_tune.specs.border import has_learnt
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy

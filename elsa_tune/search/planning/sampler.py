@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import optuna
@@ -19,23 +17,15 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.tune.parameters import LEARNING_RATE
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
 from elsa_tune.specs.trial import TrialStatus, canonical_rate
 
+LEARNING_RATE = "learning_rate"
 # The points that every TPE study begins with: both ends of the range and its middle.
 FIRST_POINTS = 3
 # How often TPE is asked again when it proposes a rate that its depth has already tried.
 ASK_LIMIT = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """One exploring trial to come; None leaves its learning rate to the depth's study."""
-
-    depth: FreezeDepth
-    learning_rate: float | None = None
 
 
 def rate_distribution(rates: Rates) -> BaseDistribution:
@@ -125,15 +115,3 @@ def _inside(rate: float, distribution: BaseDistribution) -> float:
     if isinstance(distribution, FloatDistribution):
         return min(max(rate, distribution.low), distribution.high)
     return rate
-
-
-def settings(name: SamplerName, rates: Rates) -> dict[str, Any]:
-    """What is recorded of the sampler, so that a study can be repeated."""
-    return {
-        "sampler": name.value,
-        "optuna": optuna.__version__,
-        "first_points": list(first_points(rates)) if name is SamplerName.TPE else None,
-        "per_depth": True,
-        "without_replacement": isinstance(rates, RateList) or rates.step is not None,
-        "rates": list(rates.values) if rates.values else [rates.low, rates.high],  # type: ignore[union-attr]  # a range without values has both ends
-    }

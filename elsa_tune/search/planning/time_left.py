@@ -1,4 +1,4 @@
-"""How long a search still takes: from its trials so far and when each of them ran.
+"""How long trials take: from those that ran and when each of them did.
 
 It must not read a clock; whoever asks says what time it is.
 """
@@ -6,12 +6,10 @@ It must not read a clock; whoever asks says what time it is.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import exploring_slots, relative_cost
+from elsa_tune.search.planning.plan import planned_trials, relative_cost, tried
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -20,25 +18,10 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 RECENT = 3
 # What a trial takes beside its training, roughly: weights, first step, records.
 TRIAL_SECONDS = 1.0
-# Tries beyond the given rates that a depth is expected to make, until others have shown how many
-# they took (bench/results/time_left.json).
+# Tries beyond the given rates that a depth is expected to make (bench/results/time_left.json).
 FURTHER_TRIES = 2.0
 
-
-_ByDepth = Mapping[FreezeDepth, Sequence[KnownTrial]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """Seconds of trials to come: of all of them, and of the longest row of trials that have to wait
-    for one another.
-    """
-
-    total: float
-    longest: float
-
-    def shared(self, workers: int) -> float:
-        return max(self.total / workers, self.longest)
+_TO_COME = (TrialStatus.INTERRUPTED, TrialStatus.PLANNED)
 
 
 def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> float | None:
@@ -47,39 +30,50 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     now: seconds since the epoch. A depth's trials are taken to last as long as its last ones did; a
     depth of which nothing ran yet, in proportion to the plan's costs. A time limit is not counted.
     """
-    by_depth: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
-    for one in known:
-        by_depth[one.trial.depth].append(one)
-    seconds = seconds_per_trial(spec, by_depth)
+    seconds = seconds_per_trial(spec, known)
     if not seconds:
         return None
-    running = {
-        depth: [
+    total, longest = 0.0, 0.0
+    for depth in spec.depths:
+        here = [one for one in known if one.trial.depth == depth]
+        rest = sum(
             _rest(one, seconds[depth], spec.recipe.evaluations, now)
             for one in here
             if one.status is TrialStatus.RUNNING
-        ]
-        for depth, here in by_depth.items()
-    }
-    waiting = Counter(slot.depth for slot in exploring_slots(spec, known))
-    workers = _workers(known, now)
-    exploring = _exploring(spec, by_depth, waiting, seconds, running)
-    measuring = _measuring(spec, by_depth, seconds, running)
-    return exploring.shared(workers) + measuring.shared(workers)
+        )
+        waiting = planned_trials(spec, here, depth) - sum(
+            one.status not in _TO_COME for one in here
+        )
+        further = _further(spec, here, depth)
+        total += rest + (waiting + further) * seconds[depth]
+        # Each further try waits for the one before it, and what is measured for all of them.
+        longest = max(longest, rest + (further + (waiting > 0)) * seconds[depth])
+    return max(total / _workers(known, now), longest)
 
 
-def seconds_per_trial(spec: SearchSpec, by_depth: _ByDepth) -> dict[FreezeDepth, float]:
+def _further(spec: SearchSpec, here: Sequence[KnownTrial], depth: FreezeDepth) -> float:
+    """How many more tries beyond the given rates a depth is expected to make: none once it is
+    being measured.
+    """
+    is_measured = any(one.trial.phase is Phase.MEASURE for one in here)
+    if spec.extend is None or depth not in spec.explored or is_measured:
+        return 0.0
+    return max(0.0, FURTHER_TRIES - max(0, len(tried(here, depth)) - spec.tries))
+
+
+def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
     """What a trial of each of the plan's depths takes from start to end, by trials of it or of a
     like search; empty before the first report.
     """
-    found = {}
-    for depth, here in by_depth.items():
-        reported = sorted((one for one in here if one.reported), key=lambda one: one.reported[-1])
-        if reported:
-            last = [_whole(one, spec.recipe.evaluations) for one in reported[-RECENT:]]
-            found[depth] = statistics.median(last)
-    if not found:
+    by_depth: dict[FreezeDepth, list[KnownTrial]] = {}
+    for one in sorted((one for one in known if one.reported), key=lambda one: one.reported[-1]):
+        by_depth.setdefault(one.trial.depth, []).append(one)
+    if not by_depth:
         return {}
+    found = {
+        depth: statistics.median(_whole(one, spec.recipe.evaluations) for one in here[-RECENT:])
+        for depth, here in by_depth.items()
+    }
     training = sum(max(0.0, each - TRIAL_SECONDS) for each in found.values())
     full = training / sum(relative_cost(spec, depth) for depth in found)
     return {
@@ -123,60 +117,3 @@ def _workers(known: Sequence[KnownTrial], now: float) -> int:
     middle = sum(max(ended, default=(now, now))) / 2
     before = sum(one.started <= middle < (one.ended or now) for one in known)
     return max(1, running, before)
-
-
-def _exploring(
-    spec: SearchSpec,
-    by_depth: _ByDepth,
-    waiting: Mapping[FreezeDepth, int],
-    seconds: Mapping[FreezeDepth, float],
-    running: Mapping[FreezeDepth, Sequence[float]],
-) -> _Work:
-    """Nothing for depths that are being measured. A depth's tries beyond the given rates are made
-    one after the other.
-
-    waiting: exploring trials that could start now. running: the rest of those that run, in seconds.
-    """
-    tried: dict[FreezeDepth, list[KnownTrial]] = {}  # of depths that go on
-    further = []  # tries beyond the given rates, of depths that do not
-    evaluations = []
-    for depth in spec.explored:
-        here = [one for one in by_depth[depth] if one.trial.phase is Phase.EXPLORE]
-        evaluations += [len(one.reported) for one in here if one.reported and one.status.is_final]
-        is_measured = len(here) < len(by_depth[depth])
-        if is_measured or not (waiting.get(depth) or running[depth] or len(here) < spec.tries):
-            further.append(len(here) - spec.tries)
-        else:
-            tried[depth] = here
-    expected = (FURTHER_TRIES + sum(further)) / (1 + len(further)) if spec.extend else 0.0
-    # What early stopping leaves of a trial.
-    share = statistics.mean(evaluations) / spec.recipe.evaluations if evaluations else 1.0
-    total, longest = 0.0, 0.0
-    for depth, here in tried.items():
-        given = max(0, spec.tries - len(here))
-        again = sum(one.is_unfinished for one in here)
-        beyond = max(0.0, expected - max(0, len(here) - spec.tries))
-        after = max(waiting.get(depth, 0) - given, again + beyond) * seconds[depth] * share
-        rest = sum(running[depth])
-        total += rest + given * seconds[depth] * share + after
-        longest = max(longest, rest + after)
-    return _Work(total=total, longest=longest)
-
-
-def _measuring(
-    spec: SearchSpec,
-    by_depth: _ByDepth,
-    seconds: Mapping[FreezeDepth, float],
-    running: Mapping[FreezeDepth, Sequence[float]],
-) -> _Work:
-    total, longest = 0.0, 0.0
-    for depth, here in by_depth.items():
-        measuring = [one for one in here if one.trial.phase is Phase.MEASURE]
-        begun = [
-            one for one in measuring if one.status.is_final or one.status is TrialStatus.RUNNING
-        ]
-        left = max(0, spec.first_seeds(depth) - len(begun))
-        rest = running[depth] if measuring else []
-        total += sum(rest) + left * seconds[depth]
-        longest = max(longest, *rest, seconds[depth] if left else 0.0)
-    return _Work(total=total, longest=longest)

@@ -192,7 +192,7 @@ def ask_gpus(share: float) -> list[bool]:
     def found() -> tuple[str, bool, bool]:
         import torch
 
-        from elsa_tune.training.numerics import has_bf16_units
+        from elsa_tune.training.machine import has_bf16_units
 
         usable = torch.cuda.is_available()
         return torch.__version__, usable, usable and has_bf16_units()

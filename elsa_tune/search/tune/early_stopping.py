@@ -14,7 +14,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from elsa_tune.search.tune.parameters import FROZEN_LAYERS, PHASE
+from elsa_tune.search.tune.trainable import FROZEN_LAYERS, PHASE
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase
 

@@ -34,15 +34,11 @@ class Probing:
     of one, and probes again when it goes on.
     """
 
-    def __init__(
-        self, spec: SearchSpec, data: TaskData, record: SearchRecord, interruption: Interruption
-    ) -> None:
-        self._spec = spec
-        self._data = data
-        self._record = record
-        self._interruption = interruption
+    def __init__(self, data: TaskData, record: SearchRecord, interruption: Interruption) -> None:
+        self._data, self._record, self._interruption = data, record, interruption
+        self._spec = record.spec
         self._task: Any = None
-        self._key = f"{Phase.PROBE.value}-N{spec.layers}"
+        self._key = f"{Phase.PROBE.value}-N{self._spec.layers}"
 
     def start(self) -> None:
         """Begin, on one trial's share of the machine, where a probe is wanted and none is

@@ -9,16 +9,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import ray
 from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from elsa_tune.errors import DivergedError
+from elsa_tune.search.board import Board
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
-from elsa_tune.search.tune.trainable import NODE, trial_of
+from elsa_tune.search.tune.trainable import NODE, Work, trial_of
 from elsa_tune.specs.trial import TrialSpec, TrialStatus
 from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 
@@ -33,7 +33,7 @@ def _never_raises(method: F) -> F:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # a broken record must not cost the trial
-            self.problem(f"a record could not be made ({type(error).__name__}: {error})")
+            self._board.say(f"a record could not be made ({type(error).__name__}: {error})")
 
     return guarded  # type: ignore[return-value]
 
@@ -42,26 +42,14 @@ class Recorder(Callback):
     """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
     say.
 
-    labels: [E] of the evaluation split, kept beside the predictions. on_change: called after each
-    record with the trial's key, for whoever shows progress.
+    board: is told of each record.
     """
 
     def __init__(
-        self,
-        record: SearchRecord,
-        scheduler: PerDepthAsha,
-        mailbox: Any,
-        labels: np.ndarray,
-        on_change: Callable[[str], None],
-        problem: Callable[[str], None],
+        self, record: SearchRecord, scheduler: PerDepthAsha, work: Work, board: Board
     ) -> None:
         super().__init__()
-        self._record = record
-        self._scheduler = scheduler
-        self._mailbox = mailbox
-        self._labels = labels
-        self._on_change = on_change
-        self.problem = problem
+        self._record, self._scheduler, self._work, self._board = record, scheduler, work, board
         self._attempts = {known.trial.key: known.attempt for known in record.known_trials()}
         self._running: dict[str, list[dict[str, Any]]] = {}
 
@@ -88,7 +76,7 @@ class Recorder(Callback):
                 tags=dict(self._record.spec.versions),
             )
         )
-        self._on_change(spec.key)
+        self._board.changed(spec.key)
 
     @_never_raises
     def on_trial_result(
@@ -101,10 +89,11 @@ class Recorder(Callback):
             return
         reports.append(result)
         for note in result["notes"]:
-            self._record.warn_once(note, f"note: {note}")
+            if note not in self._work.data.notes:  # those were said before it began
+                self._record.warn_once(note, f"note: {note}")
         report = report_record(spec.key, self._attempts[spec.key], result, {NODE: result[NODE]})
         self._record.write(report)
-        self._on_change(spec.key)
+        self._board.changed(spec.key)
 
     @_never_raises
     def on_trial_complete(
@@ -123,58 +112,51 @@ class Recorder(Callback):
             status = TrialStatus.STOPPED_EARLY
         else:
             status = TrialStatus.INTERRUPTED
-        self._end(spec, status)
+        self._end(spec.key, status)
 
     @_never_raises
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """The trial ended with an error: it diverged, or the machine or the code failed."""
-        error = _error_of(trial)
+        spec, error = self._spec(trial), _error_of(trial)
+        if spec.key not in self._running:
+            self._begin(spec)  # it failed before Ray could start it
         diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
-        self._end(self._spec(trial), status, message=_last_line(error))
+        self._end(spec.key, status, message=_last_line(error))
 
     def end_the_rest(self) -> None:
         """Trials that Ray let go without a word were interrupted."""
         for key in list(self._running):
-            self._write_end(key, TrialStatus.INTERRUPTED, "", self._running.pop(key))
+            self._end(key, TrialStatus.INTERRUPTED)
 
     def _spec(self, trial: Trial) -> TrialSpec:
         return trial_of(self._record.spec, trial.config)
 
-    def _end(self, spec: TrialSpec, status: TrialStatus, message: str = "") -> None:
-        if spec.key not in self._running:
-            self._begin(spec)  # it failed before Ray could start it
-        reports = self._running.pop(spec.key, [])
-        self._write_end(spec.key, status, message, reports)
-
-    def _write_end(
-        self, key: str, status: TrialStatus, message: str, reports: list[dict[str, Any]]
-    ) -> None:
-        metrics = end_metrics(self._record.spec.recipe.selection, reports)
-        artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
+    def _end(self, key: str, status: TrialStatus, message: str = "") -> None:
+        reports = self._running.pop(key)
         self._record.write(
             TrialEnded(
                 trial=key,
                 attempt=self._attempts[key],
                 status=status,
-                metrics=metrics,
+                metrics=end_metrics(self._record.spec.recipe.selection, reports),
                 message=message,
-                artifact=artifact,
+                artifact=self._predictions(key) if status is TrialStatus.COMPLETED else None,
             )
         )
-        self._on_change(key)
+        self._board.changed(key)
 
     def _predictions(self, key: str) -> str | None:
         try:
-            predictions = ray.get(self._mailbox.take.remote(key), timeout=_MAILBOX_SECONDS)
+            predictions = ray.get(self._work.mailbox.take.remote(key), timeout=_MAILBOX_SECONDS)
         except Exception as error:  # the trial counts without them; only later intervals need them
-            self.problem(f"the predictions of {key} did not arrive ({type(error).__name__})")
+            self._board.say(f"the predictions of {key} did not arrive ({type(error).__name__})")
             return None
         if predictions is None:
             return None
-        return self._record.keep_predictions(key, predictions, self._labels)
+        return self._record.keep_predictions(key, predictions, self._work.data.evaluation.labels)
 
 
 def _error_of(trial: Trial) -> BaseException:

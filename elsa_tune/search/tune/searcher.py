@@ -13,7 +13,7 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.search.planning.known import KnownTrial, Slot
 from elsa_tune.search.planning.plan import (
     best_rates,
     exploring_slots,
@@ -21,7 +21,7 @@ from elsa_tune.search.planning.plan import (
     settled_depths,
     tried,
 )
-from elsa_tune.search.planning.sampler import Slot, propose
+from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.tune.trainable import config_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec

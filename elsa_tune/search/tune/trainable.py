@@ -6,32 +6,32 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import ray
 import torch
 from ray import tune
 
-from elsa_tune.search.tune.parameters import FROZEN_LAYERS, LEARNING_RATE, PHASE, SEED
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.machine import settle, take_share
 
+# What varies between the trials of a search, in Ray's configs.
+FROZEN_LAYERS = "frozen_layers"
+LEARNING_RATE = "learning_rate"
+PHASE = "phase"
+SEED = "seed"
+
 NODE = "node"
 
 
-class Train(Protocol):
-    """The signature of `training.loop.train`."""
-
-    def __call__(
-        self, trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
-    ) -> Iterator[EpochResult]:
-        """Yield one result an evaluation."""
+# As `training.loop.train` is called: with a trial, its data, a device and the depths to keep.
+Train = Callable[..., Iterator[EpochResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

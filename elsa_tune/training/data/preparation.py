@@ -1,4 +1,4 @@
-"""A task made ready for a model: texts read, the subset taken, tokenised once and cached.
+"""A task made ready for a model: texts read, the subset taken, tokenised.
 
 E is the number of rows of a split.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import logging
 import os
 from dataclasses import replace
 from typing import Any
@@ -20,16 +19,10 @@ from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.texts import check_variety, read_texts
-from elsa_tune.training.data.tokens import HOLDOUT, TaskData, TokenRows
+from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
 from elsa_tune.training.metrics import chance
 
-logger = logging.getLogger(__name__)
-
-# Part of every key: raise it when what is stored, or how it is made, changes.
-FORMAT = 1
 REGRESSION_BINS = 10
 CHUNK = 1000  # texts handed to the tokenizer at once
 
@@ -38,11 +31,10 @@ _SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
 
 
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
-    """Read the task, take the recipe's subset, tokenise for the model or take it from the cache.
+    """Read the task, take the recipe's subset, tokenise it for the model.
 
-    The cache's key covers every text and label. Any number of processes may call it at once. Raises
-    DataError as `read_texts` does, and for a train_size above the number of training rows or too
-    small for its holdout.
+    Raises DataError as `read_texts` does, and for a train_size above the number of training rows or
+    too small for its holdout.
     """
     # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
     # process forked after them would be told so at length.
@@ -50,13 +42,21 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
     from elsa_tune.training.model.encoder import load_tokenizer
 
     splits = read_splits(task, recipe)
+    tokenizer: Any = load_tokenizer(model)
+    rows = {name: _tokenised(split, recipe.max_length, tokenizer) for name, split in splits.items()}
     notes = dict.fromkeys(note for split in splits.values() for note in split.notes)
-    tokenizer = load_tokenizer(model)
-    fingerprint = _fingerprint(splits, recipe, tokenizer)
-    data = _tokenised(splits, recipe.max_length, tokenizer, fingerprint)
-    # Not of the cached file: the metric is no part of its key, nor are rows that were skipped.
-    best_constant = chance(task.metric, splits["evaluation"].labels, task.outputs)
-    return replace(data, chance=best_constant, notes=tuple(notes))
+    return TaskData(
+        train=rows.pop("train"),
+        evaluation=rows.pop("evaluation"),
+        holdout=rows.pop(HOLDOUT, None),
+        companions=rows,
+        pad_token_id=int(tokenizer.pad_token_id or 0),
+        padding_side=tokenizer.padding_side,
+        pad_token_type_id=int(tokenizer.pad_token_type_id),
+        fingerprint=_fingerprint(splits, recipe, tokenizer),
+        chance=chance(task.metric, splits["evaluation"].labels, task.outputs),
+        notes=tuple(notes),
+    )
 
 
 def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
@@ -211,37 +211,7 @@ def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) 
 # --- Tokens ---------------------------------------------------------------------------------------
 
 
-def _tokenised(
-    splits: dict[str, Split], max_length: int, tokenizer: Any, fingerprint: str
-) -> TaskData:
-    import tokenizers
-
-    key = hashlib.sha256(f"{FORMAT} {tokenizers.__version__} {fingerprint}".encode()).hexdigest()
-    path = cache_dir() / "tokenised" / f"{key}.npz"
-    try:
-        return TaskData.load(path)
-    except FileNotFoundError:
-        pass
-    except (ValueError, OSError) as error:
-        logger.warning("rebuilding the tokenised data: %s", error)
-    rows = {name: _tokenise(split, max_length, tokenizer) for name, split in splits.items()}
-    data = TaskData.of(
-        rows,
-        pad_token_id=int(tokenizer.pad_token_id or 0),
-        padding_side=tokenizer.padding_side,
-        pad_token_type_id=int(tokenizer.pad_token_type_id),
-        fingerprint=fingerprint,
-        chance=0.0,
-    )
-    try:
-        data.save(path)
-    except OSError as error:
-        # Slower, not wrong: every process tokenises for itself.
-        logger.warning("the tokenised data cannot be kept in %s: %s", path.parent, error)
-    return data
-
-
-def _tokenise(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
+def _tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []

@@ -25,9 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from elsa_tune.errors import DataError
-from elsa_tune.files import write_aside
-from elsa_tune.training.cache import cache_dir
-from elsa_tune.training.data.split import Split
+from elsa_tune.files import cache_dir, write_aside
+from elsa_tune.training.data.tokens import Split
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from elsa_tune.specs.known_tasks import LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.hub import read_hub_splits
-from elsa_tune.training.data.split import Split
 from elsa_tune.training.data.standard_library import read_standard_library
+from elsa_tune.training.data.tokens import Split
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
@@ -70,10 +70,7 @@ def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
         folder = _task_folder(Path(source.data_dir), source.folder)
         return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
     tables = read_hub_splits(task, source.config, list(splits.values()))
-    return {
-        name: to_split(task, [tables[split]], task.text_columns, task.label_column)
-        for name, split in splits.items()
-    }
+    return {name: to_split(task, tables[split]) for name, split in splits.items()}
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
@@ -104,7 +101,7 @@ def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -
         _check_headerless(path, layout.header)
     wanted = [*layout.text_columns, layout.label_column]
     table = read_table(path, "tsv", wanted, layout.header)
-    return to_split(task, [table], layout.text_columns, layout.label_column)
+    return to_split(task, [table], layout)
 
 
 def _check_headerless(path: Path, header: Sequence[str]) -> None:
@@ -128,17 +125,19 @@ def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
     for name, paths in (("train", source.train), ("evaluation", source.evaluation)):
         if paths:
             tables = [read_table(Path(path), source.format, wanted) for path in paths]
-            splits[name] = to_split(task, tables, task.text_columns, task.label_column)
+            splits[name] = to_split(task, tables)
     return splits
 
 
 # --- From cells to texts and labels ---------------------------------------------------------------
 
 
-def to_split(
-    task: TaskSpec, tables: Sequence[Table], text_columns: Sequence[str], label_column: str
-) -> Split:
-    """The complete rows of one or more tables, labels as ids or values; the rest are counted."""
+def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
+    """The complete rows of one or more tables, labels as ids or values; the rest are counted.
+
+    layout: names the columns where they are not the task's.
+    """
+    text_columns, label_column = (layout or task).text_columns, (layout or task).label_column
     texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
     labels: list[float] = []
     notes: list[str] = []

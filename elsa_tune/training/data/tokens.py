@@ -1,4 +1,4 @@
-"""Tokenised examples: ragged rows of token ids, saved, loaded, and padded into batches.
+"""Rows of a split: as texts and labels, as ragged rows of token ids, and in padded batches.
 
 Shapes: B batch, T tokens of the longest row of a batch, E examples; the flat arrays hold all rows'
 tokens one after the other.
@@ -6,31 +6,47 @@ tokens one after the other.
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elsa_tune.files import write_aside
-
 # The name of the split that is held out of the training set.
 HOLDOUT: Final = "holdout"
 
 CPU: Final = torch.device("cpu")
-# What a task's data hold beside its splits.
-_FACTS = "pad_token_id", "padding_side", "pad_token_type_id", "fingerprint", "chance", "notes"
 # Bytes: where each array of one copy begins, for its numbers to be readable there.
 _ALIGNED = 16
 
 IndexArray = NDArray[np.int64]
 Indices = Sequence[int] | NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split, in the order of its file.
+
+    where: the file(s) or hub split, for messages. texts: one list of E texts for each text column.
+    labels: class ids int64 [E], or float32 values [E]. notes: rows that were skipped, and why.
+    """
+
+    where: str
+    texts: tuple[list[str], ...]
+    labels: NDArray[Any]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, rows: NDArray[np.int64], what: str) -> Split:
+        """The chosen rows, in the file's order and without the notes. what: for messages."""
+        chosen = np.sort(rows)
+        texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
+        return Split(f"{what} of {self.where}", texts, self.labels[chosen])
 
 
 @dataclass(frozen=True)
@@ -90,54 +106,6 @@ class TaskData:
     holdout: TokenRows | None = None
     notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, splits: dict[str, TokenRows], **facts: Any) -> TaskData:
-        """Of splits by the names that `splits` gives; facts: the other fields."""
-        companions = dict(splits)
-        train, evaluation = companions.pop("train"), companions.pop("evaluation")
-        holdout = companions.pop(HOLDOUT, None)
-        return cls(train, evaluation, companions, holdout=holdout, **facts)
-
-    def save(self, path: Path) -> None:
-        """Write one .npz, aside and then renamed: needs numpy alone to read. Raises OSError."""
-        arrays: dict[str, NDArray[Any]] = {
-            f"{name}/{what}": array
-            for name, rows in self.splits().items()
-            for what, array in vars(rows).items()
-            if array is not None
-        }
-        facts = {
-            "companions": list(self.companions),
-            "holdout": self.holdout is not None,
-            **{name: getattr(self, name) for name in _FACTS},
-        }
-        arrays["facts"] = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
-
-        def write(file: BinaryIO) -> None:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub wants a flag
-
-        write_aside(path, write)
-
-    @classmethod
-    def load(cls, path: Path) -> TaskData:
-        """Read what `save` wrote. Raises ValueError for a damaged file, OSError for none."""
-        try:
-            # Every member of the archive has its own checksum, verified as it is read. Opened here:
-            # np.load leaves a file it cannot read open.
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            facts = json.loads(arrays["facts"].tobytes())
-            # Files of earlier versions say nothing of a holdout, and have none.
-            held_out = [HOLDOUT] if facts.get("holdout") else []
-            rows = {
-                name: _rows_from(arrays, name)
-                for name in ("train", "evaluation", *held_out, *facts["companions"])
-            }
-            facts["notes"] = tuple(facts["notes"])
-            return cls.of(rows, **{name: facts[name] for name in _FACTS})
-        except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError) as error:
-            raise ValueError(f"{path} is no saved task data: {error}") from error
-
     def splits(self) -> dict[str, TokenRows]:
         """By name: `train`, `evaluation`, `holdout` where there is one, and the companions."""
         held_out = {} if self.holdout is None else {HOLDOUT: self.holdout}
@@ -145,17 +113,13 @@ class TaskData:
 
     def changed(self, change: Callable[[TokenRows], TokenRows]) -> TaskData:
         """The same with every split changed."""
-        splits = {name: change(rows) for name, rows in self.splits().items()}
-        return TaskData.of(splits, **{name: getattr(self, name) for name in _FACTS})
-
-
-def _rows_from(arrays: dict[str, NDArray[Any]], name: str) -> TokenRows:
-    what = ("input_ids", "offsets", "labels")
-    types = arrays.get(f"{name}/token_type_ids")
-    rows = TokenRows(**{part: arrays[f"{name}/{part}"] for part in what}, token_type_ids=types)
-    if len(rows.labels) != len(rows) or rows.offsets[-1] != len(rows.input_ids):
-        raise ValueError(f"the rows of '{name}' do not fit their offsets")
-    return rows
+        return replace(
+            self,
+            train=change(self.train),
+            evaluation=change(self.evaluation),
+            holdout=None if self.holdout is None else change(self.holdout),
+            companions={name: change(rows) for name, rows in self.companions.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

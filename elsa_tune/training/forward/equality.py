@@ -1,16 +1,11 @@
-"""Does what runs fast compute what the whole model computes? Asked of each checkpoint on few rows.
-
-Not a list of architectures decides what may run on packed tokens or behind kept hidden states, but
-this: the same logits, in evaluation mode and in training mode, where a dropout or a convolution
-that acts on what is given would show.
-"""
+"""Does what runs fast compute what the whole model computes? Asked of a checkpoint, on few rows."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +22,6 @@ from elsa_tune.training.forward.packed_model import (
     PackedModel,
     copy_of,
     has_position_bias,
-    without_dropout,
 )
 from elsa_tune.training.forward.padded_model import begin_behind, hidden_behind
 from elsa_tune.training.model.encoder import checkpoint_files
@@ -54,6 +48,12 @@ class Setting:
         """Whether matrix products are in bf16."""
         return self.precision == "bf16"
 
+    def kept_layers(self, model: PreTrainedModel) -> int:
+        """How many frozen layers padded batches can begin behind: the model's own code expects its
+        last layer to run.
+        """
+        return min(self.depth.frozen_layers, len(layer_list(model)) - 1)
+
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """In which forward passes run."""
         if not self.autocast:
@@ -65,36 +65,139 @@ _TOLERANCE = 1e-4
 # Two roundings to eight bits, with room for sums in another order.
 _BF16_TOLERANCE = 0.02
 
+Doubt = Callable[[PreTrainedModel, TaskData, Setting], str | None]
 _found: dict[tuple[Any, ...], str | None] = {}
 
 
+def _asked_once(what: str) -> Callable[[Doubt], Doubt]:
+    """For a test of what runs fast: asked of every checkpoint, depth and way of training once a
+    process, on a few short rows, in exact arithmetic. An error is an answer too.
+    """
+
+    def asked(test: Doubt) -> Doubt:
+        @functools.wraps(test)
+        def doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+            way = (setting.depth, setting.recipe.frozen_dropout, setting.recipe.pooling)
+            key = (what, checkpoint_files(), data.padding_side, *way, setting.device)
+            if key not in _found:
+                products = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision("highest")  # whatever the trial has
+                try:
+                    _found[key] = test(model, data, setting)
+                except ValueError as error:
+                    _found[key] = str(error)
+                except Exception as error:  # an architecture may break in any way when taken apart
+                    _found[key] = f"it cannot be run on {what} ({type(error).__name__}: {error})"
+                finally:
+                    torch.set_float32_matmul_precision(products)
+            return _found[key]
+
+        return doubt
+
+    return asked
+
+
+@_asked_once("packed tokens")
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why packed tokens would not give what the model gives; None where they do.
+    """Why packed tokens would not give what the model gives; None where they do."""
+    rows = data.evaluation
+    whole, ours = _Copy.of(model, setting), _Copy.of(model, setting)
+    packed = PackedModel(ours.model, setting.depth, setting.recipe.pooling)
+    batch = packed.pack(rows, _probe_rows(rows))
+    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
+    n = setting.depth.frozen_layers
+    with torch.no_grad():
+        behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
 
-    Asked of every checkpoint, depth and way of training once a process, on a few short rows.
+    def found(training: bool) -> Tensor:
+        given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
+        return packed(batch, given)  # type: ignore[no-any-return]  # untyped
+
+    off = _difference(whole, inputs, replace(ours, model=packed), found)
+    return off and f"on packed tokens {off}"
+
+
+@_asked_once("kept hidden states")
+def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+    """Why the layers behind the kept ones (`Setting.kept_layers`), on padded batches, would not
+    give what the model gives; None where they do.
     """
-    return _once("packed tokens", _packed_disagreement, model, data, setting)
+    layers = setting.kept_layers(model)
+    whole, rest = _Copy.of(model, setting), _Copy.of(model, setting)
+    inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
+    given = hidden_behind(model, inputs, [layers])[layers].clone()
+    begin_behind(rest.model, layers)
+    others = {name: value for name, value in inputs.items() if name != "input_ids"}
+
+    def found(training: bool) -> Tensor:
+        return rest.model(inputs_embeds=given, **others).logits  # type: ignore[no-any-return]  # untyped
+
+    off = _difference(whole, inputs, rest, found)
+    return off and f"behind kept layers {off}"
 
 
-def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting, layers: int) -> str | None:
-    """Why the model's layers behind the first `layers`, on padded batches, would not give what the
-    model gives; None where they do. Asked as `packed_doubt` is.
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A copy of a model without the randomness of what trains, and its frozen prefix.
+
+    A dropout that is in neither would act on hidden states that a cache gives, and then what runs
+    fast must be found to differ.
     """
 
-    return _once("kept hidden states", partial(_tail_disagreement, layers), model, data, setting)
+    model: Any
+    prefix: list[nn.Module]
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, setting: Setting) -> _Copy:
+        copied = copy_of(model)
+        trained: list[nn.Module] = [copied]
+        prefix: list[nn.Module] = []
+        if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):
+            base = copied.base_model
+            trained = [child for child in copied.children() if child is not base]
+            trained += [child for name, child in base.named_children() if "pool" in name.lower()]
+            trained += list(layer_list(copied))[setting.depth.frozen_layers :]
+            prefix = prefix_modules(copied, setting.depth)
+        for module in trained:
+            for dropout in module.modules():
+                if isinstance(dropout, nn.Dropout):
+                    dropout.p = 0.0
+        return cls(copied, prefix)
+
+    def train(self, training: bool) -> None:
+        """The mode of a trial."""
+        self.model.train(training)
+        for module in self.prefix:
+            module.eval()
+
+
+@torch.no_grad()
+def _difference(
+    whole: _Copy, inputs: dict[str, Tensor], ours: _Copy, found: Callable[[bool], Tensor]
+) -> str | None:
+    """How the logits of `found` (of whether in training mode) differ from the whole model's."""
+    for training in (False, True):
+        whole.train(training)
+        ours.train(training)
+        expected = whole.model(**inputs).logits.float()
+        off = float((expected - found(training).float()).abs().max())
+        if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
+            mode = "training" if training else "evaluation"
+            return f"its logits differ by {off:.2g} in {mode} mode"
+    return None
 
 
 def packed_layout(
     model: PreTrainedModel, data: TaskData, setting: Setting
 ) -> tuple[Layout, list[str]]:
     """The fastest layout of packed rows for this model on this device, and a note where the device
-    has a faster one that does not give the same. Asked as `packed_doubt` is.
+    has a faster one that does not give the same.
     """
     dtype = torch.bfloat16 if setting.autocast else torch.float32
     layout = Layout.plain(setting.device, dtype)
     if not _attends_by_ends(model, setting):
         return layout, []
-    doubt = _once("rows of any length", _ends_disagreement, model, data, setting)
+    doubt = _ends_doubt(model, data, setting)
     if doubt is not None:
         return layout, [f"attention in a padded square: {doubt}"]
     return replace(layout, attention=Attention.ENDS), []
@@ -114,7 +217,8 @@ def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
     )
 
 
-def _ends_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+@_asked_once("rows of any length")
+def _ends_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Of attention alone: in bf16 a whole model's would tell little. Gradients are compared too."""
     rows, config = data.evaluation, model.config
     size = config.hidden_size // config.num_attention_heads
@@ -139,126 +243,6 @@ def _ends_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting)
         if not off <= _BF16_TOLERANCE:
             return f"by the ends of rows it differs by {off:.2g} of its largest value"
     return None
-
-
-def _once(
-    what: str,
-    disagreement: Callable[[PreTrainedModel, TaskData, Setting], str | None],
-    model: PreTrainedModel,
-    data: TaskData,
-    setting: Setting,
-) -> str | None:
-    key = (
-        what,
-        checkpoint_files(),
-        data.padding_side,
-        setting.depth,
-        setting.recipe.frozen_dropout,
-        setting.recipe.pooling,
-        setting.device,
-    )
-    if key not in _found:
-        products = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")  # whatever the trial has
-        try:
-            _found[key] = disagreement(model, data, setting)
-        except ValueError as error:
-            _found[key] = str(error)
-        except Exception as error:  # an architecture may break in any way when it is taken apart
-            _found[key] = f"it cannot be run on {what} ({type(error).__name__}: {error})"
-        finally:
-            torch.set_float32_matmul_precision(products)
-    return _found[key]
-
-
-def _tail_disagreement(
-    layers: int, model: PreTrainedModel, data: TaskData, setting: Setting
-) -> str | None:
-    copied = copy_of(model)
-    whole, rest = _Side.of(model, setting), _Side.of(copied, setting)
-    inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
-    model.eval()
-    given = hidden_behind(model, inputs, [layers])[layers].clone()
-    begin_behind(copied, layers)
-    others = {name: value for name, value in inputs.items() if name != "input_ids"}
-
-    def found(training: bool) -> Tensor:
-        return copied(inputs_embeds=given, **others).logits  # type: ignore[no-any-return]  # untyped
-
-    off = _difference(whole, inputs, rest, found)
-    return off and f"behind kept layers {off}"
-
-
-def _packed_disagreement(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    rows = data.evaluation
-    copied = copy_of(model)
-    whole, ours = _Side.of(model, setting), _Side.of(copied, setting)
-    packed = PackedModel(copied, setting.depth, setting.recipe.pooling)
-    batch = packed.pack(rows, _probe_rows(rows))
-    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
-    n = setting.depth.frozen_layers
-    with torch.no_grad():
-        packed.eval()
-        behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
-
-    def found(training: bool) -> Tensor:
-        given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
-        return packed(batch, given)  # type: ignore[no-any-return]  # untyped
-
-    off = _difference(whole, inputs, replace(ours, model=packed), found)
-    return off and f"on packed tokens {off}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """A model, and what is random in a trial of it: in what trains, and in its frozen prefix.
-
-    A dropout that is in neither would act on hidden states that a cache gives, and then the packed
-    model must be found to differ.
-    """
-
-    model: nn.Module
-    trained: list[nn.Dropout]
-    prefix: list[nn.Module]
-
-    @classmethod
-    def of(cls, model: PreTrainedModel, setting: Setting) -> _Side:
-        if setting.recipe.frozen_dropout or setting.depth.is_full_model:
-            return cls(model, trained=_dropouts(model), prefix=[])
-        base = model.base_model
-        modules = [child for child in model.children() if child is not base]
-        modules += [child for name, child in base.named_children() if "pool" in name.lower()]
-        modules += list(layer_list(model))[setting.depth.frozen_layers :]
-        trained = [dropout for module in modules for dropout in _dropouts(module)]
-        return cls(model, trained=trained, prefix=prefix_modules(model, setting.depth))
-
-    def logits(self, training: bool, forward: Callable[[], Tensor]) -> Tensor:
-        """In the mode of a trial, but without the randomness of what trains."""
-        self.model.train(training)
-        for module in self.prefix:
-            module.eval()
-        with without_dropout(self.trained):
-            logits = forward().float()
-        self.model.eval()
-        return logits
-
-
-@torch.no_grad()
-def _difference(
-    whole: _Side, inputs: dict[str, Tensor], ours: _Side, found: Callable[[bool], Tensor]
-) -> str | None:
-    """How the logits of `found` (of whether in training mode) differ from the whole model's."""
-    for training in (False, True):
-        expected = whole.logits(training, lambda: whole.model(**inputs).logits)
-        off = float((expected - ours.logits(training, partial(found, training))).abs().max())
-        if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
-            mode = "training" if training else "evaluation"
-            return f"its logits differ by {off:.2g} in {mode} mode"
-    return None
-
-
-def _dropouts(module: nn.Module) -> list[nn.Dropout]:
-    return [found for found in module.modules() if isinstance(found, nn.Dropout)]
 
 
 def _probe_rows(rows: TokenRows) -> IndexArray:

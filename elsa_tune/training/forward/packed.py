@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elsa_tune.training.data.tokens import CPU, IndexArray, Indices, TokenRows, to_device
-from elsa_tune.training.forward.groups import length_groups
 
 # What one more attention group costs on a CPU (its own dozen small operations), in elements of its
 # padded square of scores, per head and all. Measured: bench/results/step.json.
@@ -148,19 +148,12 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
     there = to_device(arrays, layout.device)
     squares = []
     for first, last, width in bounds:
-        square = Square(first, last, width, int(ends[first]), int(ends[last]))
-        if lengths[first] < width:
-            padding = there.pop(f"padding {first}")
-            shape = (square.rows, 1, 1, width)
+        own = {name: there.pop(f"{name} {first}", None) for name in ("index", "real", "padding")}
+        if own["padding"] is not None:
+            shape = (last - first, 1, 1, width)
             bias = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
-            square = replace(
-                square,
-                index=there.pop(f"index {first}"),
-                real=there.pop(f"real {first}"),
-                padding=padding,
-                bias=bias.masked_fill_(padding.view(shape), -math.inf),
-            )
-        squares.append(square)
+            own["bias"] = bias.masked_fill_(own["padding"].view(shape), -math.inf)
+        squares.append(Square(first, last, width, int(ends[first]), int(ends[last]), **own))
     return PackedBatch(
         layout=layout,
         types=there.pop("types", None),
@@ -179,6 +172,39 @@ def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, i
     sizes = [len(group) for group in length_groups(lengths, len(lengths), GROUP_COST, power=2)]
     ends = np.cumsum(sizes).tolist()
     return [(end - size, end, int(lengths[end - 1])) for end, size in zip(ends, sizes, strict=True)]
+
+
+def length_groups(
+    lengths: Sequence[int] | NDArray[np.int64], largest: int, cost_of_a_group: int, power: int = 1
+) -> list[NDArray[np.int64]]:
+    """Positions [0, B) in groups whose padded size is least in all, shortest examples first.
+
+    Which examples make up a batch, and so the gradient of its mean loss, stays the same: groups are
+    forwarded one by one, and their gradients add up.
+    largest: examples in a group at most, >= 1. cost_of_a_group: of one more group, beside its
+    tokens, in tokens. power: of a row's length, that its cost grows with (2 for attention; costs
+    are then in tokens squared). Exact, by dynamic programming over the batch in order of length:
+    O(B x largest). Ties keep the batch's order.
+    """
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    tallest = [int(lengths[position]) for position in order]
+    # best[i]: least cost of the first i examples; first[i]: where their last group begins.
+    best, first = [0], [0]
+    for end in range(1, len(tallest) + 1):
+        starts = range(max(0, end - largest), end)
+        costs = [
+            best[start] + (end - start) * tallest[end - 1] ** power + cost_of_a_group
+            for start in starts
+        ]
+        cheapest = int(np.argmin(costs))
+        best.append(costs[cheapest])
+        first.append(starts[cheapest])
+    groups: list[NDArray[np.int64]] = []
+    end = len(tallest)
+    while end > 0:
+        groups.append(order[first[end] : end])
+        end = first[end]
+    return groups[::-1]
 
 
 def _padded_square(starts: IndexArray, lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:

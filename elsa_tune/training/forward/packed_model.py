@@ -1,21 +1,14 @@
 """A classification model run on packed tokens: no work on padding, and none on what is given.
 
 Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
-
-Embeddings and layers are the model's own modules, called one by one; what stands behind them is the
-model itself without them, so every head of Transformers stays as it is. It gets each row's first
-token only: the last layer computes keys and values for every token, and all else for the first.
-Under `pooling: mean` it computes all for every token, and the head gets their mean. Whether a head
-reads more is found out by a test (`equality.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,14 +19,106 @@ from transformers import PreTrainedModel
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Pooling
 from elsa_tune.training.data.tokens import IndexArray, Indices, TaskData, TokenRows
-from elsa_tune.training.forward.blocks import block_for
+from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, PackedBatch, pack, row_means
 from elsa_tune.training.model.parts import layer_list
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A kind of layer by its modules' names. Whether what comes out is right is for a test to say
+    (`equality.py`), never for a list. projections: to query, key and value, in `attention`. heads:
+    the name of their number there. behind: what runs on the attention's context, of (layer,
+    context, hidden states of those that asked). needs: the modules that it calls.
+    """
+
+    attention: str
+    projections: tuple[str, str, str]
+    heads: str
+    behind: Callable[[Any, Tensor, Tensor], Tensor]
+    needs: tuple[str, ...]
+
+    def fits(self, layer: nn.Module) -> bool:
+        """Whether the layer has these modules."""
+        modules = dict(layer.named_modules())
+        own = (f"{self.attention}.{name}" for name in (*self.projections, "dropout"))
+        return all(name in modules for name in (*own, *self.needs))
+
+    def run(
+        self,
+        layer: nn.Module,
+        hidden: Tensor,
+        batch: PackedBatch,
+        firsts: bool,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """The layer on hidden states [P, H]: [P, H], or [B, H] where only each row's first token is
+        wanted. bias: of positions, where the architecture has one.
+        """
+        attention: Any = layer.get_submodule(self.attention)
+        asking = batch.firsts(hidden) if firsts else hidden
+        read = batch.operand(hidden)
+        query, key, value = (getattr(attention, name) for name in self.projections)
+        count = getattr(attention, self.heads)
+        dropout = attention.dropout.p if attention.training else 0.0
+        context = attend(
+            query(asking if firsts else read),
+            key(read),
+            value(read),
+            batch,
+            Heads(count, dropout, (query.out_features // count) ** -0.5),
+            bias,
+        )
+        return self.behind(layer, context, asking)
+
+
+def _behind_bert(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
+    attended = layer.attention.output(context, asking)
+    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]  # untyped
+
+
+def _behind_distilbert(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
+    attended = layer.sa_layer_norm(layer.attention.out_lin(context) + asking)
+    return layer.output_layer_norm(layer.ffn(attended) + attended)  # type: ignore[no-any-return]  # untyped
+
+
+def _behind_mpnet(layer: Any, context: Tensor, asking: Tensor) -> Tensor:
+    attention = layer.attention
+    attended = attention.LayerNorm(attention.dropout(attention.attn.o(context)) + asking)
+    return layer.output(layer.intermediate(attended), attended)  # type: ignore[no-any-return]  # untyped
+
+
+BLOCKS = (
+    Block(  # BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA
+        attention="attention.self",
+        projections=("query", "key", "value"),
+        heads="num_attention_heads",
+        behind=_behind_bert,
+        needs=("attention.output", "intermediate", "output"),
+    ),
+    Block(
+        attention="attention",
+        projections=("q_lin", "k_lin", "v_lin"),
+        heads="n_heads",
+        behind=_behind_distilbert,
+        needs=("attention.out_lin", "sa_layer_norm", "ffn", "output_layer_norm"),
+    ),
+    Block(
+        attention="attention.attn",
+        projections=("q", "k", "v"),
+        heads="num_attention_heads",
+        behind=_behind_mpnet,
+        needs=("attention.attn.o", "attention.LayerNorm", "intermediate", "output"),
+    ),
+)
 
 
 class PackedModel(nn.Module):
     """The parts of a model that run, in their order; of the model itself nothing may be used.
 
+    Embeddings and layers are the model's own modules, called one by one; what stands behind them is
+    the model without them, so every head of Transformers stays as it is. It gets each row's first
+    token only, or the mean: the last layer computes no more of the others than keys and values.
     layer_runs counts, for each of the L layers, how often it ran.
     """
 
@@ -51,7 +136,7 @@ class PackedModel(nn.Module):
         super().__init__()
         base: Any = model.base_model
         layers = list(layer_list(model))
-        block = block_for(layers[0])
+        block = next((block for block in BLOCKS if block.fits(layers[0])), None)
         embeddings = getattr(base, "embeddings", None)
         table = getattr(embeddings, "position_embeddings", None)
         if block is None or embeddings is None or not isinstance(table, nn.Embedding):
@@ -140,12 +225,11 @@ class PackedModel(nn.Module):
         """As `prefix.FrozenLayers`; each depth is handed on before the next layer runs."""
         batch = self.pack(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
-        with evaluating(self):
-            for n, hidden in zip(range(max(wanted) + 1), self.prefix(batch), strict=False):
-                if n in wanted:
-                    in_order = torch.empty_like(hidden)
-                    in_order[place] = hidden
-                    yield n, in_order
+        for n, hidden in zip(range(max(wanted) + 1), self.prefix(batch), strict=False):
+            if n in wanted:
+                in_order = torch.empty_like(hidden)
+                in_order[place] = hidden
+                yield n, in_order
 
     def forward(self, batch: PackedBatch, given: Tensor | None = None) -> Tensor:
         """Logits [B, C] in the batch's order.
@@ -153,26 +237,16 @@ class PackedModel(nn.Module):
         given: hidden states [P, H] behind layer N, else they are computed from the tokens.
         """
         frozen, layers = self.depth.frozen_layers, len(self.layer_runs)
-        if given is not None:
-            hidden, start = given, frozen
-        else:
-            with self._no_grad_if(self.depth.embeddings_frozen):
-                hidden = self.embed(batch)
-            start = 0
+        hidden = self.embed(batch) if given is None else given
         bias = self.position_bias(hidden, batch)
-        for index in range(start, layers):
-            with self._no_grad_if(index < frozen):
-                firsts = index == layers - 1 and not self._reads_mean
-                hidden = self.run_layer(index, hidden, batch, firsts, bias)
+        for index in range(0 if given is None else frozen, layers):
+            firsts = index == layers - 1 and not self._reads_mean
+            hidden = self.run_layer(index, hidden, batch, firsts, bias)
         if self._reads_mean:
             hidden = row_means(hidden, batch)
         elif frozen == layers and given is not None:
             hidden = batch.firsts(hidden)
         return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]  # untyped
-
-    @staticmethod
-    def _no_grad_if(frozen: bool) -> contextlib.AbstractContextManager[Any]:
-        return torch.no_grad() if frozen else contextlib.nullcontext()
 
 
 def has_position_bias(model: PreTrainedModel) -> bool:
@@ -211,30 +285,6 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
     return data.changed(lambda rows: replace(rows, input_ids=numbers[rows.input_ids]))
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and afterwards in the mode of before."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
-
-
-@contextlib.contextmanager
-def without_dropout(dropouts: Sequence[nn.Dropout]) -> Iterator[None]:
-    """These let everything pass, and are put back afterwards."""
-    before = [module.p for module in dropouts]
-    for module in dropouts:
-        module.p = 0.0
-    try:
-        yield
-    finally:
-        for module, p in zip(dropouts, before, strict=True):
-            module.p = p
 
 
 def copy_of(model: PreTrainedModel) -> PreTrainedModel:

@@ -1,9 +1,6 @@
 """A classification model on padded batches that begins behind its frozen layers.
 
-For architectures whose layers are not known on packed tokens: embeddings hand on the hidden states
-that they are given, and the first layers are gone. Shapes: B rows, T tokens of the longest, H
-hidden size. A test (`equality.py`) finds out where that is not what the whole model computes:
-XLNet, for one, drops out what it is given.
+Shapes: B rows, T tokens of the longest, H hidden size.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch, to_device
-from elsa_tune.training.forward.packed_model import Passthrough, evaluating
+from elsa_tune.training.forward.packed_model import Passthrough
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
 # Of one batch while a cache is filled.
@@ -43,16 +40,13 @@ def hidden_behind(
     found: dict[int, Tensor] = {}
     layers = layer_list(model)
 
-    def keep(number: int) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            found[number] = args[0] if args else kwargs["hidden_states"]
-            if number == max(wanted):
-                raise _EnoughError
-
-        return hook
+    def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        found[number] = args[0] if args else kwargs["hidden_states"]
+        if number == max(wanted):
+            raise _EnoughError
 
     hooks = [
-        layers[number].register_forward_pre_hook(keep(number), with_kwargs=True)
+        layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
         for number in wanted
         if number < len(layers)
     ]
@@ -82,16 +76,15 @@ def rows_in_order(
     tokens = int(rows.offsets[chunk[-1] + 1]) - base
     found: dict[int, Tensor] = {}
     by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
-    with evaluating(model):
-        for start in range(0, len(chunk), _ROWS):
-            batch = pad_batch(rows, by_length[start : start + _ROWS], data, model.device)
-            # Numbers from the host: a GPU would be waited for to count those of a mask.
-            real = to_device({"real": np.flatnonzero(batch.mask)}, model.device)["real"]
-            place = batch.places.view(-1)[real] - base
-            for n, hidden in hidden_behind(model, batch.inputs, wanted).items():
-                if n not in found:
-                    found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
-                found[n][place] = hidden.flatten(0, 1)[real]
+    for start in range(0, len(chunk), _ROWS):
+        batch = pad_batch(rows, by_length[start : start + _ROWS], data, model.device)
+        # Numbers from the host: a GPU would be waited for to count those of a mask.
+        real = to_device({"real": np.flatnonzero(batch.mask)}, model.device)["real"]
+        place = batch.places.view(-1)[real] - base
+        for n, hidden in hidden_behind(model, batch.inputs, wanted).items():
+            if n not in found:
+                found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
+            found[n][place] = hidden.flatten(0, 1)[real]
     return sorted(found.items())
 
 

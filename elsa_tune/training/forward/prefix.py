@@ -1,15 +1,10 @@
-"""The frozen prefix, computed once: which hidden states are kept, where, and under which key.
-
-For a disk one pass over the model fills every depth asked for; a layer's output is written as it is
-computed, so memory stays flat.
-"""
+"""The frozen prefix, computed once: which hidden states are kept, where, and under which key."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,61 +13,21 @@ from transformers import PreTrainedModel
 
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting
-from elsa_tune.training.forward.prefix_store import (
-    EntryWriter,
-    NotKeptError,
-    PrefixStore,
-    Reading,
-    Shape,
-)
+from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
 from elsa_tune.training.machine import room
-from elsa_tune.training.model.encoder import checkpoint_files
-from elsa_tune.training.model.parts import divide
+from elsa_tune.training.model.encoder import checkpoint_digests
 
 # Changes whenever the same inputs would give other rows.
-_FORMAT = 1
+_FORMAT = 2
 # Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
 _CHUNK_TOKENS = 4096
 # Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
 # for the layers that train.
 _MEMORY_SHARE = 0.4
 
-# What a configuration says of the head or of its own file, not of the function of the layers.
-_NOT_THE_PREFIX = {
-    "_name_or_path",
-    "architectures",
-    "classifier_dropout",
-    "dtype",
-    "id2label",
-    "label2id",
-    "num_labels",
-    "problem_type",
-    "transformers_version",
-}
-
 # (split, consecutive rows, wanted) -> (N, hidden states [tokens, H] behind layer N) for each wanted
 # N, ascending; in evaluation mode, the tokens in the split's order.
 FrozenLayers = Callable[[TokenRows, IndexArray, Collection[int]], Iterable[tuple[int, Tensor]]]
-
-
-def prefix_digests(model: PreTrainedModel) -> tuple[str, ...]:
-    """A digest for each N in 0..L of all that decides the hidden states behind layer N: the
-    configuration, the embedding side with every table that layers share, and layers 0..N-1.
-    """
-    config = {
-        name: value for name, value in model.config.to_dict().items() if name not in _NOT_THE_PREFIX
-    }
-    state = model.state_dict()
-    parts = divide(model)
-    running = hashlib.blake2b(json.dumps(config, sort_keys=True, default=str).encode())
-    digests = []
-    for names in (parts.embedding, *parts.layers):
-        for name in names:
-            running.update(name.encode())
-            tensor = state[name].detach().to("cpu").contiguous()
-            running.update(tensor.view(torch.uint8).numpy().data)
-        digests.append(running.copy().hexdigest()[:32])
-    return tuple(digests)
 
 
 class Prefix:
@@ -97,14 +52,12 @@ class Prefix:
         )
         self._setting = setting
         self._store = PrefixStore()
-        # A GPU's copy of the model would have to be copied back for it, and needs no name.
-        self._digests = _digests(model) if setting.device.type == "cpu" else ()
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = (
             data.fingerprint,
             *(f"{split} {_rows_digest(rows)}" for split, rows in self._splits.items()),
+            *(f"{setting.precision}-{dtype}", batches),
         )
-        self._how = (f"{setting.precision}-{dtype}", batches)
 
     def reading(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> Reading:
         """The hidden states behind a depth's frozen layers, computed by those layers if need be.
@@ -119,17 +72,18 @@ class Prefix:
             raise NotKeptError(
                 f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
             )
-        kept = self._opened(frozen_layers)
+        store, key = self._store, self._key(frozen_layers)
+        kept = store.open(key, self._shape)
         if kept is not None:
             return kept
         # One builder a model and task, whatever the depth: it will fill the others' too.
-        with self._store.building(self._key(0)):
-            kept = self._opened(frozen_layers)
+        with store.building(self._key(0)):
+            kept = store.open(key, self._shape)
             if kept is None:
                 self._build(frozen_layers, others, layers)
-                kept = self._opened(frozen_layers)
+                kept = store.open(key, self._shape)
         if kept is None:
-            raise OSError(f"what was written to {self._store.folder} cannot be read back")
+            raise OSError(f"what was written to {store.folder} cannot be read back")
         return kept
 
     def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
@@ -146,43 +100,28 @@ class Prefix:
         return reading
 
     def _key(self, frozen_layers: int) -> str:
-        """Names the entry of a depth by its content."""
-        digest, depth = self._digests[frozen_layers], str(frozen_layers)
-        parts = (str(_FORMAT), digest, *self._what, depth, *self._how)
+        """Names the entry of a depth by the contents of the checkpoint's files and of the data."""
+        parts = (str(_FORMAT), *checkpoint_digests(), *self._what, str(frozen_layers))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
-    def _opened(self, frozen_layers: int) -> Reading | None:
-        return self._store.open(self._key(frozen_layers), self._shape)
-
-    def _is_kept(self, frozen_layers: int) -> bool:
-        reading = self._opened(frozen_layers)
-        if reading is not None:
-            reading.close()
-        return reading is not None
-
     def _build(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> None:
-        self._store.sweep()
-        depths = [n for n in sorted({*others, frozen_layers}) if not self._is_kept(n)]
+        store, shape, kept_as = self._store, self._shape, self._setting.recipe.prefix_cache
+        store.sweep()
+        there = {entry.key for entry in store.entries()}
+        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in there)})
         try:
-            self._store.make_room(self._shape.bytes * len(depths))
+            store.make_room(shape.bytes * len(depths))
         except NotKeptError:
             depths = [frozen_layers]
-            self._store.make_room(self._shape.bytes)
-        writers: dict[int, EntryWriter] = {}
-        try:
+            store.make_room(shape.bytes)
+        with contextlib.ExitStack() as written:
+            append = {}
             for n in depths:
-                what = (
-                    f"{self._setting.name}, {n} frozen layers, {self._setting.recipe.prefix_cache}"
-                )
-                writers[n] = self._store.writer(self._key(n), what, self._shape)
+                what = f"{self._setting.name}, {n} frozen layers, {kept_as}"
+                append[n] = written.enter_context(store.writing(self._key(n), what, shape))
             for rows in self._splits.values():
                 for _, n, hidden in rows_behind(layers, rows, depths, self._setting):
-                    writers[n].append(hidden)
-            for writer in writers.values():
-                writer.finish()
-        finally:
-            for writer in writers.values():
-                writer.abandon()
+                    append[n](hidden)
 
 
 def rows_behind(
@@ -200,18 +139,6 @@ def rows_behind(
             for n, hidden in layers(rows, chunk, wanted):
                 yield chunk, n, hidden
         start = stop
-
-
-_known_digests: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
-
-
-def _digests(model: PreTrainedModel) -> tuple[str, ...]:
-    """Of the model, once for each checkpoint that this process uses one after the other."""
-    global _known_digests
-    files = checkpoint_files()
-    if _known_digests is None or _known_digests[0] != files:
-        _known_digests = (files, prefix_digests(model))
-    return _known_digests[1]
 
 
 def _rows_digest(rows: TokenRows) -> str:

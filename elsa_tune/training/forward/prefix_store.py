@@ -1,10 +1,8 @@
 """Hidden states on disk, memory-mapped, checked, within a budget.
 
 An entry is one file, named by its key: a block of facts, then the rows [tokens, H] of one split
-after the other. It is written aside and renamed, so that an entry is there complete or not at all.
-Several processes of a node share the store: who reads an entry holds a lock on it, and what is
-locked is never evicted. A link in the store is a damaged entry: nothing is written or deleted
-through it.
+after the other. Several processes share the store: who reads an entry holds a lock on it, and what
+is locked is never evicted. Nothing is written or deleted through a link.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -27,7 +25,7 @@ import torch
 from torch import Tensor
 
 from elsa_tune.errors import UsageError
-from elsa_tune.training.cache import cache_dir
+from elsa_tune.files import cache_dir
 
 BUDGET_VARIABLE = "ELSA_TUNE_PREFIX_CACHE_GB"
 DEFAULT_BUDGET_GB = 20.0
@@ -143,7 +141,7 @@ class PrefixStore:
         used = sum(entry.bytes for entry in entries)
         for entry in entries:
             if used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE:
-                break
+                return
             if self.evict(entry.key):
                 used -= entry.bytes
         if used + wanted > self.budget:
@@ -151,17 +149,39 @@ class PrefixStore:
                 f"{needed} of the {self.budget / 1e9:g} GB that {BUDGET_VARIABLE} allows "
                 f"{used / 1e9:.1f} are being read"
             )
-        free = self._free()
-        if free < wanted + KEPT_FREE:
-            raise NotKeptError(f"{needed} {self.folder} has {free / 1e9:.1f} GB free")
+        if self._free() < wanted + KEPT_FREE:
+            raise NotKeptError(f"{needed} {self.folder} has {self._free() / 1e9:.1f} GB free")
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
         return shutil.disk_usage(self.folder).free
 
-    def writer(self, key: str, what: str, shape: Shape) -> EntryWriter:
-        """Begin an entry; it exists only after the writer's `finish`."""
-        return EntryWriter(self.folder / key, what, shape)
+    @contextlib.contextmanager
+    def writing(self, key: str, what: str, shape: Shape) -> Iterator[Callable[[Tensor], None]]:
+        """Takes the rows [tokens, H] of an entry block by block, in the order of the shape's
+        splits. The entry exists only afterwards; one of that name is replaced. Raises OSError.
+        """
+        entry, crc = self.folder / key, 0
+        aside = entry.with_name(f".{key}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+        def append(hidden: Tensor) -> None:
+            nonlocal crc
+            data = hidden.to("cpu", shape.dtype).contiguous().view(torch.uint8).numpy().data
+            file.write(data)
+            crc = zlib.crc32(data, crc)
+
+        try:
+            with aside.open("xb") as file:
+                file.seek(_FACTS)
+                yield append
+                # Not forced to disk: what a power cut leaves of it, its checksum finds.
+                file.seek(0)
+                facts = {"what": what[:_LONGEST_NAME], "crc32": crc}
+                file.write(json.dumps(facts).encode().ljust(_FACTS))
+            aside.replace(entry)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def entries(self) -> list[EntrySummary]:
         """Every entry, damaged ones included."""
@@ -169,14 +189,15 @@ class PrefixStore:
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
                 continue
+            what = "damaged"
+            with contextlib.suppress(OSError, ValueError, KeyError), entry.open("rb") as file:
+                what = str(_facts(file)["what"])
             with contextlib.suppress(OSError):
-                # A folder is an entry of earlier versions.
-                files = [entry, *entry.rglob("*")]
                 found.append(
                     EntrySummary(
                         key=entry.name,
-                        what=_what(entry),
-                        bytes=sum(file.lstat().st_size for file in files),
+                        what=what,
+                        bytes=entry.lstat().st_size,
                         last_used=entry.lstat().st_mtime,
                         in_use=_is_locked(entry),
                     )
@@ -198,47 +219,10 @@ class PrefixStore:
     @staticmethod
     def _remove(entry: Path) -> bool:
         try:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+            entry.unlink()
         except OSError:
             return False
         return True
-
-
-class EntryWriter:
-    """An entry being written, block by block."""
-
-    def __init__(self, entry: Path, what: str, shape: Shape) -> None:
-        self._entry, self._what, self._dtype = entry, what, shape.dtype
-        self._aside = entry.with_name(f".{entry.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._aside.open("xb")
-        self._file.seek(_FACTS)
-        self._crc = 0
-
-    def append(self, hidden: Tensor) -> None:
-        """Write the next rows [tokens, H], in the order of the shape's splits. Raises OSError."""
-        data = hidden.to("cpu", self._dtype).contiguous().view(torch.uint8).numpy().data
-        self._file.write(data)
-        self._crc = zlib.crc32(data, self._crc)
-
-    def finish(self) -> None:
-        """Give the entry its name. Raises OSError; an entry of that name is replaced."""
-        facts = {"what": self._what[:_LONGEST_NAME], "crc32": self._crc}
-        with self._file:  # not forced to disk: what a power cut leaves of it, its checksum finds
-            self._file.seek(0)
-            self._file.write(json.dumps(facts).encode().ljust(_FACTS))
-        if self._entry.is_dir():  # of an earlier version
-            PrefixStore._remove(self._entry)
-        self._aside.replace(self._entry)
-
-    def abandon(self) -> None:
-        """Leave nothing behind; does nothing after `finish`."""
-        with contextlib.suppress(OSError):
-            self._file.close()
-        self._aside.unlink(missing_ok=True)
 
 
 def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:
@@ -264,7 +248,7 @@ def _is_locked(entry: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        pass  # a link, or a folder, which nobody reads
+        pass  # a link, which nobody reads
     return False
 
 
@@ -291,14 +275,6 @@ def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
             return False
         _verified.add((entry, expected))
     return True
-
-
-def _what(entry: Path) -> str:
-    try:
-        with entry.open("rb") as file:
-            return str(_facts(file)["what"])
-    except (OSError, ValueError, KeyError):
-        return "damaged"
 
 
 def _mapped(file: BinaryIO, shape: Shape) -> dict[str, Tensor]:

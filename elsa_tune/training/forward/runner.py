@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from elsa_tune.specs.trial import PrefixCache
 from elsa_tune.training.data.tokens import IndexArray, TaskData, pad_batch
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
-from elsa_tune.training.forward.groups import length_groups
+from elsa_tune.training.forward.packed import length_groups
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import (
     begin_behind,
@@ -184,19 +184,18 @@ def _let_read(runner: Padded) -> None:
     """
     model, setting = runner.model, runner.setting
     every = list(layer_list(model))
-    most = len(every) - 1  # the model's own code expects its last layer to run
-    n = min(setting.depth.frozen_layers, most)
+    n = setting.kept_layers(model)
     if n == 0:
         return
     if setting.recipe.frozen_dropout:
         doubt: str | None = "frozen_dropout is on"
     else:
-        doubt = tail_doubt(model, runner.data, setting, n)
+        doubt = tail_doubt(model, runner.data, setting)
     if doubt is not None:
         runner.note_computed(doubt)
         return
     prefix = Prefix(model, runner.data, setting, runner.how)
-    others = {min(other, most) for other in setting.depths}
+    others = {min(other, len(every) - 1) for other in setting.depths}
     if runner.reads(prefix, n, others, partial(rows_in_order, model, runner.data)):
         begin_behind(model, n)
         runner.frozen_prefix = every[n : setting.depth.frozen_layers]

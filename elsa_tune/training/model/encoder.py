@@ -8,7 +8,7 @@ import pickle
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -57,6 +57,7 @@ _UNREADABLE = (
     KeyError,
     TypeError,
     AttributeError,
+    ImportError,
 )
 
 
@@ -148,17 +149,8 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
             f"model '{spec.name}' has no tokenizer in {folder}; save it there with "
             "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
         )
-    try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
-    except (*_UNREADABLE, ImportError) as error:
-        reason = str(error).lower()
-        wants = any(word in reason for word in ("sentencepiece", "protobuf", "tiktoken"))
-        missing = " (it needs: pip install sentencepiece protobuf)" if wants else ""
-        raise ModelError(
-            f"the tokenizer of model '{spec.name}' in {folder} cannot be read{missing}: "
-            f"{first_line(error)}"
-        ) from error
+    with _explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
     _check_tokenizer(tokenizer, _configuration(spec), spec.name)
     return cast(PreTrainedTokenizerBase, tokenizer)
 
@@ -167,49 +159,33 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
 
 
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
-    shipped = _shipped(spec.location) if spec.source is ModelSource.HUB else None
-    return shipped or _read_configuration(model_folder(spec, weights=False), spec.name)
-
-
-def _shipped(location: str) -> PretrainedConfig | None:
-    """The configuration of one of the paper's four models, by hub id."""
     for known in KNOWN_MODELS.values():
-        if known.source is ModelSource.HUB and known.location == location:
+        # The paper's four models are known without the hub.
+        if spec.source is known.source is ModelSource.HUB and known.location == spec.location:
             return AutoConfig.for_model(**shipped_configuration(known.name))
-    return None
+    return _read_configuration(model_folder(spec, weights=False), spec.name)
 
 
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(folder, **_LOCAL)
-    except _UNREADABLE as error:
-        path = folder / model_files.CONFIG
-        if "trust_remote_code" in str(error):
-            raise ModelError(
-                f"model '{name}' brings Python code of its own, which elsa-tune never runs; choose "
-                "a model whose architecture is part of transformers"
-            ) from error
-        raise ModelError(
-            f"the configuration {path} of model '{name}' names no architecture that transformers "
-            f"{transformers.__version__} knows: {first_line(error)}"
-        ) from error
-    return cast(PretrainedConfig, config)
+    with _explained(
+        f"the configuration {folder / model_files.CONFIG} of model '{name}' names no architecture "
+        f"that transformers {transformers.__version__} knows"
+    ):
+        return cast(PretrainedConfig, AutoConfig.from_pretrained(folder, **_LOCAL))
 
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
     """The classification model with two outputs and without memory for its weights."""
     config = copy.deepcopy(config)
     config.num_labels = 2
-    try:
-        with quiet(), torch.device("meta"):
-            return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
-    except (*_UNREADABLE, ImportError) as error:
-        raise ModelError(
+    with (
+        torch.device("meta"),
+        _explained(
             f"transformers {transformers.__version__} cannot build a text classifier from the "
-            f"configuration of model '{name}' (architecture '{config.model_type}'): "
-            f"{first_line(error)}"
-        ) from error
+            f"configuration of model '{name}' (architecture '{config.model_type}')"
+        ),
+    ):
+        return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
 
 
 # -- weights -------------------------------------------------------------------------------------
@@ -234,14 +210,26 @@ def checkpoint_files() -> tuple[tuple[str, int, int], ...]:
     return () if _last is None else _last.files
 
 
+def checkpoint_digests() -> list[str]:
+    """The contents of these files. Raises OSError where they are no longer those loaded."""
+    paths = [Path(path) for path, _, _ in checkpoint_files()]
+    digests = [model_files.sha256_of(path) for path in paths]
+    if _as_they_are(paths) != checkpoint_files():
+        raise OSError("the checkpoint's files changed after they were loaded")
+    return digests
+
+
+def _as_they_are(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    stats = ((path, path.stat()) for path in paths)
+    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+
+
 def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
     """The checkpoint, from memory if it is the last one that this process used and unchanged."""
     global _last
     folder = model_folder(spec)
-    paths = [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
-    stats = [path.stat() for path in paths]
-    files = tuple(
-        (str(path), stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats, strict=True)
+    files = _as_they_are(
+        [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
     )
     if _last is None or _last.files != files:
         _last = None  # never two checkpoints in memory
@@ -256,26 +244,22 @@ def _read_checkpoint(
     divide(_skeleton(config, name))  # refuse before gigabytes are read
     loaded_config = copy.deepcopy(config)
     loaded_config.num_labels = outputs
-    try:
-        with quiet(), torch.random.fork_rng(devices=[]):
-            model, report = AutoModelForSequenceClassification.from_pretrained(
-                folder,
-                config=loaded_config,
-                dtype=torch.float32,
-                weights_only=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-                **_LOCAL,
-            )
-    except _UNREADABLE as error:
-        reason = first_line(error)
-        if "weights_only" in reason:
-            # Torch's own words tell how to run the code.
-            reason = "they hold more than tensors, and a checkpoint's code is never run"
-        raise ModelError(
+    with (
+        torch.random.fork_rng(devices=[]),
+        _explained(
             f"the weights of model '{name}' in {folder} cannot be read, they are damaged or in a "
-            f"foreign format ({reason}); fetch or save them again"
-        ) from error
+            "foreign format; fetch or save them again"
+        ),
+    ):
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            config=loaded_config,
+            dtype=torch.float32,
+            weights_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **_LOCAL,
+        )
     missing = set(report["missing_keys"])
     resized = {key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]}
     parts = divide(model)
@@ -335,6 +319,26 @@ def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> Non
             f"the tokenizer of model '{name}' has {len(tokenizer)} entries, but the model only "
             f"{rows} embeddings; they do not belong together"
         )
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Quietly; what a damaged or foreign file raises becomes a ModelError: what fails, and why."""
+    try:
+        with quiet():
+            yield
+    except _UNREADABLE as error:
+        said, why = str(error).lower(), first_line(error)
+        if "trust_remote_code" in said:
+            why = (
+                "it brings Python code of its own, which elsa-tune never runs; choose a model "
+                "whose architecture is part of transformers"
+            )
+        elif "weights_only" in why:  # torch's own words tell how to run the code
+            why = "they hold more than tensors, and a checkpoint's code is never run"
+        elif any(word in said for word in ("sentencepiece", "protobuf", "tiktoken")):
+            why = f"{why}; it needs: pip install sentencepiece protobuf"
+        raise ModelError(f"{what}: {why}") from error
 
 
 @contextlib.contextmanager

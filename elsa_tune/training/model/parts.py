@@ -3,30 +3,18 @@
 The layers are found by their shape, not by a list of architectures: the one `nn.ModuleList` under
 the base model that holds `num_hidden_layers` modules of one class. What runs before them, and every
 table that all of them read, is the embedding side; what runs after them is the head side. Read in
-transformers 5.23:
+transformers 5.23: MPNet's `relative_attention_bias`, and DeBERTa's `rel_embeddings` with the norm
+of that table, stand behind the layers, but all of them read them. DeBERTa's `conv` adds to what
+layer 0 gives, so it belongs to layer 0.
 
-- ELECTRA: `embeddings_project` runs before the layers: embedding side.
-- MPNet: `encoder.relative_attention_bias` stands behind the layers, but all of them read it:
-  embedding side.
-- DeBERTa: `encoder.rel_embeddings` and, where `norm_rel_ebd` asks for it, `encoder.LayerNorm` (the
-  norm of that table, not of the layers' output): embedding side. `encoder.conv` adds to what layer
-  0 gives and layer 1 reads the sum, so it belongs to layer 0: frozen with it, trained when only the
-  embeddings are frozen.
-- XLNet: `mask_emb` and `word_embedding`: embedding side. `r_w_bias`, `r_r_bias`, `r_s_bias` and
-  `seg_embed` exist once per layer and belong to it.
-- ModernBERT: `embeddings.norm` is embedding side, `final_norm` head side. Layer 0 has no
-  `attn_norm`.
-- RoBERTa has no pooler here: `classifier.dense` does its work.
-
-Some parameters take no part in a classification and so get no gradient: XLNet's `mask_emb` (for
-pretraining only), and in each of its layers `r_s_bias` and `seg_embed` where no token types are
-given. They are counted in their part, and stay as they are.
+Some parameters take no part in a classification and so get no gradient: XLNet's `mask_emb`, and in
+each of its layers `r_s_bias` and `seg_embed` where no token types are given. They are counted in
+their part, and stay as they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import nn
@@ -81,10 +69,13 @@ def divide(model: PreTrainedModel) -> ModelParts:
     head: list[str] = []
     for name, _ in model.named_parameters():
         place = _place(model, path, name)
-        if isinstance(place, int):
-            layers[place].append(name)
-        else:
-            (embedding if place == "embedding" else head).append(name)
+        if place is None:
+            raise ModelError(
+                f"{_kind(model)} has a parameter '{name}' that is neither known to run before the "
+                f"layers nor after them, so it cannot be divided safely; {_REMEDY}"
+            )
+        part = layers[place] if isinstance(place, int) else head if place == "head" else embedding
+        part.append(name)
     return ModelParts(
         embedding=tuple(embedding),
         layers=tuple(tuple(names) for names in layers),
@@ -105,12 +96,12 @@ def drop_layers(model: PreTrainedModel, count: int) -> None:
     behind the first layer that there is, which must be layer 0.
     """
     path, stack = _find_layers(model)
-    holder = path.rpartition(".")[0]
-    for layer in divide(model).layers[:count]:
-        for name in layer:
-            if not name.startswith(f"{path}."):
-                child = name[len(holder) + 1 :].split(".", 1)[0]
-                setattr(model.get_submodule(holder), child, None)
+    outside = path.rpartition(".")[0]
+    holder = model.get_submodule(outside)
+    for name, child in list(holder.named_children()):
+        place = None if child is stack else _place(model, path, f"{outside}.{name}.")
+        if isinstance(place, int) and place < count:
+            setattr(holder, name, None)
     del stack[:count]
 
 
@@ -128,7 +119,7 @@ def freeze(model: PreTrainedModel, depth: FreezeDepth) -> None:
 
 
 def prefix_modules(model: PreTrainedModel, depth: FreezeDepth) -> list[nn.Module]:
-    """The modules of the frozen prefix, outermost ones only: embedding side and the first N layers.
+    """The modules of the frozen prefix: embedding side and the first N layers, with those in them.
 
     Calling `eval()` on each switches the prefix's dropout off and nothing else. Empty for the full
     model. XLNet has one dropout module for its embeddings and for its output; it counts as the
@@ -136,16 +127,15 @@ def prefix_modules(model: PreTrainedModel, depth: FreezeDepth) -> list[nn.Module
     """
     if depth.is_full_model:
         return []
-    parts = divide(model)
-    depth.check(len(parts.layers))
     path, stack = _find_layers(model)
-    modules = list(_modules_of(model, set(parts.embedding), path))
-    modules.extend(stack[: depth.frozen_layers])
-    if depth.frozen_layers > 0:
-        # DeBERTa's convolution belongs to layer 0 without standing inside it.
-        outside = {name for name in parts.layers[0] if not name.startswith(f"{path}.")}
-        modules.extend(_modules_of(model, outside, path, loose=False))
-    return modules
+    depth.check(len(stack))
+
+    def is_frozen(name: str) -> bool:
+        place = None if f"{path}.".startswith(name) else _place(model, path, name)
+        return place == "embedding" or (isinstance(place, int) and place < depth.frozen_layers)
+
+    everything = model.base_model.named_modules(prefix=model.base_model_prefix)
+    return [module for name, module in everything if is_frozen(f"{name}.")]
 
 
 def final_linear(model: PreTrainedModel) -> str:
@@ -171,26 +161,27 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     if base is model:
         raise ModelError(f"{_kind(model)} has no base model apart from its head; {_REMEDY}")
     count = getattr(config, "num_hidden_layers", None)
-    lists = [
-        (name, module)
+    stacks = {
+        name: module
         for name, module in base.named_modules()
         if isinstance(module, nn.ModuleList)
         and len(module) == count
         and len({type(layer) for layer in module}) == 1
-    ]
-    outermost = [
-        (name, module)
-        for name, module in lists
-        if not any(name.startswith(f"{other}.") for other, _ in lists)
-    ]
+    }
+    outermost = [n for n in stacks if not any(n.startswith(f"{other}.") for other in stacks)]
     if len(outermost) != 1:
         raise ModelError(
             f"{_kind(model)} has no encoder stack that can be recognised: {len(outermost)} lists "
             f"of {count} equal layers were found, and there must be exactly one; {_REMEDY}"
         )
-    name, stack = outermost[0]
-    _refuse_shared_layers(model, stack)
-    return f"{model.base_model_prefix}.{name}", stack
+    [name] = outermost
+    own = [{id(parameter) for parameter in layer.parameters()} for layer in stacks[name]]
+    if not all(own) or len(set().union(*own)) < sum(map(len, own)):
+        raise ModelError(
+            f"{_kind(model)} shares weights among its layers, so they cannot be frozen one by one; "
+            f"{_REMEDY}"
+        )
+    return f"{model.base_model_prefix}.{name}", stacks[name]
 
 
 _REMEDY = "give an encoder such as BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
@@ -223,51 +214,26 @@ def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> Non
         raise ModelError(f"{kind} is a decoder (each token sees only those before it); {_REMEDY}")
 
 
-def _refuse_shared_layers(model: PreTrainedModel, stack: nn.ModuleList) -> None:
-    seen: set[int] = set()
-    for layer in stack:
-        own = {id(parameter) for parameter in layer.parameters()}
-        if not own or own & seen:
-            raise ModelError(
-                f"{_kind(model)} shares weights among its layers, so they cannot be frozen one "
-                f"by one; {_REMEDY}"
-            )
-        seen |= own
-
-
-def _place(model: PreTrainedModel, path: str, name: str) -> int | str:
-    """The layer's index, "embedding" or "head" for one parameter; `path` names the layers."""
+def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
+    """The layer's index, "embedding", "head", or None where nothing tells, for a parameter, or for
+    a module by its name with a dot behind it; `path` names the layers.
+    """
     if name.startswith(f"{path}."):
         return int(name[len(path) + 1 :].split(".", 1)[0])
     if not name.startswith(f"{model.base_model_prefix}."):
         return "head"
-    special = _place_in_deberta(model.config, path, name)
-    if special is not None:
-        return special
+    if model.config.model_type in ("deberta", "deberta-v2"):
+        encoder = path.rpartition(".")[0]
+        if name.startswith(f"{encoder}.conv."):
+            return 0
+        if name.startswith(f"{encoder}.LayerNorm."):
+            return "embedding"
     own_name = name[len(model.base_model_prefix) + 1 :]
     if _POOLER.search(own_name):  # GTE and Nomic register theirs before the layers
         return "head"
-    if _stands_before(model, path, name):
+    if _stands_before(model, path, name) or _SHARED_TABLE.search(own_name):
         return "embedding"
-    if _SHARED_TABLE.search(own_name):
-        return "embedding"
-    if _AFTER_LAYERS.search(own_name):
-        return "head"
-    raise ModelError(
-        f"{_kind(model)} has a parameter '{name}' that is neither known to run before the layers "
-        f"nor after them, so it cannot be divided safely; {_REMEDY}"
-    )
-
-
-def _place_in_deberta(config: PretrainedConfig, path: str, name: str) -> int | str | None:
-    if config.model_type not in ("deberta", "deberta-v2"):
-        return None
-    encoder = path.rsplit(".", 1)[0]
-    if name.startswith(f"{encoder}.conv."):
-        return 0
-    if name.startswith(f"{encoder}.LayerNorm."):
-        return "embedding"
-    return None
+    return "head" if _AFTER_LAYERS.search(own_name) else None
 
 
 def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
@@ -276,29 +242,6 @@ def _stands_before(model: PreTrainedModel, path: str, name: str) -> bool:
     level = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
     order = list(model.get_submodule(".".join(theirs[:level]))._modules)
     return ours[level] in order and order.index(ours[level]) < order.index(theirs[level])
-
-
-def _modules_of(
-    model: PreTrainedModel, names: set[str], path: str, *, loose: bool = True
-) -> Iterator[nn.Module]:
-    """The outermost modules all of whose parameters are in `names`.
-
-    With `loose`, also modules without parameters (dropout) that stand before the layers.
-    """
-
-    def walk(prefix: str, module: nn.Module) -> Iterator[nn.Module]:
-        for child_name, child in module.named_children():
-            name = f"{prefix}.{child_name}"
-            own = {f"{name}.{key}" for key, _ in child.named_parameters()}
-            if own and own <= names:
-                yield child
-            elif not own:
-                if loose and not path.startswith(f"{name}.") and _stands_before(model, path, name):
-                    yield child
-            elif path.startswith(f"{name}."):
-                yield from walk(name, child)
-
-    yield from walk(model.base_model_prefix, model.base_model)
 
 
 def _is_constant(model: PreTrainedModel, name: str) -> bool:
