@@ -54,7 +54,7 @@ def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     header = [name.replace("_", " ") for name in columns]
-    cells = [[_cell(name, row[name]) for name in columns] for row in rows]
+    cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
     right = [place for place, name in enumerate(columns) if _is_number(rows[0][name])]
     return aligned([header, *cells], right=right)
 

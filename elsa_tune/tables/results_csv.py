@@ -16,8 +16,16 @@ from pathlib import Path
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import ANY, RAY, lay_out, read_mapping, recognise
-from elsa_tune.tables.result_fields import COLUMNS, REQUIRED, read_row
+from elsa_tune.tables.columns import (
+    ANY,
+    COLUMNS,
+    RAY,
+    REQUIRED,
+    lay_out,
+    read_mapping,
+    read_row,
+    recognise,
+)
 from elsa_tune.tables.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.

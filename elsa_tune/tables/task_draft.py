@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,53 +22,65 @@ LABEL_WORDS = re.compile(
 # More different numbers than this are values, not classes; more classes are not written out.
 MOST_CLASSES = 20
 
-_Columns = dict[str, list[str]]
-
 
 def draft_task(path: Path) -> str:
-    """The YAML of a task file for a table, with what was guessed as comments.
+    """The YAML of a task file for a table, with what was guessed in comments.
 
     The table is named as `path` is, so that the file belongs where this one is read from. Raises
     DataError for what is no readable table, and where nothing looks like a text or a label.
     """
     table = read_table(path, format_of(path) or "csv", None)
-    columns: _Columns = {
+    columns = {
         name: [cell for cell in cells if cell is not None and cell.strip()]
         for name, cells in table.columns.items()
     }
     label = _label(columns)
-    texts = _texts({name: cells for name, cells in columns.items() if name != label})
-    if label is None or not texts:
+    words = {
+        name: sum(len(cell.split()) for cell in cells) / len(cells)
+        for name, cells in columns.items()
+        if cells and name != label and not _are_numbers(cells)
+    }
+    if label is None or not words:
         lacks = "label (values that repeat, or a name that says so)" if label is None else "text"
         raise DataError(
             f"no column of {path} looks like a {lacks}; its columns are "
             f"{', '.join(columns) or 'none'}: write the task file by hand"
         )
+    first, *others = sorted(words, key=words.__getitem__, reverse=True)
+    chosen = [first, *(name for name in others[:1] if words[name] >= 3)]
+    texts = [name for name in columns if name in chosen]
     values = set(columns[label])
     are_few = len(values) <= MOST_CLASSES
-    is_regression = _are_numbers(columns[label]) and not (
-        are_few and all(float(one).is_integer() for one in values)
-    )
     name = slug(path.stem) or "task"
-    own_name = f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name
+    task: dict[str, Any] = {
+        "name": f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name,
+        "files": str(path),
+        "text": texts,
+        "label": label,
+    }
+    metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
+    if _are_numbers(columns[label]) and not (
+        are_few and all(float(one).is_integer() for one in values)
+    ):
+        metrics = "spearman, pearson"
+        task["regression"] = True
+    elif are_few:
+        task["classes"] = sorted(values, key=number_then_text)
+    task["metric"] = metrics.split(",")[0]
     unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
-    lines = [
-        f"# Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
-        _line("name", own_name, "of the task"),
-        _line("files", str(path), "a fifth is held out; or {train: ..., evaluation: ...}"),
-        _line("text", texts if len(texts) > 1 else texts[0], f"the most words; not used: {unused}"),
-        _line("label", label, f"{len(values):,} different values"),
-    ]
-    if is_regression:
-        lines += [_line("regression", True, "numbers"), _line("metric", "spearman", "or pearson")]
-        return "\n".join(lines) + "\n"
-    if are_few:
-        lines.append(_line("classes", sorted(values, key=number_then_text), "in id order"))
-    lines.append(_line("metric", "accuracy", "or f1 (of two classes), f1_macro, matthews"))
-    return "\n".join(lines) + "\n"
+    comments = (
+        f"Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
+        "files: a fifth is held out; or {train: ..., evaluation: ...}",
+        f"text: one or two columns with the most words; not used: {unused}",
+        f"label: {len(values):,} different values. classes: in id order. metric: {metrics}",
+    )
+    said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
+    return said + yaml.safe_dump(
+        task, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf
+    )
 
 
-def _label(columns: _Columns) -> str | None:
+def _label(columns: dict[str, list[str]]) -> str | None:
     """A column named so, else that with the fewest different values that repeat, the last of
     equals.
     """
@@ -81,27 +94,8 @@ def _label(columns: _Columns) -> str | None:
     return min(reversed(named or repeating), key=lambda name: differing[name], default=None)
 
 
-def _texts(columns: _Columns) -> list[str]:
-    """The one or two columns with the most words, in the table's order."""
-    words = {
-        name: sum(len(cell.split()) for cell in cells) / len(cells)
-        for name, cells in columns.items()
-        if cells and not _are_numbers(cells)
-    }
-    first, *others = sorted(words, key=lambda name: -words[name]) or [""]
-    chosen = [first, *(name for name in others[:1] if words[name] >= 3)]
-    return [name for name in columns if name in chosen]
-
-
 def _are_numbers(cells: list[str]) -> bool:
     try:
         return all(math.isfinite(float(cell)) for cell in cells)
     except ValueError:
         return False
-
-
-def _line(name: str, value: object, comment: str) -> str:
-    several = value if isinstance(value, list) else [value]
-    text = yaml.safe_dump(several, default_flow_style=True, allow_unicode=True, width=math.inf)
-    shown = text.strip() if several is value else text.strip()[1:-1]
-    return f"{name}: {shown}  # {' '.join(comment.split())}"

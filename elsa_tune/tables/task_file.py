@@ -225,29 +225,20 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
             f"{twice[0]} is both a training and an evaluation file; leave files.evaluation out and "
             "set evaluation_share to hold out a part of it"
         )
+    formats = {described.format or format_of(Path(file)) for file in (*train, *evaluation)}
+    form, *others = formats
+    if form is None or others:
+        raise DataError(
+            f"its files end in different ones of {', '.join(SUFFIXES)}, or in none of them; "
+            f"convert them to one, or set format to one of {', '.join(FORMATS)}"
+        )
     return FilesSource(
-        format=described.format or _format((*train, *evaluation)),
+        format=form,
         train=train,
         evaluation=evaluation,
         evaluation_share=described.evaluation_share
         or (None if evaluation else DEFAULT_EVALUATION_SHARE),
     )
-
-
-def _format(files: tuple[str, ...]) -> str:
-    formats = {file: format_of(Path(file)) for file in files}
-    if unknown := [file for file, format in formats.items() if format is None]:
-        raise DataError(
-            f"{unknown[0]} ends in none of {', '.join(SUFFIXES)}; set format to one of "
-            f"{', '.join(FORMATS)}"
-        )
-    found, *others = sorted(set(filter(None, formats.values())))
-    if others:
-        raise DataError(
-            f"its files are of different formats ({', '.join([found, *others])}); convert them to "
-            "one"
-        )
-    return found
 
 
 def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     told = (out / "tables.txt").read_text()
     assert "scale full" in told and "2 seeds at each depth; the study has 5." in told
     assert "0 of 2" in told
-    lines = list(csv.DictReader((out / "study.csv").read_text().splitlines()))
+    lines = list(csv.DictReader((out / "curve.csv").read_text().splitlines()))
     assert [line["frozen_layers"] for line in lines] == ["0", "1", "2"]
     assert all(0 <= float(line["quality"]) <= 1 for line in lines)
     assert (out / "index.html").exists() and list((out / "figures").glob("freeze_curve.*"))

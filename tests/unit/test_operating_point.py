@@ -29,7 +29,7 @@ from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tables.results_csv import COLUMNS
+from elsa_tune.tables.columns import COLUMNS
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 import pytest
@@ -12,9 +10,9 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS
-from elsa_tune.studies.table import Line, beside, matched, table_csv, table_text
+from elsa_tune.studies.results import Line, beside, matched, table_text
 from elsa_tune.tables.published import Study, printed_rows
-from tests.unit.result_rows import EMBEDDINGS_ONLY, row, seeds
+from tests.unit.result_rows import EMBEDDINGS_ONLY, seeds
 
 ELSA, BLOG = Study.ELSA, Study.LOW_RESOURCE
 
@@ -120,17 +118,11 @@ def test_the_blogs_sizes_stand_beside_their_own_means() -> None:
     assert full.printed is not None and full.printed.quality == pytest.approx(0.927)
 
 
-def test_what_repeats_is_written_once_and_the_csv_has_it_all() -> None:
+def test_what_repeats_is_written_once() -> None:
     found = lines(bert_rows())
     texts = [" ".join(text.split()) for text in table_text(found).splitlines()]
     assert texts[1] == "bert_base rte all 0 of 12 2 67.0 ± 1.4 100.0 % 0 of 12 67.6 100.0 %"
     assert texts[2].startswith("9 of 12 2 62.0")
-    full, nine, _ = csv.DictReader(io.StringIO(table_csv(found)))
-    assert (full["model"], nine["model"], nine["printed_model"]) == ("bert_base",) * 3
-    assert (nine["frozen_layers"], nine["quality"], nine["seeds"]) == ("9", "0.62", "2")
-    assert (nine["printed_frozen_layers"], nine["printed_quality"]) == ("9", "0.623")
-    (own,) = csv.DictReader(io.StringIO(table_csv(lines([row(0, 0.5, task="mood", seed=1)]))))
-    assert own["printed_quality"] == "" and None not in own.values()
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,12 @@ from elsa_tune.cli.options import (
     TrackingUri,
     out_folder,
 )
+from elsa_tune.cli.printing import given_command, show
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
 from elsa_tune.tables.published import Study
-from elsa_tune.words import aligned, duration
+from elsa_tune.words import duration
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition
@@ -163,15 +164,17 @@ def _print_plan(edition: Edition) -> None:
     typer.echo(f"{edition.study}, scale {edition.scale}: {edition.study.source}")
     for sentence in edition.departures or ("As published.",):
         typer.echo(f"  {sentence}")
-    rows = []
-    for (search, to_go), plan in zip(every, plans, strict=True):
-        hours = seconds.get(search.name)
-        words = (plan.state.status_text, "" if hours is None else duration(hours))
-        counts = (f"{plan.trials} trials,", f"{to_go.total()} to go")
-        rows.append((search.name, *counts, *words))
-    trials = sum(plan.trials for plan in plans)
-    rows.append(("in all", f"{trials} trials,", f"{left} to go", "", ""))
-    typer.echo(aligned(rows, right=(1, 2)))
+    rows = [
+        {
+            "search": search.name,
+            "trials": plan.trials,
+            "to_go": to_go.total(),
+            "status": plan.state.status_text,
+            "time": duration(seconds[search.name]) if search.name in seconds else "",
+        }
+        for (search, to_go), plan in zip(every, plans, strict=True)
+    ]
+    show([*rows, {"search": "in all", "trials": sum(one.trials for one in plans), "to_go": left}])
     typer.echo(f"time: {time}")
 
 
@@ -190,7 +193,6 @@ def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> N
 def _print_results(edition: Edition, out: Path | None) -> StudyResults:
     """The table (stdout), and where everything is (stderr)."""
     from elsa_tune.cli.answer_tables import stdout_console
-    from elsa_tune.cli.printing import given_command
     from elsa_tune.studies.results import read_study, write_study
 
     results = read_study(edition)

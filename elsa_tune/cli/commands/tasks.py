@@ -109,19 +109,14 @@ def _labels(spec: TaskSpec, split: Split) -> dict[str, Any]:
 
 
 def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
-    """The first rows, and the first of each further class while there is room."""
-    few = min(EXAMPLES, len(split))
-    firsts = [int((split.labels == c).argmax()) for c in range(min(EXAMPLES, len(spec.classes)))]
-    rows = sorted(list(dict.fromkeys([*firsts, *range(few)]))[:EXAMPLES])
+    """The first rows."""
     columns = list(zip(spec.text_columns, split.texts, strict=True))
-    names = spec.classes
-    labels = {row: split.labels[row] for row in rows}
     return [
         {
             **{name: _shortened(column[row]) for name, column in columns},
-            "label": names[int(label)] if names else round(float(label), 6),
+            "label": spec.classes[int(label)] if spec.classes else round(float(label), 6),
         }
-        for row, label in labels.items()
+        for row, label in enumerate(split.labels[:EXAMPLES])
     ]
 
 
