@@ -55,12 +55,8 @@ def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     header = [name.replace("_", " ") for name in columns]
     cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
-    right = [place for place, name in enumerate(columns) if _is_number(rows[0][name])]
+    right = [place for place, name in enumerate(columns) if type(rows[0][name]) in (int, float)]
     return aligned([header, *cells], right=right)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(name: str, value: Any) -> str:

@@ -65,13 +65,12 @@ def problems(
     inlined: a field that is written as its own fields, beside the others.
     """
     said: list[str] = []
-    missing: list[str] = []
     meant: list[str] = []
     for problem in error.errors(include_url=False):
         location = problem["loc"][problem["loc"][:1] == (inlined,) :]
         field, kind = _path(location), problem["type"]
         if kind == "missing":
-            missing.append(field)
+            said.append(f"field '{field}' is missing")
         elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
             holder = f"{_path(location[:-1])}.".removeprefix(".")
             names = sorted((known or {}).get(holder.removesuffix("."), ()))
@@ -89,10 +88,8 @@ def problems(
         else:
             where = f"field '{field}'" if field else "it"
             said.append(f"{where} must be {_allowed(problem)}")
-    if left := [f"'{field}'" for field in missing if field not in meant]:
-        fields, are = ("field", "is") if len(left) == 1 else ("fields", "are")
-        said.append(f"{fields} {', '.join(left)} {are} missing")
-    said = list(dict.fromkeys(said))
+    lacking = [f"field '{field}' is missing" for field in meant]
+    said = [one for one in dict.fromkeys(said) if one not in lacking]
     more = len(said) - MOST_PROBLEMS
     return "; ".join(said[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
-from elsa_tune.specs.freeze import FreezeDepth
 
 ROBERTA_TYPES = frozenset({"roberta", "xlm-roberta", "camembert"})
 
@@ -61,16 +60,6 @@ class ModelFacts:
     output: int
     total: int
     layer_sizes: tuple[int, ...]
-
-    def frozen_parameters(self, depth: FreezeDepth) -> int:
-        """How many of `total` stay as they are at this depth; SpaceError for N above L."""
-        depth.check(self.layers)
-        embedding = self.embedding if depth.embeddings_frozen else 0
-        return embedding + sum(self.layer_sizes[: depth.frozen_layers])
-
-    def trainable_parameters(self, depth: FreezeDepth) -> int:
-        """How many of `total` are trained at this depth; the task's last linear comes on top."""
-        return self.total - self.frozen_parameters(depth)
 
 
 KNOWN_MODELS: dict[str, ModelSpec] = {

@@ -1,9 +1,9 @@
-"""The two published studies: what each asks for, and what a smaller one leaves out in words."""
+"""The two published studies: what each asks for, and how much of it."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from elsa_tune.tables.published import Study, printed_rows
@@ -71,40 +71,27 @@ PROTOCOLS: dict[Study, Protocol] = {
 }
 
 
-def departures(
+def asked(
     study: Study,
-    models: Sequence[str],
+    models: Iterable[str],
     seeds: Iterable[int],
-    trained: Sequence[tuple[str, int, int]],
-) -> tuple[str, ...]:
-    """What differs from the study as it was published, one sentence each; () where nothing does.
-
-    seeds: of each search at every depth. trained: each task with the examples that it is trained
-    on, of those there are.
+    tasks: Iterable[str],
+    sizes: Iterable[int | None],
+) -> str:
+    """What is carried out, in one line. seeds: of the searches at every depth. sizes: as in Extent;
+    one task or size may come several times.
     """
+    counts = [f"{size:,}" for size in dict.fromkeys(sizes) if size is not None]
+    of = "at most " if study is Study.ELSA else ""
+    return (
+        f"{' or '.join(map(str, sorted(set(seeds))))} seeds at each depth; models "
+        f"{', '.join(dict.fromkeys(models))}; tasks {', '.join(dict.fromkeys(tasks))}; "
+        f"{of + ', '.join(counts) if counts else 'all'} training examples"
+    )
+
+
+def published(study: Study) -> str:
+    """The same of the study itself."""
     whole = PROTOCOLS[study].extents[Scale.FULL]
-    said = []
-    if set(seeds) != {whole.seeds}:
-        here = " or ".join(map(str, sorted(set(seeds))))
-        said.append(f"{here} seeds at each depth; the study has {whole.seeds}.")
-    said += _other("tasks", [task for task, _, _ in trained], whole.tasks)
-    reported = [row.model for row in printed_rows(study)]
-    if not set(models) <= set(reported):
-        said += _other("models", models, reported)
-    if study is Study.ELSA:
-        shrunk = [one for one in trained if one[1] < one[2]]
-        said += [
-            f"{task}: {used:,} of {there:,} training examples." for task, used, there in shrunk
-        ]
-    else:
-        sizes = [f"{used:,}" for _, used, _ in trained]
-        said += _other("training sizes", sizes, [f"{size:,}" for size in whole.train_sizes])
-    return tuple(said)
-
-
-def _other(what: str, here: Iterable[str], published: Iterable[str]) -> list[str]:
-    """A sentence where they are not those of the study."""
-    names, theirs = dict.fromkeys(here), dict.fromkeys(published)
-    if names.keys() == theirs.keys():
-        return []
-    return [f"The {what} are {', '.join(names)}; the study has {', '.join(theirs)}."]
+    models = [row.model for row in printed_rows(study)]
+    return asked(study, models, [whole.seeds], whole.tasks, whole.train_sizes)

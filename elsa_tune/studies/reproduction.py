@@ -34,7 +34,7 @@ from elsa_tune.search.launch import Say, resume, sizes, start
 from elsa_tune.search.planned import Plan
 from elsa_tune.search.specification import Request, load_specification, specify, with_seeds
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, departures
+from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
@@ -46,13 +46,13 @@ from elsa_tune.tracking.state import read_state
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
     """A study as it is carried out here: a search for each model, task and training size, in this
-    order. departures: what differs from the published study, in sentences.
+    order. extents: what is carried out and what was published, a line each.
     """
 
     study: Study
     scale: Scale
     searches: tuple[Request, ...]
-    departures: tuple[str, ...]
+    extents: tuple[str, str]
 
 
 def edition(
@@ -65,13 +65,10 @@ def edition(
     what cannot be searched, and where two searches would share a name; StorageError where a
     recorded one was asked something else.
     """
-    from elsa_tune.training.data.preparation import size_in_use
-
     protocol = PROTOCOLS[study]
     searches: list[Request] = []
-    trained: list[tuple[str, int, int]] = []
     for task, size in itertools.product(extent.tasks, extent.train_sizes):
-        asked = dataclasses.replace(
+        one = dataclasses.replace(
             options,
             model=models[0],
             task=task,
@@ -79,14 +76,12 @@ def edition(
             metric=protocol.metric,
             seeds=extent.seeds,
         )
-        whole = read_request(asked)
+        whole = read_request(one)
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
-        recipe = dataclasses.replace(whole.recipe, train_size=size)
-        trained.append((whole.task.name, size_in_use(whole.task, recipe, available), available))
         for model in models:
-            search = read_request(dataclasses.replace(asked, model=model, train_size=size))
+            search = read_request(dataclasses.replace(one, model=model, train_size=size))
             parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]
             searches.append(dataclasses.replace(search, name=slug("-".join(parts))))
     name, count = Counter(search.name for search in searches).most_common(1)[0]
@@ -96,13 +91,18 @@ def edition(
             "them one by one, in different folders"
         )
     searches = [with_recorded_seeds(search) for search in searches]
-    names = list(dict.fromkeys(search.model.name for search in searches))
-    seeds = [search.seeds or 0 for search in searches]
+    here = asked(
+        study,
+        [search.model.name for search in searches],
+        [search.seeds or 0 for search in searches],
+        [search.task.name for search in searches],
+        extent.train_sizes,
+    )
     return Edition(
         study=study,
         scale=scale,
         searches=tuple(searches),
-        departures=departures(study, names, seeds, trained),
+        extents=(f"Here: {here}.", f"Published: {published(study)}."),
     )
 
 
@@ -112,9 +112,9 @@ def with_recorded_seeds(search: Request) -> Request:
         recorded = load_specification(SearchPaths(search.storage, search.name))
     except StorageError:
         return search  # not begun, or not to be read, which is said in its turn
-    asked, came = _asked(specify(search)), _asked(recorded)
+    wanted, came = _asked(specify(search)), _asked(recorded)
     # `auto` is settled when a search starts.
-    different = [name for name in asked if asked[name] != came.get(name) and name != "precision"]
+    different = [name for name in wanted if wanted[name] != came.get(name) and name != "precision"]
     if different:
         raise StorageError(
             f"search '{search.name}' is recorded with another {', '.join(different)} than this "

@@ -137,7 +137,7 @@ class StudyResults:
             f"{self.edition.study.source}, scale {self.edition.scale}",
             *([f"Not finished: {self.left} trials to go."] if self.left else []),
             *(f"Not read: {name}." for name in self.unread),
-            *(f"Not as published: {sentence}" for sentence in self.edition.departures),
+            *self.edition.extents,
         ]
 
     @property

@@ -66,8 +66,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
             )
         return row
     except ValueError as error:
-        is_ours = not isinstance(error, ValidationError)
-        why = error if is_ours else problems(error, inlined="depth")
+        why = problems(error, inlined="depth") if isinstance(error, ValidationError) else error
         raise ResultsError(f"{path}, line {number}: {why}") from error
 
 
@@ -207,24 +206,6 @@ def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where in a line each of our columns stands.
-
-    places: index of the cell. constants: the value of columns without one. told: one line per
-    column, for the reader; () where a table has our names and nothing was mapped.
-    """
-
-    places: Mapping[str, int]
-    constants: Mapping[str, str]
-    told: tuple[str, ...]
-
-    def cells(self, line: Sequence[str]) -> dict[str, str]:
-        """The cells of a line by our names, empty ones left out."""
-        found = {name: line[place] for name, place in self.places.items() if line[place]}
-        return {**found, **self.constants}
-
-
 def recognise(header: Sequence[str]) -> Tool:
     """Whose export this is, by its header."""
 
@@ -236,11 +217,14 @@ def recognise(header: Sequence[str]) -> Tool:
     return RAY if "trial_id" in header and any_begins("config/") else ANY
 
 
-def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: Tool) -> Layout:
+def lay_out(
+    path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: Tool
+) -> tuple[dict[str, int], dict[str, str], list[str]]:
     """Find our columns in a header: where the user said (`read_mapping`), else by their names.
 
-    Raises ResultsError where a needed column is missing, or several can be meant;
-    UnknownNameError where the user named one that is not there.
+    The place of each in a line; the values of those without one; and a line on each, none where a
+    table has our names and nothing was mapped. Raises ResultsError where a needed column is missing,
+    or several can be meant; UnknownNameError where the user named one that is not there.
     """
     constants = {ours: said[1:] for ours, said in mapping.items() if said.startswith("=")}
     sources: dict[str, str] = {}
@@ -265,11 +249,8 @@ def lay_out(path: Path, header: Sequence[str], mapping: Mapping[str, str], tool:
     if metric is not None and "metric" not in {*sources, *constants}:
         constants["metric"] = metric
         told.append(f"metric <- '{metric}', by the name of {quality}")
-    return Layout(
-        places={ours: header.index(theirs) for ours, theirs in sources.items()},
-        constants=constants,
-        told=() if is_ours and not mapping else tuple(told),
-    )
+    places = {ours: header.index(theirs) for ours, theirs in sources.items()}
+    return places, constants, [] if is_ours and not mapping else told
 
 
 def _named(path: Path, header: Sequence[str], name: str) -> str:

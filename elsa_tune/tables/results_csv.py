@@ -57,11 +57,11 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     tool = recognise(header)
     if tool is RAY and "training_iteration" in header and "status" not in header:
         header, lines = [*header, "status"], _with_ray_status(header, lines)
-    layout = lay_out(path, header, said, tool)
+    places, constants, told = lay_out(path, header, said, tool)
     rows = []
     left_out: Counter[str] = Counter()
     for number, line in lines:
-        cells = layout.cells(line)
+        cells = {name: line[place] for name, place in places.items() if line[place]} | constants
         if tool is not ANY and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
         elif cells.get("phase") == Phase.PROBE:
@@ -75,7 +75,7 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
             f"{path}: no quality is above 1, so these are fractions already; leave out "
             "`scale` percent"
         )
-    if not layout.told:
+    if not told:
         return Imported(rows, ())
     statuses = Counter(row.status.value.replace("_", " ") for row in rows)
     phases = Counter(row.phase for row in rows)
@@ -88,7 +88,7 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         left_out["that did not end"] = len(rows) - len(ended)
         rows = ended
     by = f", an export of {tool.name}" if tool.name else ""
-    told = [f"{path}{by}:", *layout.told, counts]
+    told = [f"{path}{by}:", *told, counts]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(rows, tuple(told))
 

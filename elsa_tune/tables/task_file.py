@@ -56,15 +56,6 @@ def _free_name(name: str) -> str:
     return name
 
 
-def _one_or_two(columns: list[str]) -> list[str]:
-    if not 1 <= len(columns) <= 2:
-        raise ValueError(
-            f"{len(columns)} columns came ({', '.join(columns) or 'none'}), and a model reads one "
-            "text or a pair of them; put several into one column beforehand"
-        )
-    return columns
-
-
 def _two_or_more(classes: list[str]) -> list[str]:
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise ValueError(f"must name two or more labels, each once, not {classes}")
@@ -92,7 +83,7 @@ class TaskFile(BaseModel):
     name: Annotated[str, AfterValidator(_free_name)]
     files: Annotated[Files, BeforeValidator(_as_files)]
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    text: Annotated[Texts, AfterValidator(_one_or_two)]
+    text: Annotated[Texts, Field(min_length=1, max_length=2)]
     label: Text
     classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
     regression: bool = False
@@ -248,15 +239,12 @@ def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:
         found.update(cell for cell in cells if cell is not None and cell.strip())
     if label == "gold_label":
         found.discard(UNLABELLED)
-    if len(found) < 2:
+    if not 2 <= len(found) <= MOST_INFERRED_CLASSES:
+        few = f" ({', '.join(sorted(found)) or 'none'})" if len(found) < 2 else ""
         raise DataError(
-            f"the training rows have {len(found)} different labels in column '{label}' "
-            f"({', '.join(sorted(found)) or 'none'}); a classification needs two classes"
-        )
-    if len(found) > MOST_INFERRED_CLASSES:
-        raise DataError(
-            f"the training rows have {len(found)} different labels in column '{label}'; write "
-            "regression: true for numbers, or list the classes"
+            f"the training rows have {len(found)} different labels in column '{label}'{few}; a "
+            "classification needs two classes; write regression: true for numbers, or list the "
+            "classes where they are many"
         )
     return tuple(sorted(found, key=number_then_text))
 

@@ -11,12 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app, main
-from elsa_tune.errors import ModelError, SpaceError, UnknownNameError, UsageError
+from elsa_tune.errors import ModelError, UnknownNameError, UsageError
 from elsa_tune.search.inputs import read_inputs
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
-    ModelFacts,
     ModelSource,
     resolve_model,
     shipped_configuration,
@@ -92,34 +90,6 @@ def test_a_revision_where_there_can_be_none_is_refused(folder: Path) -> None:
             resolve_model(text, "main")
 
 
-# -- counts by depth -----------------------------------------------------------------------------
-
-FACTS = ModelFacts(
-    model_type="bert",
-    layers=3,
-    hidden_size=8,
-    embedding=100,
-    layer=10,
-    output=5,
-    total=136,
-    layer_sizes=(11, 10, 10),
-)
-
-
-@pytest.mark.parametrize(
-    ("label", "frozen"), [("0", 0), ("embeddings", 100), ("1", 111), ("2", 121), ("3", 131)]
-)
-def test_parameters_by_depth(label: str, frozen: int) -> None:
-    depth = FreezeDepth.of(label)
-    assert FACTS.frozen_parameters(depth) == frozen
-    assert FACTS.trainable_parameters(depth) == 136 - frozen
-
-
-def test_a_depth_above_the_last_layer_has_no_counts() -> None:
-    with pytest.raises(SpaceError, match="the model has 3 layers"):
-        FACTS.frozen_parameters(FreezeDepth.of(4))
-
-
 # -- the command ---------------------------------------------------------------------------------
 
 
@@ -160,10 +130,6 @@ def test_one_model_as_a_table() -> None:
     assert "layer 7,087,872" in lines
     assert "output 590,592" in lines
     assert "total 109,482,240" in lines
-    assert "0 no 12 0 0.0 109,482,240 100.0" in lines
-    assert "0 yes 12 23,837,184 21.8 85,645,056 78.2" in lines
-    assert "9 yes 3 87,628,032 80.0 21,854,208 20.0" in lines
-    assert "12 yes 0 108,891,648 99.5 590,592 0.5" in lines
 
 
 def test_one_model_as_json(tmp_path: Path) -> None:
@@ -174,16 +140,6 @@ def test_one_model_as_json(tmp_path: Path) -> None:
     assert (counts["model_type"], counts["layers"]) == ("modernbert", 4)
     assert sizes["layer_sizes"][0] != sizes["layer"]
     assert sizes["total"] == sizes["embedding"] + sum(sizes["layer_sizes"]) + sizes["output"]
-    assert len(counts["depths"]) == 6
-    for depth in counts["depths"]:
-        assert depth["frozen_parameters"] + depth["trainable_parameters"] == sizes["total"]
-        assert depth["frozen_share"] + depth["trainable_share"] == pytest.approx(1)
-    assert counts["depths"][1] == {
-        **counts["depths"][1],
-        "frozen_layers": 0,
-        "embeddings_frozen": True,
-        "frozen_parameters": sizes["embedding"],
-    }
 
 
 def test_a_folder_that_pools_by_mean_says_how_to_ask_for_it(tmp_path: Path) -> None:

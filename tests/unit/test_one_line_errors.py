@@ -51,7 +51,7 @@ def test_a_damaged_specification_is_one_sentence(content: str, tmp_path: Path) -
         load_specification(paths)
     assert len(str(refused.value).splitlines()) == 1 and len(str(refused.value)) < 500
     if content == "{}":
-        assert "fields 'name', 'search_id', " in str(refused.value)
+        assert "field 'name' is missing; field 'search_id' is missing; " in str(refused.value)
 
 
 WRONG = (None, True, -1, 0.5, 2e9, "", "x", [], [1, "x"], {}, {"a": 1}, [[{}]], "nan", [None])

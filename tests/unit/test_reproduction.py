@@ -32,7 +32,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.studies import reproduction
-from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, departures
+from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.studies.reproduction import (
     Edition,
     carry_out,
@@ -255,7 +255,9 @@ def two(folder: Path) -> list[Request]:
 
 
 def of(*searches: Request) -> Edition:
-    return Edition(study=Study.ELSA, scale=Scale.SMOKE, searches=searches, departures=())
+    return Edition(
+        study=Study.ELSA, scale=Scale.SMOKE, searches=searches, extents=("Here.", "Published.")
+    )
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -355,34 +357,17 @@ def test_what_the_last_search_lacks_is_said_before_the_first_begins(
 # ---- what was shrunk ----
 
 
-def test_the_whole_study_departs_from_nothing() -> None:
-    whole = PROTOCOLS[Study.ELSA].extents[Scale.FULL]
-    trained = [(task, 9000, 9000) for task in whole.tasks]
-    assert departures(Study.ELSA, ["bert_base"], [5], trained) == ()
-    blog = PROTOCOLS[Study.LOW_RESOURCE].extents[Scale.FULL]
-    trained = [(task, size or 0, 8551) for task in blog.tasks for size in blog.train_sizes]
-    assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5], trained) == ()
-
-
-def test_whatever_was_shrunk_is_said() -> None:
-    trained = [
-        ("sst2", 1000, 67349),
-        ("rte", 2490, 2490),
-        ("wnli", 635, 635),
-    ]
-    assert departures(Study.ELSA, ["minilm", "bert_base"], [3], trained) == (
-        "3 seeds at each depth; the study has 5.",
-        "The tasks are sst2, rte, wnli; the study has cola, sst2, mrpc, stsb, qqp, mnli, qnli, "
-        "rte.",
-        "The models are minilm, bert_base; the study has bert_base, roberta_base, bert_large, "
-        "roberta_large.",
-        "sst2: 1,000 of 67,349 training examples.",
+def test_what_is_asked_stands_beside_what_was_published() -> None:
+    assert published(Study.ELSA) == (
+        "5 seeds at each depth; models bert_base, roberta_base, bert_large, roberta_large; tasks "
+        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte; all training examples"
     )
-    trained = [("sst2", size, 67349) for size in (50, 300)]
-    assert departures(Study.LOW_RESOURCE, ["roberta_base"], [5, 8], trained) == (
-        "5 or 8 seeds at each depth; the study has 5.",
-        "The tasks are sst2; the study has sst2, cola.",
-        "The training sizes are 50, 300; the study has 50, 100, 200, 500, 1,000.",
+    assert published(Study.LOW_RESOURCE) == (
+        "5 seeds at each depth; models roberta_base; tasks sst2, cola; "
+        "50, 100, 200, 500, 1,000 training examples"
+    )
+    assert asked(Study.ELSA, ["minilm"] * 2, [8, 5], ["rte", "rte"], [1000]) == (
+        "5 or 8 seeds at each depth; models minilm; tasks rte; at most 1,000 training examples"
     )
 
 
@@ -464,5 +449,5 @@ def test_a_dry_run_without_weights_has_the_trials_and_says_why_it_has_no_hours(a
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert any(line.startswith("elsa-roberta_base-rte 45 45") for line in lines)
     assert "in all 90 90 - -" in lines
-    assert "The tasks are rte, stsb; the study has cola, sst2," in result.stdout
+    assert "Here: 5 seeds at each depth; models roberta_base; tasks rte, stsb;" in result.stdout
     assert lines[-1].startswith("time: not known")

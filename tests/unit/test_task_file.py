@@ -153,7 +153,7 @@ def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
         ({"label": None, "lable": "urgent"}, r"yaml: unknown field 'lable'.*'label'\?$"),
         ({"text": ["a", "b", "c"]}, r"field 'text': 3 columns came \(a, b, c\), and a model reads"),
         ({"text": []}, r"field 'text': 0 columns came \(none\)"),
-        ({"name": None, "label": None}, r"fields 'name', 'label' are missing$"),
+        ({"name": None, "label": None}, r"field 'name' is missing; field 'label' is missing$"),
         ({"name": "rte", "format": "x", "metric": "f2"}, r"'rte' is .*'format' .*'metric'"),
         ({"name": None, "regression": "x"}, r"'regression' must be true or .*; field 'name' is"),
         ({"text": ["body", "body"]}, "each must be another column"),

@@ -1,4 +1,4 @@
-"""`elsa-tune models`: the models that are known, or one model's parameters by part and by depth."""
+"""`elsa-tune models`: the models that are known, or one model's parameters by part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from elsa_tune.cli.printing import Format, FormatOption, show
 from elsa_tune.errors import UsageError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelSource,
@@ -60,7 +59,7 @@ def listed(spec: ModelSpec) -> dict[str, Any]:
 
 
 def counted(spec: ModelSpec) -> dict[str, Any]:
-    """Parameters of one model, by part and by depth; JSON-ready. Raises ModelError.
+    """Parameters of one model, by part; JSON-ready. Raises ModelError.
 
     Counted as in the paper's Table 1: the pretrained model without the task's own last linear,
     which always trains.
@@ -70,19 +69,6 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
 
     known = facts(spec)
     counts = ("embedding", "layer", "layer_sizes", "output", "total")
-    depths = []
-    for depth in (FULL_MODEL, *(FreezeDepth(n, True) for n in range(known.layers + 1))):
-        frozen, trainable = known.frozen_parameters(depth), known.trainable_parameters(depth)
-        depths.append(
-            {
-                **dataclasses.asdict(depth),
-                "fine_tuned_layers": depth.fine_tuned_layers(known.layers),
-                "frozen_parameters": frozen,
-                "frozen_share": frozen / known.total,
-                "trainable_parameters": trainable,
-                "trainable_share": trainable / known.total,
-            }
-        )
     return {
         **dataclasses.asdict(spec),
         "model_type": known.model_type,
@@ -92,5 +78,4 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
         "default_epochs": default_epochs(known.model_type),
         "pooling": folder_pooling(spec),
         "parameters": {name: getattr(known, name) for name in counts},
-        "depths": depths,
     }

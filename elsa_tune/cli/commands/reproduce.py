@@ -118,8 +118,8 @@ def reproduce(
         _print_plan(planned)
         return
     say(f"reproducing {study}: {len(planned.searches)} searches")
-    for sentence in planned.departures:
-        say(f"  not as published: {sentence}")
+    for sentence in planned.extents:
+        say(f"  {sentence}")
     try:
         failed = carry_out(planned.searches, say, seconds)
     except InterruptedSearchError:
@@ -162,7 +162,7 @@ def _print_plan(edition: Edition) -> None:
         except (ElsaTuneError, OSError) as error:
             time = f"not known, {error}"
     typer.echo(f"{edition.study}, scale {edition.scale}: {edition.study.source}")
-    for sentence in edition.departures or ("As published.",):
+    for sentence in edition.extents:
         typer.echo(f"  {sentence}")
     rows = [
         {

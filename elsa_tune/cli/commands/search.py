@@ -194,39 +194,29 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     each = steps_per_trial(spec)
     if note := few_steps(spec.recipe, each):
         say(note)
-    steps = (spec.exploring_trials + spec.measuring_trials) * each
-    steps_text = f"at most {steps:,} ({each:,} per trial)"
-    most = (spec.most_exploring_trials + spec.most_measuring_trials) * each
-    if spec.most_exploring_trials > spec.exploring_trials:
-        steps_text += f", or {most:,} with all further trials"
+    exploring = spec.exploring_trials, spec.most_exploring_trials
+    measuring = spec.measuring_trials, spec.most_measuring_trials
+    steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]
     lines = {
         "model": f"{request.model.name} ({request.layers} layers)",
         "task": f"{request.task.name}: {train:,} training, {evaluation:,} evaluation examples",
-        "holdout": ""
-        if spec.recipe.holdout is None
-        else f"{spec.recipe.holdout:.0%} of the training examples choose learning rate and "
-        "evaluation",
         "depths": f"{', '.join(depth.label for depth in spec.depths)} frozen layers",
-        "exploring": _trials(
-            spec.exploring_trials,
-            spec.most_exploring_trials,
-            "where a depth's best rate lies at the border of those given",
-        ),
-        "measuring": _trials(
-            spec.measuring_trials,
-            spec.most_measuring_trials,
-            "if every depth takes its second look",
-        ),
+        "exploring": f"{_up_to(*exploring)} trials",
+        "measuring": f"{_up_to(*measuring)} trials",
         "epochs": f"{spec.recipe.epochs} per trial, {spec.recipe.evaluations} evaluations",
-        "steps": steps_text,
+        "steps": f"at most {_up_to(*steps)} ({each:,} per trial)",
         "time": _time(request, spec, probe=probe),
         "would be at": str(request.storage / request.name),
     }
-    show({label: value for label, value in lines.items() if value})
+    if spec.recipe.holdout is not None:
+        share = f"{spec.recipe.holdout:.0%} of the training examples"
+        lines["holdout"] = f"{share} choose learning rate and evaluation"
+    show(lines)
 
 
-def _trials(planned: int, most: int, where: str) -> str:
-    return f"{planned} trials" if most == planned else f"{planned} trials, up to {most} {where}"
+def _up_to(planned: int, most: int) -> str:
+    """Further ones: beyond the given rates, and a hunt's second looks."""
+    return f"{planned:,}" if most == planned else f"{planned:,} to {most:,}"
 
 
 def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
@@ -258,7 +248,6 @@ def _conclude(finished: Finished) -> None:
 
     name = finished.spec.name
     uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
-    ask = resume_it.replace("resume", "operating-point --search", 1) + " --format json"
     if finished.message:
         say(f"search '{name}': {finished.message}")
     if finished.status is SearchStatus.COMPLETED:
@@ -273,8 +262,6 @@ def _conclude(finished: Finished) -> None:
         )
     say(f"journal: {finished.paths.journal}")
     say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
-    if finished.answers:
-        say(f"JSON:    `{ask}`")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(f"interrupted; `{resume_it}` goes on")
     if finished.status is SearchStatus.FAILED:

@@ -12,8 +12,6 @@ from elsa_tune.cli.options import DataDir, Metric, Settings
 from elsa_tune.search.saying import say
 from elsa_tune.words import points
 
-_PREFIX = {"none": "none", "cached": "read from the cache", "recomputed": "recomputed"}
-
 
 def trial(
     model: Annotated[str, typer.Option(help="Short name, local folder or hub id.")],
@@ -76,12 +74,11 @@ def trial(
         if output == "json":
             typer.echo(json.dumps(dataclasses.asdict(result)))
             continue
-        scores = dict(result.metrics)
-        if result.holdout_quality is not None:
-            scores["holdout_quality"] = result.holdout_quality
+        scores = {**result.metrics, "holdout_quality": result.holdout_quality}
+        said = [f"{name} {points(value)}" for name, value in scores.items() if value is not None]
         typer.echo(
             f"epoch {result.epoch:g}/{spec.recipe.epochs}  step {result.step}/{result.steps}  "
-            f"{'  '.join(f'{name} {points(value)}' for name, value in scores.items())}  "
+            f"{'  '.join(said)}  "
             f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
             f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
         )
@@ -90,5 +87,5 @@ def trial(
         f"{spec.key}: {inputs.task.metric.value} {points(quality)} "
         f"(a constant answer scores {points(result.chance)}); "
         f"{result.trainable_parameters:,} parameters trained, {result.precision}, "
-        f"{result.batches} batches, frozen layers {_PREFIX[result.prefix]}"
+        f"{result.batches} batches, frozen layers {result.prefix}"
     )
