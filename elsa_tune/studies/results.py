@@ -89,12 +89,10 @@ def matched(curve: FreezeCurve, layers: int) -> dict[FreezeDepth, CurvePoint]:
 
 
 def table_text(lines: Sequence[Line]) -> str:
-    """The lines under a header; what repeats the line above is left out."""
+    """The lines under a header."""
     rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "", "")]
-    above: tuple[str, ...] = ()
     for line in lines:
         curve, ours, theirs, printed = line.curve, line.ours, line.theirs, line.printed
-        heads = (curve.model, curve.task, size_text(curve.train_size, "{:,}", "all"))
         their_cells = ("-", "", "")
         if theirs is not None and printed is not None:
             name = "" if theirs.model == curve.model else f"{theirs.model} "
@@ -102,14 +100,13 @@ def table_text(lines: Sequence[Line]) -> str:
             their_cells = (place, spread(printed.quality, printed.std), percent(printed.retention))
         rows.append(
             (
-                *(("", "", "") if heads == above else heads),
+                *(curve.model, curve.task, size_text(curve.train_size, "{:,}", "all")),
                 f"{line.depth.label} of {curve.layers}",
                 str(ours.seeds or "-"),
                 *(spread(ours.quality, ours.std), percent(ours.retention)),
                 *their_cells,
             )
         )
-        above = heads
     return aligned(rows, right=(2, 4))
 
 

@@ -223,8 +223,8 @@ def lay_out(
     """Find our columns in a header: where the user said (`read_mapping`), else by their names.
 
     The place of each in a line; the values of those without one; and a line on each, none where a
-    table has our names and nothing was mapped. Raises ResultsError where a needed column is missing,
-    or several can be meant; UnknownNameError where the user named one that is not there.
+    table has our names and nothing was mapped. Raises ResultsError where a needed column is
+    missing or several can be meant; UnknownNameError where the user named one that is not there.
     """
     constants = {ours: said[1:] for ours, said in mapping.items() if said.startswith("=")}
     sources: dict[str, str] = {}

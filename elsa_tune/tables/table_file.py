@@ -95,12 +95,8 @@ def check_readable(path: Path) -> None:
         return
     if path.is_dir():
         raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
-    beside = (
-        f"its folder holds {listing(path.parent)}"
-        if path.parent.is_dir()
-        else f"the folder {path.parent} does not exist either"
-    )
-    raise DataError(f"data file {path} does not exist; {beside}")
+    beside = f"; its folder holds {listing(path.parent)}" if path.parent.is_dir() else ""
+    raise DataError(f"data file {path} does not exist{beside}")
 
 
 def listing(folder: Path) -> str:

@@ -116,7 +116,7 @@ FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
 def resolve_task(text: str, data_dir: str | None = None, metric: str | None = None) -> TaskSpec:
     """Read a known task's name or the path of a YAML file that describes the user's own task.
 
-    data_dir: a local GLUE folder in the official layout, for GLUE tasks only; it must exist.
+    data_dir: a local GLUE folder in the official layout, for GLUE tasks only.
     metric: replaces the headline metric. Raises UnknownNameError or DataError.
     """
     if text in KNOWN_TASKS:
@@ -136,13 +136,8 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
                 f"`data_dir` is a folder of GLUE tasks, and task '{task.name}' is none of them; "
                 "drop it"
             )
-        folder = Path(data_dir).expanduser()
-        if not folder.is_dir():
-            raise DataError(
-                f"`data_dir` '{data_dir}' is not a folder; give the one that holds "
-                f"{task.source.folder}/train.tsv"
-            )
-        task = replace(task, source=replace(task.source, data_dir=str(folder.resolve())))
+        folder = str(Path(data_dir).expanduser().resolve())
+        task = replace(task, source=replace(task.source, data_dir=folder))
     return task if metric is None else task.with_metric(metric)
 
 
@@ -170,11 +165,6 @@ def read_task_file(path: Path) -> TaskSpec:
         values = read_yaml(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
     except (ValueError, OSError) as error:
         raise DataError(f"task file {path} is not readable YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise DataError(
-            f"task file {path} must hold fields such as name, files, text, label; it holds no "
-            "mapping"
-        )
     try:
         return _task(TaskFile.model_validate(values), path.resolve().parent)
     except (ValidationError, DataError) as error:

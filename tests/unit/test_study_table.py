@@ -122,7 +122,7 @@ def test_what_repeats_is_written_once() -> None:
     found = lines(bert_rows())
     texts = [" ".join(text.split()) for text in table_text(found).splitlines()]
     assert texts[1] == "bert_base rte all 0 of 12 2 67.0 ± 1.4 100.0 % 0 of 12 67.6 100.0 %"
-    assert texts[2].startswith("9 of 12 2 62.0")
+    assert texts[2].startswith("bert_base rte all 9 of 12 2 62.0")
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_a_folder_for_a_task_that_reads_none(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not a folder; give the one that holds RTE/train.tsv"):
-        resolve_task("rte", data_dir=str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"the data folder .*nowhere does not exist"):
+        read_texts(resolve_task("rte", data_dir=str(tmp_path / "nowhere")))
 
 
 def test_a_replaced_metric_keeps_the_old_one_beside_it() -> None:

@@ -162,26 +162,22 @@ def resume(
     paths = find_search(places.storage_at(storage_path), name)
 
     from elsa_tune.search.launch import resume as go_on
+    from elsa_tune.search.specification import until_certain, with_seeds
 
+    if seeds is not None and until is not None:
+        raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
+    more: Callable[[SearchSpec], SearchSpec] | None = None if until is None else until_certain
+    if seeds is not None:
+        more = functools.partial(with_seeds, seeds=seeds)
     finished = go_on(
         paths,
         say,
-        more=_more(seeds, until),
+        more=more,
         max_time=seconds,
         tracking_uri=uri,
         address=address,
     )
     _conclude(finished)
-
-
-def _more(seeds: int | None, until: Until | None) -> Callable[[SearchSpec], SearchSpec] | None:
-    from elsa_tune.search.specification import until_certain, with_seeds
-
-    if seeds is not None and until is not None:
-        raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
-    if seeds is not None:
-        return functools.partial(with_seeds, seeds=seeds)
-    return None if until is None else until_certain
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:
