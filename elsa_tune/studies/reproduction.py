@@ -65,6 +65,8 @@ def edition(
     what cannot be searched, and where two searches would share a name; StorageError where a
     recorded one was asked something else.
     """
+    from elsa_tune.training.data.preparation import size_in_use
+
     protocol = PROTOCOLS[study]
     searches: list[Request] = []
     for task, size in itertools.product(extent.tasks, extent.train_sizes):
@@ -80,6 +82,7 @@ def edition(
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
+        size_in_use(whole.task, dataclasses.replace(whole.recipe, train_size=size), available)
         for model in models:
             search = read_request(dataclasses.replace(one, model=model, train_size=size))
             parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]

@@ -255,9 +255,9 @@ def lay_out(
 
 def _named(path: Path, header: Sequence[str], name: str) -> str:
     """The column that the user named, in whatever case."""
-    alike = [theirs for theirs in header if theirs.lower() == name.lower()]
-    if name in header or len(alike) == 1:
-        return name if name in header else alike[0]
+    for theirs in header:
+        if theirs.lower() == name.lower() and (theirs == name or name not in header):
+            return theirs
     raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
 
 
@@ -268,15 +268,14 @@ def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool) -> 
     if not missing:
         return
     name = missing[0].split()[0]
-    hint = f"a value for all rows with `map` {name}==VALUE"
-    if name == "seed":
-        hint = "where there is none, `map` runs==1 says a row is a run"
+    hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
     more = ["..."] if len(header) > SHOWN_COLUMNS else []
     shown = ", ".join([*header[:SHOWN_COLUMNS], *more])
     export = f" of an export from {tool.name}" if tool.name else ""
     raise ResultsError(
         f"{path}, line 1{export}: missing columns {', '.join(missing)}; it has, separated by "
-        f"commas, {shown}. Name another column with `map` {name}=COLUMN, or {hint}."
+        f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value for all rows with "
+        f"`map` {hint}."
     )
 
 

@@ -120,7 +120,7 @@ def test_rows_without_seeds_can_be_runs(tmp_path: Path) -> None:
         "r1,1,FINISHED,m,t,6,0,x,0.90,one",
         "r2,1,FINISHED,m,t,6,0,x,0.91,two",
     )
-    with pytest.raises(ResultsError, match=r"seed .*`map` runs==1 says a row is a run"):
+    with pytest.raises(ResultsError, match=r"seed .*`map` runs==1 \(a row is a run\)"):
         read(path)
     assert [row.seed for row in read(path, "runs==1").rows] == [None, None]
 

@@ -134,14 +134,12 @@ def _words(texts: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
-    if study is Study.ELSA and len(texts) > 1:
+    are_numbers = all(text.isdecimal() and int(text) > 0 for text in texts)
+    if not are_numbers or (study is Study.ELSA and len(texts) > 1):
         raise UsageError(
-            f"--train-size {' '.join(texts)}: the paper's study has one training size a task; give "
-            "one number, the most examples to use"
+            f"--train-size is {' '.join(texts)}; it must be a number of examples above 0, and the "
+            "paper's study has one training size a task"
         )
-    for text in texts:
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise UsageError(f"--train-size is '{text}'; it must be a number of examples above 0")
     return tuple(dict.fromkeys(map(int, texts)))
 
 
