@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DivergedError, StorageError, UsageError, first_line
+from elsa_tune.export import publish
 from elsa_tune.export.card import FIGURE, example_row, model_card
 from elsa_tune.export.choice import Choice, choose
 from elsa_tune.report import figures, freeze_charts
@@ -49,30 +51,52 @@ from elsa_tune.training.saved import (
 )
 from elsa_tune.words import points
 
+ABOUT = "elsa-tune.json"
+
 Say = Callable[[str], None]
 
 
-def export(
-    paths: SearchPaths,
-    out: Path,
-    say: Say,
-    *,
-    layers: int | None = None,
-    check: Path | None = None,
-    full: bool = False,
-) -> float:
-    """Train the search's answer once more and write it as a folder; returns the model's quality.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """What is exported, and where to.
 
     layers: fine-tuned layers, None for the search's answer. check: a file of labelled rows. full:
-    train on all rows of a task of which the search used a subset. Raises UsageErrors before
-    anything is trained, NoAnswerError without an answer, RunErrors for what training or other
-    libraries could not do.
+    train on all rows of a task of which the search used a subset. push: a name on the hub.
+    overwrite: the folder of an earlier export may be replaced.
     """
+
+    paths: SearchPaths
+    out: Path
+    layers: int | None = None
+    check: Path | None = None
+    full: bool = False
+    onnx: bool = False
+    push: str | None = None
+    overwrite: bool = False
+
+
+def export(request: ExportRequest, say: Say) -> float:
+    """Train the search's answer once more and write it as a folder; returns the model's quality.
+
+    Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
+    what training or other libraries could not do.
+    """
+    out, paths = request.out, request.paths
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UsageError(f"{out} is there already; name a folder that is not, or an empty one")
+        if not request.overwrite:
+            raise UsageError(
+                f"{out} is there already; name a folder that is not, or an empty one, or give "
+                "`overwrite` for that of an earlier export"
+            )
+        if not (out / ABOUT).is_file():
+            raise UsageError(f"{out} is no folder of an earlier export; nothing else is replaced")
+    if request.push is not None:
+        publish.check_hub_id(request.push)
+    if request.onnx:
+        publish.check_onnx()
     spec = load_specification(paths)
     check_exportable(spec.recipe)
-    to_check = None if check is None else read_labelled(check, spec.task)
+    to_check = None if request.check is None else read_labelled(request.check, spec.task)
     store = store_of(spec)
     with _aside(out) as folder:
         with Journal(paths.journal) as journal:
@@ -82,9 +106,9 @@ def export(
             rows = rows_of(record.state(), paths.folder)
             try:
                 answers = answer_rows(rows, evidence=KeptPredictions())
-                choice = choose(answers, layers)
+                choice = choose(answers, request.layers)
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
-                used, data = _data(spec, full=full, say=say)
+                used, data = _data(spec, full=request.full, say=say)
                 rate, seed = choice.learning_rate, fresh_seed(record)
                 trial = used.trial(Phase.FINAL, choice.depth, rate, seed)
                 quality, weights = train_final(used, trial, data, record, say)
@@ -94,11 +118,13 @@ def export(
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
         chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
+        if request.onnx:
+            publish.write_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
         found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
         listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
-        say(f"On the {len(to_check):,} rows of {check}: {listed}.")
+        say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
     try:
         run_id, row = store.run_id(record.state().search), example_row(spec.task)
         with quiet():
@@ -106,6 +132,8 @@ def export(
         say(f"In MLflow: {uri}")
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {first_line(error)}")
+    if request.push is not None:
+        say(f"On the hub: {publish.push(out, request.push)}")
     return quality
 
 
@@ -145,7 +173,7 @@ def _write_about(
         **_packages(spec),
     }
     answer = {**answer_object(choice.answer), "exported": exported}
-    (folder / "elsa-tune.json").write_text(json.dumps(answer, indent=2, allow_nan=False) + "\n")
+    (folder / ABOUT).write_text(json.dumps(answer, indent=2, allow_nan=False) + "\n")
     (folder / "README.md").write_text(model_card(choice, trial.task, trial.model, exported))
 
 
@@ -216,7 +244,13 @@ def _aside(out: Path) -> Iterator[Path]:
         for file in filter(Path.is_file, aside.rglob("*")):
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-        aside.rename(target)
+        if target.is_dir():  # empty, or an earlier export that may go
+            before = aside.with_suffix(".before")
+            target.rename(before)
+            aside.rename(target)
+            shutil.rmtree(before, ignore_errors=True)
+        else:
+            aside.rename(target)
     except OSError as error:
         why = error.strerror or error
         raise StorageError(

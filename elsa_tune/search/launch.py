@@ -22,6 +22,7 @@ from elsa_tune.search.planned import Plan
 from elsa_tune.search.planning.plan import steps_per_trial
 from elsa_tune.search.specification import (
     Request,
+    differences,
     load_specification,
     replace_specification,
     save_specification,
@@ -105,12 +106,22 @@ def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
 
 
 def start(request: Request, say: Say) -> Finished:
-    """Carry out a new search. Raises UsageErrors before any work starts, RunError when nothing
-    works.
+    """Carry out a new search, or go on with one of this name that was asked the same.
+
+    Raises UsageErrors before any work starts, RunError when nothing works.
     """
     paths = SearchPaths(request.storage, request.name)
     if paths.exists:
-        raise taken(paths)
+        if why := differences(specify(request), load_specification(paths)):
+            raise taken(paths, why)
+        say(f"search '{request.name}' is recorded, asked the same: going on with it")
+        return resume(
+            paths,
+            say,
+            max_time=request.max_time,
+            tracking_uri=request.tracking_uri,
+            address=request.address,
+        )
     from elsa_tune.training.model.model_files import pinned
     from elsa_tune.training.schedule import evaluation_steps, few_steps
 

@@ -24,6 +24,8 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import (
     LOOKS,
     Extension,
+    RateList,
+    RateRange,
     Resources,
     SearchSpec,
     Strategy,
@@ -32,7 +34,7 @@ from elsa_tune.specs.search import (
 )
 from elsa_tune.specs.space import Space
 from elsa_tune.specs.task import TaskSpec
-from elsa_tune.specs.trial import Recipe
+from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 # Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
@@ -250,10 +252,50 @@ def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
     write_aside(file, TypeAdapter(SearchSpec).dump_json(kept, indent=1))
 
 
-def taken(paths: SearchPaths) -> StorageError:
-    """The error for a name that a search has already."""
+def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
+    """What a search that is recorded would have otherwise, in words. Not what a later session may
+    change: fewer seeds than it has, its time, its store, its share of the machine.
+    """
+    wanted, there = _decided(asked), _decided(recorded)
+    found = [
+        f"{name} {_shown(value)} (recorded: {_shown(there.get(name))})"
+        for name, value in wanted.items()
+        # `auto` is settled when a search starts.
+        if value != there.get(name) and not (name == "precision" and value is Precision.AUTO)
+    ]
+    if asked.seeds > recorded.seeds:
+        found.append(f"seeds {asked.seeds} (recorded: {recorded.seeds})")
+    return found
+
+
+def _decided(spec: SearchSpec) -> dict[str, object]:
+    names = ("depths", "rates", "tries", "exploring_limit", "strategy", "sampler", "asha", "extend")
+    return {
+        "model": spec.model.location,
+        "task": spec.task.name,
+        "metric": spec.task.metric,
+        **{name: getattr(spec, name) for name in (*names, "target", "seed")},
+        **spec.recipe.comparable(),
+    }
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, RateList):
+        return _shown(value.values)
+    if isinstance(value, RateRange):
+        return f"{value.low:g}..{value.high:g}"
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, FreezeDepth):
+        return value.label
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
+    """The error for a name that a search has already. why: what that search has otherwise."""
+    otherwise = f" and was asked otherwise: here {'; '.join(why)}" if why else ""
     return StorageError(
-        f"a search named '{paths.name}' exists in {paths.storage}; go on with it by "
+        f"a search named '{paths.name}' exists in {paths.storage}{otherwise}; go on with it by "
         f"`elsa-tune resume {paths.name}`, or choose another `name`"
     )
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from elsa_tune.errors import (
     ElsaTuneError,
@@ -32,8 +31,13 @@ from elsa_tune.files import slug
 from elsa_tune.search.inputs import SearchOptions, read_request
 from elsa_tune.search.launch import Say, resume, sizes, start
 from elsa_tune.search.planned import Plan
-from elsa_tune.search.specification import Request, load_specification, specify, with_seeds
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.search.specification import (
+    Request,
+    differences,
+    load_specification,
+    specify,
+    with_seeds,
+)
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal_records import SearchStatus
@@ -115,25 +119,13 @@ def with_recorded_seeds(search: Request) -> Request:
         recorded = load_specification(SearchPaths(search.storage, search.name))
     except StorageError:
         return search  # not begun, or not to be read, which is said in its turn
-    wanted, came = _asked(specify(search)), _asked(recorded)
-    # `auto` is settled when a search starts.
-    different = [name for name in wanted if wanted[name] != came.get(name) and name != "precision"]
-    if different:
+    if why := differences(specify(dataclasses.replace(search, seeds=recorded.seeds)), recorded):
         raise StorageError(
-            f"search '{search.name}' is recorded with another {', '.join(different)} than this "
-            f"study asks for; delete it by `elsa-tune searches --delete {search.name}`, or name "
+            f"search '{search.name}' is recorded with other settings than this study's: here "
+            f"{'; '.join(why)}; delete it by `elsa-tune searches --delete {search.name}`, or name "
             "another place with `storage_path`"
         )
     return dataclasses.replace(search, seeds=max(search.seeds or 0, recorded.seeds))
-
-
-def _asked(spec: SearchSpec) -> dict[str, Any]:
-    return {
-        "model": spec.model.location,
-        "metric": spec.task.metric,
-        "depths": spec.depths,
-        **spec.recipe.comparable(),
-    }
 
 
 # ---- how far it has come ----

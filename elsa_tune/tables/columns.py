@@ -274,8 +274,8 @@ def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool) -> 
     export = f" of an export from {tool.name}" if tool.name else ""
     raise ResultsError(
         f"{path}, line 1{export}: missing columns {', '.join(missing)}; it has, separated by "
-        f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value for all rows with "
-        f"`map` {hint}."
+        f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value "
+        f"for all rows with `map` {hint}."
     )
 
 

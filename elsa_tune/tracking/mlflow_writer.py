@@ -10,11 +10,15 @@ from __future__ import annotations
 import getpass
 import logging
 import math
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from elsa_tune.files import slug
 from elsa_tune.tracking import names
@@ -28,7 +32,7 @@ from elsa_tune.tracking.journal_records import (
     param_text,
 )
 from elsa_tune.tracking.mlflow_reader import runs_of
-from elsa_tune.tracking.shown import EXPERIMENT_TAGS, run_name
+from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
 
 # MLflow's limits per request and per value (mlflow/utils/validation.py).
 _METRICS_A_BATCH = 1000
@@ -64,8 +68,16 @@ class MlflowStore(Connection):
 
     def begin_search(self, record: SearchStarted, tags: dict[str, str]) -> None:
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
+        from mlflow.exceptions import MlflowException
+
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
         self._begin(record, "", record, params, tags)
+        run_id, data = self.run_id(record), [data_input(record)]
+        try:
+            self.client().log_inputs(run_id, datasets=data)
+        except MlflowException:
+            # Another search wrote the same data set in this moment: now it is there.
+            self.client().log_inputs(run_id, datasets=data)
 
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
@@ -124,12 +136,21 @@ class MlflowStore(Connection):
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
-        replaces it.
+        replaces it. A store on this file system gets a hard link, so that nothing lies there twice.
         """
-        client = self.client()
-        send = client.log_artifact if source.is_file() else client.log_artifacts
+        client, run_id = self.client(), self.run_id(search, trial)
         folder = names.PREDICTIONS_FOLDER if trial else names.REPORT
-        send(self.run_id(search, trial), str(source), folder)
+        place = urlsplit(client.get_run(run_id).info.artifact_uri)
+        if place.scheme != "file":
+            send = client.log_artifact if source.is_file() else client.log_artifacts
+            send(run_id, str(source), folder)
+            return
+        target = Path(url2pathname(place.path)) / folder
+        target.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            _link(source, target / source.name)
+        else:
+            shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
     def run_id(self, search: SearchStarted, trial: str = "") -> str:
         """MLflow's name of a trial's run, or of the search's own."""
@@ -320,6 +341,15 @@ class StoreGoneError(Exception):
 
 def _fullness(run: Any) -> tuple[int, str]:
     return len(run.data.params) + len(run.data.metrics), run.info.run_id
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """One file under two names; a copy where the file system has no such thing."""
+    Path(target).unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _key(name: str) -> str:

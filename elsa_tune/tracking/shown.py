@@ -1,20 +1,22 @@
-"""What MLflow's own pages show of a search: names of runs, and the freeze curve as metrics of the
-search's run.
+"""What MLflow's own pages show of a search: names of runs, the freeze curve as metrics of the
+search's run, and the data set.
 
 It must not import MLflow at the top, or decide anything: an answer comes as its JSON object.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tracking.journal_records import Report, Scalar
+from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
 from elsa_tune.tracking.names import EXPERIMENT_PREFIX, SEARCH_TAG
 
 if TYPE_CHECKING:
+    from mlflow.entities import DatasetInput
     from mlflow.tracking import MlflowClient
 
 NOTE_TAG: Final = "mlflow.note.content"
@@ -34,6 +36,7 @@ _POINTS = {
     "fine_tuned_layers": "operating_point",
     "certified_fine_tuned_layers": "certified",
 }
+_DIGEST_LENGTH = 36
 
 
 def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
@@ -81,6 +84,26 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
 def described(text: str, run_id: str, *, is_drawn: bool) -> dict[str, str]:
     """The run's description as a tag, with the figure where the run has it."""
     return {NOTE_TAG: f"{text}\n\n{_FIGURE.format(run_id)}" if is_drawn else text}
+
+
+def data_input(search: SearchStarted) -> DatasetInput:
+    """The search's data as MLflow lists data sets: by name and fingerprint, with their sizes."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    sizes = {
+        name: int(search.params[name])
+        for name in ("train_examples", "holdout_examples", "evaluation_examples")
+        if search.params.get(name, "").isdigit()
+    }
+    fingerprint = search.tags.get("fingerprint.data", "unknown")
+    data = Dataset(
+        name=search.task,
+        digest=fingerprint.rpartition(":")[2][:_DIGEST_LENGTH],
+        source_type="elsa-tune",
+        source=json.dumps({"task": search.task}),
+        profile=json.dumps(sizes),
+    )
+    return DatasetInput(data, [InputTag("mlflow.data.context", "training and evaluation")])
 
 
 def latest_page(client: MlflowClient, address: str) -> tuple[str, str] | None:

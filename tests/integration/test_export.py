@@ -1,12 +1,15 @@
-"""`elsa-tune export` as a user has it: a real encoder and an MLflow server."""
+"""`elsa-tune export` as a user has it: a real encoder, an MLflow server, a hub that takes files."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,9 @@ from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.saved import predict
 from tests.exporting import kept_predictions, made_up_search
 from tests.integration.conftest import Server
+from tests.unit.tiny_models import make_tiny
 
+SHA = "0123456789abcdef0123456789abcdef01234567"
 # What a user would write, with neither our code nor our process.
 ASK = """
 import json, sys
@@ -35,6 +40,16 @@ print(json.dumps({
     "example": sorted(loaded.input_example[0]),
     "signature": loaded.metadata.signature.inputs.input_names(),
 }))
+"""
+PUSH = """
+import sys
+from pathlib import Path
+from elsa_tune.errors import RunError
+from elsa_tune.export.publish import push
+try:
+    print(push(Path(sys.argv[1]), "owner/name"))
+except RunError as error:
+    print(f"refused: {error}")
 """
 
 
@@ -98,3 +113,74 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(server: Server, tmp_path: Path
     assert usage is not None
     assert "'label': '" in python("-c", usage[1], cwd=tmp_path / "out")
     assert "base_model: sentence-transformers/all-MiniLM-L6-v2" in card
+
+
+class Taking(ThreadingHTTPServer):
+    """A hub that takes one commit. files: by path, as they came."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Uploads)
+        self.files: dict[str, bytes] = {}
+        self.created: dict[str, object] = {}
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Uploads(BaseHTTPRequestHandler):
+    server: Taking
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/api/repos/create":
+            self.server.created = json.loads(body)
+            answer: dict[str, object] = {"url": f"{self.server.address}/owner/name"}
+        elif self.path == "/api/validate-yaml":
+            answer = {"errors": [], "warnings": []}
+        elif "/preupload/" in self.path:
+            names = [file["path"] for file in json.loads(body)["files"]]
+            wanted = {"uploadMode": "regular", "shouldIgnore": False}
+            answer = {"files": [{"path": name, **wanted} for name in names]}
+        else:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    self.server.files[line["value"]["path"]] = content
+            address = f"{self.server.address}/owner/name/commit/{SHA}"
+            answer = {"commitUrl": address, "commitOid": SHA}
+        self.answer(answer)
+
+    def do_GET(self) -> None:
+        self.answer({"id": "owner/name", "sha": SHA, "siblings": [], "tags": []})
+
+    def answer(self, answer: dict[str, object]) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.timeout(240)
+def test_a_folder_is_pushed_to_the_hub(tmp_path: Path) -> None:
+    folder = make_tiny("bert", tmp_path / "model")
+    (folder / "README.md").write_text("---\nlibrary_name: transformers\n---\n# a card\n")
+    hub = Taking()
+    ours = {"HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_ours", "HF_HUB_OFFLINE": "0"}
+    ours |= {"HF_ENDPOINT": hub.address, "HF_HUB_DISABLE_XET": "1"}
+    said = python("-c", PUSH, str(folder), cwd=tmp_path, **ours)
+    assert said.startswith(f"{hub.address}/owner/name\n")
+    assert hub.created == {"name": "name", "organization": "owner", "visibility": "private"}
+    assert hub.files == {file.name: file.read_bytes() for file in folder.iterdir()}
+    hub.shutdown()
+    hub.server_close()
+
+    refused = python("-c", PUSH, str(folder), cwd=tmp_path, **ours)
+    assert refused.startswith("refused: owner/name could not be pushed (")
+    assert f"then run `hf upload owner/name {folder}`\n" in refused

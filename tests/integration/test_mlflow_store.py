@@ -242,6 +242,8 @@ def test_the_search_s_run_has_its_freeze_curve(places: StorePaths, store: Mlflow
     }
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("3 of 6 layers") and f"run_uuid={parent.info.run_id}" in note
+    [data] = parent.inputs.dataset_inputs
+    assert data.dataset.name == "rte"
     experiment = client.get_experiment_by_name("elsa-tune/rte")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
@@ -510,9 +512,12 @@ def test_deleting_with_a_silent_store_deletes_nothing(places: StorePaths) -> Non
     assert paths.exists
 
 
-def test_a_report_is_kept_with_the_search_and_replaced(
-    places: StorePaths, store: MlflowStore
+@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
+def test_a_report_is_kept_with_the_search_and_lies_once(
+    places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
+    if not links:  # as on another file system
+        monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError(18, "no link")))
     folder = places.storage / "first" / "report"
     (folder / "figures").mkdir(parents=True)
     search = search_started()
@@ -526,6 +531,7 @@ def test_a_report_is_kept_with_the_search_and_replaced(
         (page,) = places.artifact_root.rglob("report/index.html")
         (figure,) = places.artifact_root.rglob("report/figures/freeze_curve.svg")
         assert page.read_text() == figure.read_text() == text
+        assert page.samefile(folder / "index.html") is links
     (run,) = MlflowClient(store.uri).search_runs(
         [one.experiment_id for one in MlflowClient(store.uri).search_experiments()]
     )

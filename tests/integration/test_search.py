@@ -175,17 +175,20 @@ def test_the_answer_can_be_asked_for_again(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("finished")
-def test_its_name_is_taken_and_resume_has_nothing_to_do(
+def test_the_same_command_again_answers_and_another_one_is_refused(
     bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bench.folder)
-    again = run(*bench.search("first", *SETTINGS))
-    assert again.status == 2
-    assert "elsa-tune resume first" in again.err and "--name" in again.err
     before = bench.journal("first").read_bytes()
+    again = run(*bench.search("first", *SETTINGS))
+    assert again.status == 0, again.err
+    assert "is recorded, asked the same" in again.err and "complete" in again.err
     resumed = run("resume", "first")
-    assert resumed.status == 0, resumed.err
-    assert "complete" in resumed.err
+    assert (resumed.status, resumed.out) == (0, again.out)
+    other = run(*bench.search("first", *SETTINGS, "--set", "epochs=4", "--seeds", "3"))
+    assert other.status == 2
+    assert "here epochs 4 (recorded: 3); seeds 3 (recorded: 2)" in other.err
+    assert "elsa-tune resume first" in other.err and "--name" in other.err
     assert bench.journal("first").read_bytes() == before
 
 
@@ -197,7 +200,7 @@ def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: B
     [(parent,)] = bench.query("select distinct value from tags where key = 'mlflow.parentRunId'")
     logged = list((bench.folder / "mlruns" / "artifacts").rglob("report/index.html"))
     assert [file.parent.parent.parent.name for file in logged] == [parent]
-    assert logged[0].read_text(encoding="utf-8") == text and list(logged[0].parent.rglob("*.svg"))
+    assert logged[0].samefile(page) and list(logged[0].parent.rglob("*.svg"))
     assert f", {platform.node()}, {os.cpu_count()} cores</dd>" in text
     assert "Linear probe on the frozen model: " in text
 

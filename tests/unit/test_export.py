@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+import types
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -21,9 +23,9 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
-from elsa_tune.export import model
+from elsa_tune.export import model, publish
 from elsa_tune.export.choice import choose
-from elsa_tune.export.model import export
+from elsa_tune.export.model import ExportRequest, export
 from elsa_tune.search.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
@@ -57,7 +59,8 @@ class Exported:
 
 def exported(paths: SearchPaths, name: str = "out", **changes: object) -> Exported:
     out, said = paths.storage.parent / name, list[str]()
-    quality = export(paths, out, said.append, **changes)  # type: ignore[arg-type]
+    request = ExportRequest(paths=paths, out=out, **changes)  # type: ignore[arg-type]
+    quality = export(request, said.append)
     return Exported(out, quality, said)
 
 
@@ -169,9 +172,16 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
         (tmp_path / "out" / "mine").write_text("mine")
     with pytest.raises(UsageError, match="out is there already; name a folder that is not"):
         exported(paths)
+    with pytest.raises(UsageError, match="out is no folder of an earlier export"):
+        exported(paths, overwrite=True)
     (tmp_path / "empty").mkdir()
     exported(paths, "empty")
     assert (tmp_path / "empty" / "model.safetensors").exists()
+    (tmp_path / "empty" / "notes").write_text("of the first")
+    exported(paths, "empty", overwrite=True)
+    assert (tmp_path / "empty" / "model.safetensors").exists()
+    assert not (tmp_path / "empty" / "notes").exists()
+    assert not list(tmp_path.glob(".empty*"))
 
 
 def test_an_end_in_mid_write_leaves_nothing(
@@ -192,6 +202,10 @@ def test_bad_input_is_said_before_anything_is_trained(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
+    with pytest.raises(UsageError, match="`push` name: write owner/name"):
+        exported(paths, push="name")
+    with pytest.raises(UsageError, match="optimum, which is not installed"):
+        exported(paths, onnx=True)
     with pytest.raises(DataError, match="has no column"):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         exported(paths, check=tmp_path / "other.csv")
@@ -208,7 +222,7 @@ def test_bad_input_is_said_before_anything_is_trained(
     replace_specification(dataclasses.replace(spec, recipe=mean), paths)
     with pytest.raises(ModelError, match="pooling mean"):
         exported(paths)
-    assert with_options("`layers` K and `out`") == "--layers K and --out"
+    assert with_options("`layers` K, `push` and `onnx`") == "--layers K, --push and --onnx"
 
 
 def test_a_trial_that_ends_badly_is_recorded(
@@ -225,6 +239,22 @@ def test_a_trial_that_ends_badly_is_recorded(
         state = read_state(paths.journal)
         assert state.trials["final-N1-lr3e-03-s4"].status is status
         assert state.is_complete
+
+
+def test_onnx_where_optimum_is(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main_export(source: str, output: Path, task: str) -> None:
+        assert (Path(source) / "model.safetensors").exists() and task == "text-classification"
+        output.mkdir()
+        (output / "model.onnx").write_bytes(b"onnx")
+
+    onnx = types.ModuleType("optimum.exporters.onnx")
+    onnx.main_export = main_export  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", onnx)
+    monkeypatch.setattr(publish, "check_onnx", lambda: None)
+    exported(paths, onnx=True)
+    assert (tmp_path / "out" / "onnx" / "model.onnx").exists()
 
 
 def test_an_mlflow_that_fails_costs_nothing_else(

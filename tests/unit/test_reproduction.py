@@ -180,7 +180,7 @@ def test_a_name_that_another_recipe_has_is_refused(tmp_path: Path) -> None:
     search = request(tmp_path)
     other = dataclasses.replace(search.recipe, epochs=7)
     record(dataclasses.replace(search, recipe=other), [])
-    with pytest.raises(StorageError, match=r"another epochs.*`storage_path`"):
+    with pytest.raises(StorageError, match=r"here epochs 3 \(recorded: 7\).*`storage_path`"):
         request(tmp_path)
 
 

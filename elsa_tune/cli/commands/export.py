@@ -36,6 +36,16 @@ def export(
         str | None,
         typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
     ] = None,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Write ONNX files too, by optimum if it is installed.")
+    ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the hub."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the folder of an earlier export.")
+    ] = False,
     storage_path: StoragePath = None,
 ) -> None:
     """Train a search's answer once more, and save the model.
@@ -50,5 +60,15 @@ def export(
     say(f"export: reading search '{search}'")
     from elsa_tune.export import model
 
-    model.export(paths, out, say, layers=layers, check=check, full=train_size is not None)
+    request = model.ExportRequest(
+        paths=paths,
+        out=out,
+        layers=layers,
+        check=check,
+        full=train_size is not None,
+        onnx=onnx,
+        push=push,
+        overwrite=overwrite,
+    )
+    model.export(request, say)
     typer.echo(out)
