@@ -58,7 +58,7 @@ def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run
     assert len(ended(bench)) == len(set(ended(bench))) == 11
     assert ended(bench)[: len(before)] == before
     assert "Here: 2 seeds at each depth; " in finished.stdout
-    assert "mood: 64 of 96 training examples." in finished.stdout
+    assert "tasks mood; at most 64 training examples." in finished.stdout
     assert "printed" in finished.stdout and "Not finished" not in finished.stdout
 
     again = inside(*STUDY, "--seeds", "2")
