@@ -107,5 +107,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
 
 def _words(division: Division, device: str) -> str:
     on = " on each GPU" if device == "cuda" else ""
-    trials = "1 trial" if division.trials == 1 else f"{division.trials} trials"
-    return f"{trials} at once{on}, CPU threads each: {division.threads}"
+    threads = "1 CPU thread" if division.threads == 1 else f"{division.threads} CPU threads"
+    if division.trials == 1:
+        return f"1 trial at once{on}, with {threads}"
+    return f"{division.trials} trials at once{on}, each with {threads}"
