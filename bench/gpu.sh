@@ -6,7 +6,8 @@
 #   bash bench/gpu.sh OUT [STEP...]        all steps, or those named
 #   bash bench/gpu.sh --tiny OUT [STEP...] the same on a CPU, in seconds: that they work
 #
-# DATA=task.npz takes a task tokenised elsewhere (`TaskData.save`) instead of made-up tokens of RTE's lengths.
+# DATA=task.pickle takes a task tokenised elsewhere instead of made-up tokens of RTE's lengths. The file is a pickled
+# TaskData; docs/guides/gpu.md has the lines that write one. Unpickling runs what is in a file: take only your own.
 set -u
 tiny=
 if [ "${1:-}" = --tiny ]; then tiny=--tiny && shift; fi

@@ -1,6 +1,6 @@
 """The steps of bench/gpu.sh; each runs on a machine with torch and transformers alone.
 
-    python bench/gpu_trial.py speed --out OUT [--data DATA.pickle] [--tiny]
+    python bench/gpu_trial.py speed --out OUT [--data TASK.pickle] [--tiny]
 
 Every step writes OUT/step_NAME.json anew after each thing it has measured, so that a limit or a
 failure loses nothing, and begins no further one after LIMIT_SECONDS. `--tiny` runs all of it on a
@@ -96,7 +96,7 @@ class Bench:
         return ModelSpec(name="bert_base", source=ModelSource.DIRECTORY, location=str(folder))
 
     def data(self, train: int = RTE[0], evaluation: int = RTE[1]) -> TaskData:
-        """The packed task, or made-up tokens."""
+        """The pickled task, or made-up tokens."""
         if self._data:
             data: TaskData = pickle.loads(self._data.read_bytes())
             return data

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("elsa-tune", "torch", "transformers", "ray", "optuna", "mlflow", "datasets")
+PACKAGES = ("elsa-tune", "torch", "transformers", "ray", "optuna", "mlflow")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 

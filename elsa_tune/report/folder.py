@@ -26,7 +26,8 @@ from elsa_tune.tables.results_csv import write_results
 
 PAGE = "index.html"
 FIGURES = "figures"
-# Figures of an earlier report, and of earlier versions: shown beside this one they would mislead.
+# What an earlier report may have left among the figures, three of them drawn by earlier versions
+# only: beside this page they would mislead. Other files of earlier versions stay where they are.
 _OUR_FIGURES = re.compile(
     r"(freeze_curve|relative_change|training_time|learning_rates|early_stopping)\.(png|svg)"
 )

@@ -1,6 +1,7 @@
 """A results table of any tool as rows, and rows as such a table (docs/reference/answer.md).
 
-Every complaint names the file and its line.
+A complaint names the file, and the line if it is about one.
+Rows that contradict one another are found later, by what groups them.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     mapping: what `read_mapping` reads.
 
     Exports of known tools are recognised by their columns. Rows that repeat another exactly are
-    returned too; the curve counts them once and says so. Raises ResultsError, naming the line, for
-    anything that is not a number where one must be, a value out of its range, a missing column, or
-    an empty or unreadable file. Rows that contradict one another are found by what groups them.
+    returned too; the curve counts them once and says so. Raises ResultsError for anything that is
+    not a number where one must be or a value out of its range, naming the line; for a missing
+    column, for qualities that are no percentages, and for an empty or unreadable file.
     """
     said = read_mapping(mapping)
     lines = _lines(path)

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,28 @@ def test_every_step_measures_all_it_names(
         assert all(name.startswith("Trainer") for name in failed)
         failed = {name: why for name, why in failed.items() if NO_TRAINER not in why}
     assert failed == {}
+
+
+def test_the_guides_lines_write_a_task_that_the_steps_take(
+    bench: Any, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (root / "docs/guides/gpu.md").read_text()
+    (lines,) = re.findall(r"^```python\n(.*?)^```", guide, flags=re.MULTILINE | re.DOTALL)
+    for said, here in (("bert_base", "minilm"), ("rte", "stdlib"), ("=1)", "=1, train_size=40)")):
+        assert lines.count(said) == 1
+        lines = lines.replace(said, here)
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+
+    def step(one: Any) -> None:
+        one.record("rows", lambda: len(one.data().train.labels))
+
+    monkeypatch.setitem(bench.STEPS, "facts", step)
+    words = ["gpu_trial", "facts", "--tiny", "--out", "out", "--data", "task.pickle"]
+    monkeypatch.setattr(sys, "argv", words)
+    bench.main()
+    written = json.loads((tmp_path / "out/step_facts.json").read_text())
+    assert written["results"]["rows"] == 40
 
 
 def test_what_one_thing_meets_costs_no_other(
