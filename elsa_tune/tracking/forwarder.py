@@ -137,7 +137,7 @@ class Forwarder:
                     self._note(error)
                     self._refill()
                 else:
-                    self._skip(batch, error)
+                    self._skip(batch[:1], error)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
                 self._note(error)
                 self._pause(pause)
