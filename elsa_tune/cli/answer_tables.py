@@ -110,8 +110,6 @@ def _depths(console: Console, curve: FreezeCurve) -> None:
     """
     rows, marks, joint = curve.points, _marks(curve), curve.task == ALL_TASKS
     cells = [{"": marks.get(point.depth, ""), **point_cells(point)} for point in rows]
-    for cell, point in zip(cells, rows, strict=True):
-        cell["rate"] += border_arrow(point.tried.at_border)
     columns = {
         "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
         for name in cells[0]

@@ -236,7 +236,7 @@ def train_final(
 @contextlib.contextmanager
 def _aside(out: Path) -> Iterator[Path]:
     """A folder beside `out` that gets its name once it is complete, and goes if it never is."""
-    target = out.absolute()
+    target = out.resolve()
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         aside.mkdir(parents=True)
@@ -244,13 +244,16 @@ def _aside(out: Path) -> Iterator[Path]:
         for file in filter(Path.is_file, aside.rglob("*")):
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
+        before = aside.with_suffix(".before")
         if target.is_dir():  # empty, or an earlier export that may go
-            before = aside.with_suffix(".before")
             target.rename(before)
+        try:
             aside.rename(target)
-            shutil.rmtree(before, ignore_errors=True)
-        else:
-            aside.rename(target)
+        except OSError:
+            if before.is_dir():
+                before.rename(target)
+            raise
+        shutil.rmtree(before, ignore_errors=True)
     except OSError as error:
         why = error.strerror or error
         raise StorageError(

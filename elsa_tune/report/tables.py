@@ -32,6 +32,7 @@ def answers_table(answers: Sequence[Answer]) -> Table:
     return _table(
         "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's quality.",
         [_answer_cells(answer) for answer in answers],
+        folded=("model", "task", "examples", "layers", "constant answer"),
     )
 
 
@@ -77,10 +78,23 @@ def _answer_cells(answer: Answer) -> dict[str, str]:
     }
 
 
-def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
-    """A column in which no cell holds anything is left out."""
+def _table(
+    caption: str,
+    rows: Sequence[Mapping[str, str]],
+    *,
+    chosen: int | None = None,
+    folded: Sequence[str] = (),
+) -> Table:
+    """A column in which no cell holds anything is left out. folded: of these columns, what several
+    rows have in common is said once, in the caption.
+    """
     told = [{name: "" if cell == "-" else cell for name, cell in row.items()} for row in rows]
     kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]
+    if len(told) > 1:
+        same = [name for name in kept if name in folded and len({row[name] for row in told}) == 1]
+        kept = [name for name in kept if name not in same]
+        if same:
+            caption += f" Of all: {', '.join(f'{name} {told[0][name]}' for name in same)}."
     return Table(
         caption=caption,
         names=tuple(kept),

@@ -219,4 +219,7 @@ def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
         answers = answer_rows(rows())
     except Exception:  # as in answers_of
         return None
-    return answers[0].sentence if answers and answers[0].is_answered else None
+    if not answers:
+        return None
+    # What the plan has yet to measure is no reason against an answer.
+    return answers[0].sentence if answers[0].is_answered else "not yet"

@@ -302,6 +302,11 @@ def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
 
 def load_specification(paths: SearchPaths) -> SearchSpec:
     """Read it back; StorageError when it is missing or damaged."""
+    if not paths.specification.exists():
+        raise StorageError(
+            f"search '{paths.name}' has no specification ({paths.specification}), so that it "
+            "cannot go on; delete it, or start it again under another name"
+        )
     try:
         spec = TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
         return dataclasses.replace(spec, tracking_uri=paths.uri_kept(spec.tracking_uri))

@@ -159,6 +159,7 @@ def read_study(edition: Edition) -> StudyResults:
     for search in edition.searches:
         try:
             found = standing(search)
+            trials = found.state.trials
             own = rows_of(found.state, search.storage / search.name)
             # Also the trials that MNLI's second split judged, with that as their task and quality;
             # what is kept are the predictions on the task's own split.
@@ -166,12 +167,12 @@ def read_study(edition: Edition) -> StudyResults:
                 dataclasses.replace(
                     row,
                     task=MISMATCHED,
-                    quality=trial.latest[MISMATCHED],
+                    quality=trials[row.trial].latest[MISMATCHED],
                     predictions=None,
                     chance=search.task.published_chance.get(MISMATCHED),
                 )
-                for trial, row in zip(found.state.trials.values(), own, strict=True)
-                if MISMATCHED in trial.latest
+                for row in own
+                if row.trial and MISMATCHED in trials[row.trial].latest
             ]
             mine = freeze_curves([*own, *second], KeptPredictions())
         except ElsaTuneError as error:

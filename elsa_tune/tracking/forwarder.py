@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from elsa_tune.files import write_aside
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -37,7 +36,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import without_credentials
-from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name
+from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name, tag_text
 from elsa_tune.tracking.state import SearchState
 
 log = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ class Forwarder:
                     self._note(error)
                     self._refill()
                 else:
-                    self._skip(batch, error)
+                    self._skip(batch[:1], error)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
                 self._note(error)
                 self._pause(pause)
@@ -341,7 +340,7 @@ class Sender:
         elif record.what == names.DESCRIPTION:
             self._describe(str(record.value), is_drawn=False)
         else:
-            tags = {f"{names.DECISION_PREFIX}{record.what}": _tag_text(record.value)}
+            tags = {f"{names.DECISION_PREFIX}{record.what}": tag_text(record.value)}
             self._store.log(self.state.search, "", [], tags)
 
     def _describe(self, text: str, *, is_drawn: bool) -> None:
@@ -394,24 +393,3 @@ def _is_refusal(error: BaseException) -> bool:
 
 def _code(error: BaseException) -> str:
     return str(getattr(error, "error_code", ""))
-
-
-def _tag_text(value: Any) -> str:
-    """A decision as a tag: text as it is, else JSON, with inner lists counted where it is too long.
-
-    The whole of it stands in the journal.
-    """
-    if isinstance(value, str):
-        return value
-    text = json.dumps(value, ensure_ascii=False)
-    return (
-        text if len(text) <= names.TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
-    )
-
-
-def _shorter(value: Any, inner: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {name: _shorter(item, inner=True) for name, item in value.items()}
-    if isinstance(value, list):
-        return f"{len(value)} items" if inner else [_shorter(item, inner=True) for item in value]
-    return value

@@ -29,6 +29,7 @@ class KeptPredictions:
 
     def __init__(self, tracking_uri: str | None = None) -> None:
         self._uri = tracking_uri
+        self._fetched: dict[str, Predictions | None] = {}  # each look at a depth asks again
 
     def predictions(self, row: ResultRow) -> Predictions | None:
         """What the row's trial answered; None where it is not kept, or cannot be had any more."""
@@ -36,13 +37,19 @@ class KeptPredictions:
             return None
         if not row.predictions.startswith(RUN_SCHEME):
             return _read(Path(row.predictions))
-        run_id, _, artifact = row.predictions.removeprefix(RUN_SCHEME).partition("/")
         if self._uri is None:
             return None
+        if row.predictions not in self._fetched:
+            self._fetched[row.predictions] = self._fetch(self._uri, row.predictions)
+        return self._fetched[row.predictions]
+
+    @staticmethod
+    def _fetch(uri: str, place: str) -> Predictions | None:
+        run_id, _, artifact = place.removeprefix(RUN_SCHEME).partition("/")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         with tempfile.TemporaryDirectory() as folder:
             try:
-                client = Connection(self._uri).client()
+                client = Connection(uri).client()
                 return _read(Path(client.download_artifacts(run_id, artifact, folder)))
             except Exception:  # MLflow's, the server's and the network's, without a common base
                 return None

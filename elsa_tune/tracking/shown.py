@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
-from elsa_tune.tracking.names import EXPERIMENT_PREFIX, SEARCH_TAG
+from elsa_tune.tracking.names import EXPERIMENT_PREFIX, SEARCH_TAG, TAG_LENGTH
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -127,3 +127,22 @@ def latest_page(client: MlflowClient, address: str) -> tuple[str, str] | None:
     # Without the type MLflow 3 shows its menu for language models around the table.
     shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
     return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"
+
+
+def tag_text(value: Any) -> str:
+    """A decision as a tag: text as it is, else JSON, with inner lists counted where it is too long.
+
+    The whole of it stands in the journal.
+    """
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
+
+
+def _shorter(value: Any, inner: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {name: _shorter(item, inner=True) for name, item in value.items()}
+    if isinstance(value, list):
+        return f"{len(value)} items" if inner else [_shorter(item, inner=True) for item in value]
+    return value

@@ -16,10 +16,18 @@ from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
 from tests.unit.search_examples import make_spec
 
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(9 * ['*' + before])}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        (BOMB, "longer than 1,000,000 characters"),
+        (f"a: &a {'x' * 20_000}\nb: [{', '.join(100 * ['*a'])}]\n", "longer than 1,000,000"),
+        ("a: &a [*a]\n", "longer than 1,000,000"),
         ("[" * 5000, "nested too deeply"),
         ("a: [1\nb: 2\n", "line 2: "),
         ("a: b: c", "line 1: mapping values are not allowed here"),

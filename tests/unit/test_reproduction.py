@@ -237,6 +237,18 @@ def test_mismatched_mnli_is_read_from_the_same_trials(tmp_path: Path) -> None:
     assert {answer.task for answer in results.answers} == {"mnli"}
 
 
+def test_a_search_that_was_exported_is_read_as_before(tmp_path: Path) -> None:
+    search = finished(request(tmp_path))
+    before = read_study(of(search))
+    final = spec_of(search).trial(Phase.FINAL, FULL_MODEL, 3e-5, 9)
+    start = next(one for one in trials(search) if isinstance(one, TrialStarted))
+    params = {**start.params, "phase": "final", "seed": 9}
+    with Journal(SearchPaths(search.storage, search.name).journal) as journal:
+        journal.append(TrialStarted(trial=final.key, params=params))
+    after = read_study(of(search))
+    assert not after.unread and (after.rows, after.left) == (before.rows, before.left)
+
+
 def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
     results = read_study(of(request(tmp_path)))
     assert not results.rows and not results.table and results.left == 15

@@ -89,6 +89,13 @@ def test_trials_side_by_side_share_the_work_but_not_the_last_of_it() -> None:
     assert seconds_left(spec, pair + more, 40.2) == pytest.approx(20.0, abs=0.2)
 
 
+def test_running_trials_of_one_depth_end_together() -> None:
+    spec = measuring()
+    ended = [ran(spec, FULL_MODEL, 0.0, 50.0, 100.0, 100.0, seed=1)]
+    running = [ran(spec, FULL_MODEL, 100.0, status=RUNNING, seed=2 + i) for i in range(3)]
+    assert seconds_left(spec, ended + running, 110.0) == pytest.approx(90.0)
+
+
 def test_what_only_a_first_trial_does_is_not_expected_of_others() -> None:
     spec = measuring()
     first = ran(spec, FULL_MODEL, 0.0, 100.0, 110.0, 110.0)

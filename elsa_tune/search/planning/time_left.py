@@ -36,18 +36,19 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     total, longest = 0.0, 0.0
     for depth in spec.depths:
         here = [one for one in known if one.trial.depth == depth]
-        rest = sum(
+        rests = [
             _rest(one, seconds[depth], spec.recipe.evaluations, now)
             for one in here
             if one.status is TrialStatus.RUNNING
-        )
+        ]
         waiting = planned_trials(spec, here, depth) - sum(
             one.status not in _TO_COME for one in here
         )
         further = _further(spec, here, depth)
-        total += rest + (waiting + further) * seconds[depth]
+        total += sum(rests) + (waiting + further) * seconds[depth]
         # Each further try waits for the one before it, and what is measured for all of them.
-        longest = max(longest, rest + (further + (waiting > 0)) * seconds[depth])
+        after = (further + (waiting > 0)) * seconds[depth]
+        longest = max(longest, max(rests, default=0.0) + after)
     return max(total / _workers(known, now), longest)
 
 

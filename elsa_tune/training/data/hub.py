@@ -28,7 +28,8 @@ def read_hub_splits(task: TaskSpec, config: str, splits: Sequence[str]) -> dict[
     """
     # The cache first: searches must not ask the hub each time, nor see other data in between.
     folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
-    complete = (one for one in sorted(folders) if all(_files(one, config, s) for s in splits))
+    newest = sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)
+    complete = (one for one in newest if all(_files(one, config, s) for s in splits))
     folder = next(complete, None) or _fetched(task, config, splits)
     return {
         split: [_table(task, file, split) for file in _files(folder, config, split)]
