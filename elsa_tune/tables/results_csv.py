@@ -78,20 +78,29 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         )
     if not told:
         return Imported(rows, ())
+    if tool is not ANY:
+        # A tool keeps the runs that broke beside those that took their place.
+        ended = {_identity(row) for row in rows if row.status.is_final}
+        kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
+        left_out["of attempts that were repeated"] = len(rows) - len(kept)
+        rows = kept
     statuses = Counter(row.status.value.replace("_", " ") for row in rows)
     phases = Counter(row.phase for row in rows)
     counts = (
         f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
         f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
     )
-    if tool is not ANY and (ended := [row for row in rows if row.status.is_final]):
-        # A tool keeps the runs that broke beside those that took their place.
-        left_out["that did not end"] = len(rows) - len(ended)
-        rows = ended
     by = f", an export of {tool.name}" if tool.name else ""
     told = [f"{path}{by}:", *told, counts]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(rows, tuple(told))
+
+
+def _identity(row: ResultRow) -> tuple[object, ...]:
+    """Rows that repeat a trial have the same; what has no seed is repeated by nothing."""
+    what = (row.model, row.task, row.train_size, row.metric, row.selection, row.comparison)
+    seed = id(row) if row.seed is None else row.seed
+    return (*what, row.search, row.phase, row.depth, row.learning_rate, seed)
 
 
 def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Row]:

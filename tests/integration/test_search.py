@@ -52,7 +52,7 @@ def test_it_ends_well_and_says_where_everything_is(
     assert "Traceback" not in finished.stderr
     assert "full model" in finished.stdout
     assert str(bench.journal("first")) in finished.stderr
-    assert "elsa-tune operating-point --search first" in finished.stderr
+    assert "Next: elsa-tune export --search first" in finished.stderr
 
 
 @pytest.mark.usefixtures("finished")

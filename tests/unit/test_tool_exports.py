@@ -46,6 +46,7 @@ def test_ray_tune() -> None:
     assert Counter(row.status for row in rows) == {
         TrialStatus.COMPLETED: 8,
         TrialStatus.STOPPED_EARLY: 8,
+        TrialStatus.FAILED: 2,  # the ones that raised: fewer reports, and nobody stopped them
     }
     assert {row.phase for row in rows if row.status is TrialStatus.STOPPED_EARLY} == {Phase.EXPLORE}
     assert {(row.model, row.task, row.metric) for row in rows} == {("minilm", "sst2", "accuracy")}
@@ -63,14 +64,12 @@ def test_ray_tune() -> None:
         "metric <- 'accuracy', by the name of eval_accuracy",
         "status <- status",
         "18 rows: 8 stopped early, 8 completed, 2 failed; 10 measuring, 8 exploring",
-        # The ones that raised: fewer reports, and nobody stopped them.
-        "left out: 2 that did not end",
     ):
         assert line in told
 
 
 def test_statuses_of_mlflow(tmp_path: Path) -> None:
-    statuses = ("FAILED", "KILLED", "RUNNING", "SCHEDULED", "FINISHED")
+    statuses = ("FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED")
     path = save(
         tmp_path,
         MLFLOW_HEADER,
@@ -79,10 +78,13 @@ def test_statuses_of_mlflow(tmp_path: Path) -> None:
             for seed, status in enumerate(statuses)
         ),
     )
-    found = read(path)
-    assert [row.status for row in found.rows] == [TrialStatus.COMPLETED]
-    assert "5 rows: 1 failed, 1 interrupted, 1 running, 1 planned, 1 completed" in str(found.told)
-    assert "left out: 4 that did not end" in found.told
+    assert [row.status for row in read(path).rows] == [
+        TrialStatus.COMPLETED,
+        TrialStatus.FAILED,
+        TrialStatus.INTERRUPTED,
+        TrialStatus.RUNNING,
+        TrialStatus.PLANNED,
+    ]
 
 
 def test_a_table_of_no_known_tool_by_mapping_alone(tmp_path: Path) -> None:

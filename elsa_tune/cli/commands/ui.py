@@ -80,15 +80,19 @@ def _check_port(host: str, port: int) -> None:
 
 def _serve(command: list[str]) -> int:
     """Run the server until it or the user ends it; its exit status, 0 when the user did."""
-    # A group of its own: the server's workers end with it. What it prints goes to stderr: nothing
-    # on stdout was asked for.
+    signals = 0
+    # A group of its own: the server's workers end with it, and Ctrl-C reaches them once, through
+    # us. What it prints goes to stderr: nothing on stdout was asked for.
     server = subprocess.Popen(command, stdout=sys.stderr.fileno(), start_new_session=True)
-    try:
-        return server.wait()
-    except KeyboardInterrupt:  # SIGTERM and SIGHUP too
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait()
-        return 0
-    finally:
-        if server.poll() is None:  # to the second Ctrl-C nobody wants a graceful end
-            os.killpg(server.pid, signal.SIGKILL)
+
+    def pass_on(_number: int, _frame: object) -> None:
+        nonlocal signals
+        signals += 1
+        if server.poll() is None:
+            # To the second Ctrl-C nobody wants a graceful end.
+            os.killpg(server.pid, signal.SIGTERM if signals == 1 else signal.SIGKILL)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    status = server.wait()
+    return 0 if signals else status
