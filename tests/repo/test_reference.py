@@ -125,9 +125,10 @@ def demo() -> str:
     """The beginning of the answer of a recorded `make demo`."""
     printed = io.StringIO()
     recorded = ROOT / "bench" / "results" / "demo"
+    name = json.loads((recorded / "search.json").read_text())["name"]
     with TemporaryDirectory() as searches, redirect_stdout(printed):
-        shutil.copytree(recorded, Path(searches) / "demo")  # an answer keeps what it computed there
-        asked = ["operating-point", "--search", "demo", "--storage-path", searches]
+        shutil.copytree(recorded, Path(searches) / name)
+        asked = ["operating-point", "--search", name, "--storage-path", searches]
         with mock.patch.dict("os.environ", {"COLUMNS": "200"}):
             app(asked, standalone_mode=False)
     lines = printed.getvalue().splitlines()
