@@ -47,7 +47,7 @@ def test_the_time_left_is_as_far_off_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     assert found == {folder.name: program.replayed(folder) for folder in program.SEARCHES.iterdir()}
     for one in found.values():
         *_, half, late = (at["off"] for at in one["at"])
-        assert abs(half) < 0.35 and abs(late) < 0.25
+        assert abs(half) < 0.2 and abs(late) < 0.25
 
 
 if __name__ == "__main__":

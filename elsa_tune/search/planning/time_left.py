@@ -33,9 +33,11 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
     seconds = seconds_per_trial(spec, known)
     if not seconds:
         return None
-    total, longest = 0.0, 0.0
+    # Of each phase: all that is left, and the longest row of trials that wait for one another.
+    total, longest = dict.fromkeys(Phase, 0.0), dict.fromkeys(Phase, 0.0)
     for depth in spec.depths:
         here = [one for one in known if one.trial.depth == depth]
+        measures = any(one.trial.phase is Phase.MEASURE for one in here)
         rests = [
             _rest(one, seconds[depth], spec.recipe.evaluations, now)
             for one in here
@@ -44,12 +46,17 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
         waiting = planned_trials(spec, here, depth) - sum(
             one.status not in _TO_COME for one in here
         )
-        further = _further(spec, here, depth)
-        total += sum(rests) + (waiting + further) * seconds[depth]
-        # Each further try waits for the one before it, and what is measured for all of them.
-        after = (further + (waiting > 0)) * seconds[depth]
-        longest = max(longest, max(rests, default=0.0) + after)
-    return max(total / _workers(known, now), longest)
+        measuring = min(waiting, spec.first_seeds(depth))
+        # Each further try waits for the one before it.
+        further = _further(spec, here, depth) * seconds[depth]
+        phase = Phase.MEASURE if measures else Phase.EXPLORE
+        total[phase] += sum(rests)
+        longest[phase] = max(longest[phase], max(rests, default=0.0) + further)
+        total[Phase.EXPLORE] += (waiting - measuring) * seconds[depth] + further
+        total[Phase.MEASURE] += measuring * seconds[depth]
+        longest[Phase.MEASURE] = max(longest[Phase.MEASURE], (measuring > 0) * seconds[depth])
+    workers = _workers(known, now)
+    return sum(max(total[phase] / workers, longest[phase]) for phase in total)
 
 
 def _further(spec: SearchSpec, here: Sequence[KnownTrial], depth: FreezeDepth) -> float:
