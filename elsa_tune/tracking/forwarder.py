@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 # Reports of one trial that travel together, at most.
 _LARGEST_BATCH = 200
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 15.0
+_BETWEEN_MARKS_S = 1.0
 # How often a store that lost our runs is filled again from the journal's beginning.
 _REFILLS = 3
 # A store that answers but keeps refusing a file (no room, no rights) loses that file, not the rest.
@@ -70,6 +71,7 @@ class Forwarder:
         self._closing_time: float | None = None
         self._refills = 0
         self._is_failing = False
+        self._marked = 0.0  # when the watermark was written, by the monotonic clock
         self._read_backlog(self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
 
@@ -168,6 +170,9 @@ class Forwarder:
                 self._pending.remove(record)
             # What was sent ahead of other records may come once more, which changes nothing.
             until = batch[0].time if self._pending else batch[-1].time
+            if self._pending and time.monotonic() < self._marked + _BETWEEN_MARKS_S:
+                return  # each mark waits for the disk; an older one makes a later driver send more
+        self._marked = time.monotonic()
         text = json.dumps({"tracking_uri": self._place, "until": until})
         try:
             write_aside(self._watermark, text.encode())

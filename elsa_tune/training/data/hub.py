@@ -59,7 +59,7 @@ def _fetched(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
         lacking = [split for split in splits if not _files(folder, config, split)]
         if lacking:
             raise FileNotFoundError(f"it has no complete {config}/{lacking[0]}")
-    except Exception as error:
+    except Exception as error:  # likewise
         raise DataError(
             f"task '{task.name}': {HUB_REPOSITORY} could not be loaded from the hub "
             f"({type(error).__name__}: {first_line(error)[:300]}). {WAYS_OUT}"
