@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from elsa_tune.search.tune.cluster import Capacity
+from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(900)
@@ -94,7 +96,7 @@ def history(bench: Bench) -> dict[str, list[tuple[Any, ...]]]:
 
 def kill(driver: subprocess.Popen[str], name: str) -> None:
     """A process that this command has started, by the beginning of its name."""
-    (pid,) = [pid for pid, found in family(driver).items() if found.startswith(name)]
+    (pid,) = [pid for pid, found in family(driver.pid).items() if found.startswith(name)]
     os.kill(pid, signal.SIGKILL)
 
 
@@ -116,22 +118,29 @@ def check_interrupted(bench: Bench, status: int, said: str) -> None:
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
 
 
-def test_time_is_up(bench: Bench) -> None:
-    cut = bench.run(*bench.search(NAME, *SETTINGS, "--max-time", "8s"), timeout=400)
-    assert cut.returncode in (0, 3), cut.stderr
-    assert "time was up" in cut.stderr and f"elsa-tune resume {NAME}" in cut.stderr
+@pytest.fixture
+def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line in this process, where nothing is killed."""
+    monkeypatch.chdir(bench.folder)
+    return run
+
+
+def test_time_is_up(bench: Bench, inside: Run) -> None:
+    cut = inside(*bench.search(NAME, *SETTINGS, "--max-time", "8s"))
+    assert cut.status in (0, 3), cut.err
+    assert "time was up" in cut.err and f"elsa-tune resume {NAME}" in cut.err
     assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "time_up"
     assert len(ended(bench)) < TRIALS
 
 
-def test_killed_in_mid_epoch_while_exploring(bench: Bench, kept: Ends) -> None:
+def test_killed_in_mid_epoch_while_exploring(bench: Bench, kept: Ends, inside: Run) -> None:
     driver = go_on(bench)
     wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
-    os.kill(next(iter(family(driver))), signal.SIGKILL)  # the command's own child
+    os.kill(next(iter(family(driver.pid))), signal.SIGKILL)  # the command's own child
     check_died(bench, *finish(driver), "was killed (SIGKILL")
     kept |= ended(bench)
-    shown = bench.run("searches", "--format", "json")
-    assert f'"{NAME}"' in shown.stdout and shown.returncode == 0
+    shown = inside("searches", "--format", "json")
+    assert f'"{NAME}"' in shown.out and shown.status == 0
 
 
 def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
@@ -157,12 +166,12 @@ def test_rays_raylet_dies_while_measuring(bench: Bench, kept: Ends) -> None:
 
 
 def test_the_plan_is_completed_and_nothing_that_was_finished_ran_again(
-    bench: Bench, kept: Ends
+    bench: Bench, kept: Ends, inside: Run
 ) -> None:
     assert sum(trial.startswith("measure") for trial in kept) >= 1 and len(kept) < TRIALS
     before = history(bench)
-    done = bench.run(*RESUME, timeout=400)
-    assert done.returncode in (0, 3), done.stderr
+    done = inside(*RESUME)
+    assert done.status in (0, 3), done.err
     # All trials ended once, each has one MLflow run, none is running.
     assert len(ended(bench)) == TRIALS
     runs = bench.query(

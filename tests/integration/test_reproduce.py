@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune.search.tune.cluster import Capacity
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, terminate, wait_for
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    # Ray leaves the pipes of its processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(600)
 
 NAME = "elsa-model-mood-64"
 ASKED = ("--models", "model", "--tasks", "task.yaml", *ONE_AT_A_TIME)
@@ -28,10 +24,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 @pytest.fixture
-def inside(bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command line in this process, whose imports are behind it."""
     monkeypatch.chdir(bench.folder)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return run
 
 
@@ -52,18 +47,18 @@ def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
     before = ended(bench)
 
-    finished = bench.run(*STUDY, "--seeds", "2", "--out", "out")
-    assert finished.returncode == 0, finished.stderr
+    finished = inside(*STUDY, "--seeds", "2", "--out", "out")
+    assert finished.status == 0, finished.err
     # Five rates on the full model, then two seeds of each of three depths, nothing twice.
     assert len(ended(bench)) == len(set(ended(bench))) == 11
     assert ended(bench)[: len(before)] == before
-    assert "Here: 2 seeds at each depth; " in finished.stdout
-    assert "tasks mood; at most 64 training examples." in finished.stdout
-    assert "printed" in finished.stdout and "Not finished" not in finished.stdout
+    assert "Here: 2 seeds at each depth; " in finished.out
+    assert "tasks mood; at most 64 training examples." in finished.out
+    assert "printed" in finished.out and "Not finished" not in finished.out
 
     again = inside(*STUDY, "--seeds", "2")
     assert again.status == 0
-    assert again.out == finished.stdout
+    assert again.out == finished.out
     assert len(ended(bench)) == 11 and "search 1 of 1" not in again.err
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 
 from elsa_tune.cli.app import app, with_options
 from elsa_tune.errors import UsageError
@@ -23,12 +24,7 @@ from tests.conftest import Run
 from tests.recorded_search import journal_rows
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    # Ray leaves the pipes of its processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
@@ -209,7 +205,7 @@ def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: B
     assert "Linear probe on the frozen model: " in text
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished", "ray")
 def test_more_seeds_are_measured_and_count(
     bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +218,6 @@ def test_more_seeds_are_measured_and_count(
     (before,) = json.loads(run(*question).out)
     assert all(point["seeds"] == 2 for point in before["curve"])
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = run("resume", "first", "--seeds", "3")
     assert done.status == 0, done.err
     ended = of_kind(bench.records("first"), "trial_ended")
@@ -308,6 +303,8 @@ def test_bad_input_is_refused_before_any_work_starts(
 ) -> None:
     bench = make_bench(tmp_path)
     monkeypatch.chdir(tmp_path)
+    if "--address" in options:
+        ray.shutdown()  # that of other tests is refused beside another one
     with pytest.raises(UsageError) as refused:
         app(bench.search("bad", *options), standalone_mode=False)
     message = with_options(str(refused.value))
@@ -319,6 +316,7 @@ def test_bad_input_is_refused_before_any_work_starts(
     assert not bench.journal("bad").exists()
 
 
+@pytest.mark.usefixtures("ray")
 def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +325,6 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     """
     bench = Bench(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = run(
         *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
         *("--space", "demo", "--train-size", "64", "--set", "epochs=1", "--set", "depths=[0, 6]"),
