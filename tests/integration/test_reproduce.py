@@ -18,9 +18,9 @@ ASKED = ("--models", "model", "--tasks", "task.yaml", *ONE_AT_A_TIME)
 STUDY = ("reproduce", "elsa", *ASKED, "--train-size", "64")
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return make_bench(tmp_path_factory.mktemp("study bench"))
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return make_bench(tmp_path / "study bench")
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ def ended(bench: Bench) -> list[str]:
     return [record["trial"] for record in records if record["status"] == "completed"]
 
 
-def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run) -> None:
+def test_an_interrupted_study_goes_on_is_then_done_and_takes_more_seeds(
+    bench: Bench, inside: Run
+) -> None:
     process = bench.start(*STUDY, "--seeds", "2")
     wait_for(lambda: len(ended(bench)) >= 2, seconds=200)
     terminate(process)
@@ -61,8 +63,6 @@ def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run
     assert again.out == finished.out
     assert len(ended(bench)) == 11 and "search 1 of 1" not in again.err
 
-
-def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     out: Path = bench.folder / "out"
     told = (out / "tables.txt").read_text()
     assert "scale full" in told and "Here: 2 seeds at each depth; " in told
@@ -72,8 +72,6 @@ def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     assert all(0 <= float(line["quality"]) <= 1 for line in lines)
     assert (out / "index.html").exists() and list((out / "figures").glob("freeze_curve.*"))
 
-
-def test_more_seeds_are_added_to_what_is_there(bench: Bench, inside: Run) -> None:
     dry = inside(*STUDY, "--seeds", "3", "--dry-run")
     assert dry.status == 0, dry.err
     assert " 14 3 " in " ".join(dry.out.split())

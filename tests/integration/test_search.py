@@ -160,18 +160,21 @@ def test_predictions_of_completed_trials_are_kept(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("finished")
-def test_the_answer_can_be_asked_for_again(bench: Bench) -> None:
-    asked = bench.run("operating-point", "--search", "first", "--format", "json")
-    assert asked.returncode == 0, asked.stderr
-    (answer,) = json.loads(asked.stdout)
+def test_the_answer_can_be_asked_for_again(
+    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    asked = run("operating-point", "--search", "first", "--format", "json")
+    assert asked.status == 0, asked.err
+    (answer,) = json.loads(asked.out)
     assert answer["full"]["seeds"] == 2 and answer["layers"] == 2
     assert {point["frozen_layers"] for point in answer["curve"]} >= {0, 1, 2}
     assert answer["operating_point"] is not None
     assert all(point["explored"] == 2 for point in answer["curve"])
     assert answer["linear_probe"]["train_examples"] == 256
     assert 0.6 < answer["linear_probe"]["quality"] <= 1
-    table = bench.run("operating-point", "--search", "first")
-    assert "Linear probe on the frozen model: " in table.stdout
+    table = run("operating-point", "--search", "first")
+    assert "Linear probe on the frozen model: " in table.out
 
 
 @pytest.mark.usefixtures("finished")
@@ -205,12 +208,14 @@ def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: B
     assert "Linear probe on the frozen model: " in text
 
 
-@pytest.mark.usefixtures("finished", "ray")
+@pytest.mark.usefixtures("ray")
 def test_more_seeds_are_measured_and_count(
-    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of the tests on this search: it makes it longer."""
+    bench = make_bench(tmp_path, train=256)
     monkeypatch.chdir(bench.folder)
+    first = run(*bench.search("first", *SETTINGS, "--set", "depths=[0, 1]"))
+    assert first.status == 0, first.err
     fewer = run("resume", "first", "--seeds", "1")
     assert fewer.status == 2
     assert "--seeds is 1, but search 'first' has 2 already" in fewer.err
