@@ -1,8 +1,5 @@
-"""Passes a journal on to MLflow in the background, in order, whatever MLflow does.
-
-It must not raise into its caller or make it wait. What a server missed comes again from the
-journal: a watermark file holds the time of the last record that the store has, and records have
-strictly growing times.
+"""Passes a journal on to MLflow in the background, in order, whatever MLflow does: it never raises
+into its caller or makes it wait.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import without_credentials
 from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name, tag_text
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, TrialState
 
 log = logging.getLogger(__name__)
 
@@ -155,14 +152,11 @@ class Forwarder:
         """The next record; with a report those that its trial made before anything else of it."""
         with self._wake:
             first = self._pending[0]
-            batch = [first]
-            if isinstance(first, Report):
-                for record in itertools.islice(self._pending, 1, size):
-                    if getattr(record, "trial", None) == first.trial:
-                        if not isinstance(record, Report):
-                            break
-                        batch.append(record)
-            return batch
+            near = itertools.islice(self._pending, size)
+            own = (
+                one for one in near if getattr(one, "trial", self) == getattr(first, "trial", None)
+            )
+            return list(itertools.takewhile(lambda one: isinstance(one, Report), own)) or [first]
 
     def _drop(self, batch: Sequence[Record]) -> None:
         with self._wake:
@@ -261,7 +255,7 @@ class Sender:
                 self._store.initialise()
                 # Records that it is said to have: said by a file of ours, not by the store.
                 if self.state.search.attempt:
-                    self._store.require(self.state.search)
+                    self._store.run_id(self.state.search)
                 self._ready = True
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
@@ -289,19 +283,17 @@ class Sender:
             self._store.end(search, record, self._curve(record))
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
-        elif isinstance(record, TrialEnded):
-            self._end_trial(record)
         elif isinstance(record, Decision):
             self._decide(record)
-        else:
-            self._report([one for one in batch if isinstance(one, Report)])
+        elif isinstance(record, Report | TrialEnded) and self.state.expects(record):
+            # One of an attempt that was given up meanwhile counts for nothing.
+            trial = self.state.trials[record.trial]
+            if isinstance(record, TrialEnded):
+                self._end_trial(trial, record)
+            else:
+                self._report(trial, [one for one in batch if isinstance(one, Report)])
 
-    def _report(self, batch: Sequence[Report]) -> None:
-        # Those of an attempt that was given up meanwhile count for nothing.
-        reports = [one for one in batch if self.state.expects(one)]
-        if not reports:
-            return
-        trial = self.state.trials[reports[0].trial]
+    def _report(self, trial: TrialState, reports: Sequence[Report]) -> None:
         # The headline metric by its own name is `quality` once more.
         twice = TWICE | {trial.params.get("metric")}
         shown = []
@@ -313,10 +305,8 @@ class Sender:
         tags = {"notes": "; ".join(notes)} if notes else {}
         self._store.log(self.state.search, trial.key, shown, tags)
 
-    def _end_trial(self, record: TrialEnded) -> None:
-        if not self.state.expects(record):
-            return
-        trial, values = self.state.trials[record.trial], dict(record.metrics)
+    def _end_trial(self, trial: TrialState, record: TrialEnded) -> None:
+        values = dict(record.metrics)
         last = trial.reports[-1] if trial.reports else None
         if QUALITY in values:
             quality = values.pop(QUALITY)
@@ -338,19 +328,15 @@ class Sender:
             self._add_artifact(record.trial, record.artifact)
 
     def _decide(self, record: Decision) -> None:
+        search = self.state.search
         if record.what == names.REPORT:
             self._add_artifact("", str(record.value))
-            if names.DESCRIPTION in self.state.decisions:
-                self._describe(str(self.state.decisions[names.DESCRIPTION]), is_drawn=True)
-        elif record.what == names.DESCRIPTION:
-            self._describe(str(record.value), is_drawn=False)
+        if record.what in (names.REPORT, names.DESCRIPTION):
+            decisions = self.state.decisions | {record.what: record.value}
+            tags = described(decisions, self._store.run_id(search))
         else:
             tags = {f"{names.DECISION_PREFIX}{record.what}": tag_text(record.value)}
-            self._store.log(self.state.search, "", [], tags)
-
-    def _describe(self, text: str, *, is_drawn: bool) -> None:
-        run_id = self._store.run_id(self.state.search)
-        self._store.log(self.state.search, "", [], described(text, run_id, is_drawn=is_drawn))
+        self._store.log(search, "", [], tags)
 
     def _curve(self, end: SearchEnded) -> list[Report]:
         """The freeze curve, once there is no more to come: MLflow cannot take a point back."""

@@ -1,8 +1,7 @@
 """The MLflow store, written: an experiment per task, a run per search, a child run per trial.
 
-It must not know the journal's order or its own caller's retries: every method may be called again
-with the same record and leaves the store as one call would. Runs are told by tags, never by what
-this process remembers, so that no trial has two. Errors come as MLflow raises them.
+Every method may be called again with the same record and leaves the store as one call would: runs
+are found by their tags, so that no trial has two. Errors come as MLflow raises them.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import runs_of
 from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
 
-# MLflow's limits per request and per value (mlflow/utils/validation.py).
-_METRICS_A_BATCH = 1000
-_PAIRS_A_BATCH = 100
-_PARAM_LENGTH = 6000
+_PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _MODEL_PACKAGES = ("torch", "transformers")
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
@@ -71,7 +67,7 @@ class MlflowStore(Connection):
         from mlflow.exceptions import MlflowException
 
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
-        self._begin(record, "", record, params, tags)
+        self._begin(record, record, params, tags)
         run_id, data = self.run_id(record), [data_input(record)]
         try:
             self.client().log_inputs(run_id, datasets=data)
@@ -82,11 +78,15 @@ class MlflowStore(Connection):
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
         params = {name: param_text(value) for name, value in record.params.items()}
-        tags = {names.ATTEMPT_STARTED_TAG: str(record.milliseconds)}
-        self._begin(search, record.trial, record, params, tags)
+        tags = {
+            names.ATTEMPT_STARTED_TAG: str(record.milliseconds),
+            # It may be another one since somebody deleted the first.
+            names.PARENT_TAG: self.run_id(search),
+        }
+        self._begin(search, record, params, tags)
 
     def log(
-        self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: dict[str, str]
+        self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: Mapping[str, str]
     ) -> None:
         """Add metrics and tags to a trial's run ("": the parent's). What is there stays once.
 
@@ -94,7 +94,6 @@ class MlflowStore(Connection):
         """
         from mlflow.entities import Metric, RunTag
 
-        run_id = self._known(search, trial).run_id
         metrics = [
             Metric(_key(name), value, report.milliseconds, report.step)
             for report in reports
@@ -102,12 +101,8 @@ class MlflowStore(Connection):
             if math.isfinite(value)
         ]
         every = {name: value for report in reports for name, value in report.tags.items()} | tags
-        pairs = [RunTag(_key(name), _cut(value, names.TAG_LENGTH)) for name, value in every.items()]
-        # The tags go with the first metrics: 900 and 100 make the 1000 that one request may hold.
-        room = _METRICS_A_BATCH - _PAIRS_A_BATCH
-        while metrics or pairs:
-            self.client().log_batch(run_id, metrics=metrics[:room], tags=pairs[:_PAIRS_A_BATCH])
-            metrics, pairs = metrics[room:], pairs[_PAIRS_A_BATCH:]
+        pairs = [RunTag(*pair) for pair in _as_tags(every).items()]
+        self.client().log_batch(self.run_id(search, trial), metrics=metrics, tags=pairs)
 
     def end(
         self,
@@ -122,9 +117,8 @@ class MlflowStore(Connection):
         removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
-        every = {**(tags or {}), names.STATUS_TAG: record.status.value}
-        if record.message:
-            every["message"] = record.message
+        message = {"message": record.message} if record.message else {}
+        every = {**(tags or {}), names.STATUS_TAG: record.status.value, **message}
         self.log(search, trial, reports, every)
         run_id, status = self.run_id(search, trial), names.RUN_STATUS[record.status]
         if name is not None:
@@ -153,12 +147,16 @@ class MlflowStore(Connection):
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
     def run_id(self, search: SearchStarted, trial: str = "") -> str:
-        """MLflow's name of a trial's run, or of the search's own."""
-        return self._known(search, trial).run_id
-
-    def require(self, search: SearchStarted) -> None:
-        """Raise StoreGoneError unless the parent run is there, by the search's id."""
-        self._known(search, "")
+        """MLflow's name of a trial's run, or of the search's own; StoreGoneError where it has
+        none.
+        """
+        self._load(search)
+        try:
+            return self._runs[search.search_id, trial].run_id
+        except KeyError:
+            raise StoreGoneError(
+                f"search '{search.name}' has no run for {trial or 'itself'} in this store"
+            ) from None
 
     def delete_search(self, search_id: str) -> int:
         """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
@@ -181,10 +179,9 @@ class MlflowStore(Connection):
     def _begin(
         self,
         search: SearchStarted,
-        trial: str,
         record: SearchStarted | TrialStarted,
-        params: dict[str, str],
-        tags: dict[str, str],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
     ) -> None:
         """Find or create a run, and let it read RUNNING. A param cannot be changed there: another
         value stands in a tag.
@@ -192,21 +189,17 @@ class MlflowStore(Connection):
         from mlflow.entities import Param
 
         self._load(search)
-        attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
-        tags = record.tags | tags | attempt
-        name = search.name
-        if isinstance(record, TrialStarted):
-            name = run_name(trial, record.params)
-            # It may be another one since somebody deleted the first.
-            tags[names.PARENT_TAG] = self.run_id(search)
+        trial = record.trial if isinstance(record, TrialStarted) else ""
         is_new = (search.search_id, trial) not in self._runs
+        name = run_name(trial, record.params) if trial else search.name
+        attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
+        tags = {**record.tags, **tags, **attempt}
         if is_new:
-            self._create(search, trial, record, tags, name)
-        run = self._known(search, trial)
+            self._create(search, trial, record.milliseconds, name, tags)
+        run = self._runs[search.search_id, trial]
         params = {_key(param): _cut(value, _PARAM_LENGTH) for param, value in params.items()}
         missing = [Param(param, params[param]) for param in params if param not in run.params]
-        for start in range(0, len(missing), _PAIRS_A_BATCH):
-            self.client().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
+        self.client().log_batch(run.run_id, params=missing)
         if not is_new:
             changed = {
                 f"{names.CHANGED_PARAM_PREFIX}{param}": value
@@ -218,13 +211,9 @@ class MlflowStore(Connection):
         run.params.update(params)
 
     def _create(
-        self,
-        search: SearchStarted,
-        trial: str,
-        record: SearchStarted | TrialStarted,
-        tags: dict[str, str],
-        name: str,
+        self, search: SearchStarted, trial: str, started: int, name: str, tags: dict[str, str]
     ) -> None:
+        """started: in milliseconds."""
         tags = tags | {
             names.SEARCH_ID_TAG: search.search_id,
             names.SEARCH_TAG: search.name,
@@ -234,23 +223,10 @@ class MlflowStore(Connection):
         if trial:
             tags[names.TRIAL_TAG] = trial
         self._loaded.discard(search.search_id)  # without an answer it may exist all the same
-        run = self.client().create_run(
-            self._experiment(search.task),
-            start_time=record.milliseconds,
-            tags={_key(tag): _cut(value, names.TAG_LENGTH) for tag, value in tags.items()},
-            run_name=name,
-        )
+        experiment = self._experiment(search.task)
+        run = self.client().create_run(experiment, started, _as_tags(tags), run_name=name)
         self._loaded.add(search.search_id)
         self._runs[search.search_id, trial] = _Run(run.info.run_id, {})
-
-    def _known(self, search: SearchStarted, trial: str) -> _Run:
-        self._load(search)
-        try:
-            return self._runs[search.search_id, trial]
-        except KeyError:
-            raise StoreGoneError(
-                f"search '{search.name}' has no run for {trial or 'itself'} in this store"
-            ) from None
 
     def _load(self, search: SearchStarted) -> None:
         """Once per search: learn its runs. Of two runs for one trial the fuller one stays."""
@@ -279,11 +255,9 @@ class MlflowStore(Connection):
         if task in self._experiments:
             return self._experiments[task]
         client, name = self.client(), f"{names.EXPERIMENT_PREFIX}{task}"
-        found = client.get_experiment_by_name(name)
-        if found is None:
-            location = None
-            if self.artifact_root is not None:
-                location = (self.artifact_root / slug(task)).absolute().as_uri()
+        if (found := client.get_experiment_by_name(name)) is None:
+            root = self.artifact_root
+            location = None if root is None else (root / slug(task)).absolute().as_uri()
             try:
                 client.create_experiment(name, location, EXPERIMENT_TAGS)
             except MlflowException as error:
@@ -350,6 +324,10 @@ def _link(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def _as_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {_key(name): _cut(value, names.TAG_LENGTH) for name, value in tags.items()}
 
 
 def _key(name: str) -> str:

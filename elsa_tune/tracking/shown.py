@@ -1,8 +1,4 @@
-"""What MLflow's own pages show of a search: names of runs, the freeze curve as metrics of the
-search's run, and the data set.
-
-It must not import MLflow at the top, or decide anything: an answer comes as its JSON object.
-"""
+"""What MLflow's own pages show of a search: names of runs, its freeze curve and its data set."""
 
 from __future__ import annotations
 
@@ -13,13 +9,18 @@ from urllib.parse import quote
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
-from elsa_tune.tracking.names import EXPERIMENT_PREFIX, SEARCH_TAG, TAG_LENGTH
+from elsa_tune.tracking.names import (
+    DESCRIPTION,
+    EXPERIMENT_PREFIX,
+    REPORT,
+    SEARCH_TAG,
+    TAG_LENGTH,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
     from mlflow.tracking import MlflowClient
 
-NOTE_TAG: Final = "mlflow.note.content"
 # Without it MLflow 3 guesses, and shows a new experiment as one of language models.
 EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
 # Another name of an evaluation's `quality` or `step`, which MLflow would draw again.
@@ -81,9 +82,14 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
     ]
 
 
-def described(text: str, run_id: str, *, is_drawn: bool) -> dict[str, str]:
-    """The run's description as a tag, with the figure where the run has it."""
-    return {NOTE_TAG: f"{text}\n\n{_FIGURE.format(run_id)}" if is_drawn else text}
+def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
+    """The description of a search's run as a tag, with the figure where the run has it; {} where
+    the decisions have none.
+    """
+    if DESCRIPTION not in decisions:
+        return {}
+    figure = f"\n\n{_FIGURE.format(run_id)}" if REPORT in decisions else ""
+    return {"mlflow.note.content": f"{decisions[DESCRIPTION]}{figure}"}
 
 
 def data_input(search: SearchStarted) -> DatasetInput:
