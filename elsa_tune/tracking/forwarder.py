@@ -153,9 +153,8 @@ class Forwarder:
         with self._wake:
             first = self._pending[0]
             near = itertools.islice(self._pending, size)
-            own = (
-                one for one in near if getattr(one, "trial", self) == getattr(first, "trial", None)
-            )
+            trial = getattr(first, "trial", None)
+            own = (one for one in near if getattr(one, "trial", None) == trial)
             return list(itertools.takewhile(lambda one: isinstance(one, Report), own)) or [first]
 
     def _drop(self, batch: Sequence[Record]) -> None:
