@@ -1,11 +1,10 @@
-"""`elsa-tune export`, from a search to a folder that transformers loads: choose, train once more,
-write, and hand it on.
-"""
+"""From a search to a folder that transformers loads: choose, train once more, write, hand it on."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
@@ -19,15 +18,14 @@ from torch import Tensor
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import DivergedError, StorageError, UsageError, first_line
-from elsa_tune.export import publish
-from elsa_tune.export.card import FIGURE, example_row, model_card
-from elsa_tune.export.choice import Choice, choose
+from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
+from elsa_tune.export.choice import FIGURE, Choice, choose, example_row, model_card
 from elsa_tune.report import figures, freeze_charts
 from elsa_tune.report.subjects import subjects_of
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.specification import load_specification
+from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
@@ -81,19 +79,8 @@ def export(request: ExportRequest, say: Say) -> float:
     Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
     what training or other libraries could not do.
     """
+    _check(request)
     out, paths = request.out, request.paths
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        if not request.overwrite:
-            raise UsageError(
-                f"{out} is there already; name a folder that is not, or an empty one, or give "
-                "`overwrite` for that of an earlier export"
-            )
-        if not (out / ABOUT).is_file():
-            raise UsageError(f"{out} is no folder of an earlier export; nothing else is replaced")
-    if request.push is not None:
-        publish.check_hub_id(request.push)
-    if request.onnx:
-        publish.check_onnx()
     spec = load_specification(paths)
     check_exportable(spec.recipe)
     to_check = None if request.check is None else read_labelled(request.check, spec.task)
@@ -119,7 +106,7 @@ def export(request: ExportRequest, say: Say) -> float:
         chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
         if request.onnx:
-            publish.write_onnx(folder)
+            _write_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
         found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
@@ -133,8 +120,28 @@ def export(request: ExportRequest, say: Say) -> float:
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {first_line(error)}")
     if request.push is not None:
-        say(f"On the hub: {publish.push(out, request.push)}")
+        say(f"On the hub: {push(out, request.push)}")
     return quality
+
+
+def _check(request: ExportRequest) -> None:
+    """Raise UsageError for what cannot be written or handed on as it was asked for."""
+    out = request.out
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if not request.overwrite:
+            raise UsageError(
+                f"{out} is there already; name a folder that is not, or an empty one, or give "
+                "`overwrite` for that of an earlier export"
+            )
+        if not (out / ABOUT).is_file():
+            raise UsageError(f"{out} is no folder of an earlier export; nothing else is replaced")
+    if request.push is not None and not HUB_ID.fullmatch(request.push):
+        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
+    if request.onnx and not importlib.util.find_spec("optimum"):
+        raise UsageError(
+            "ONNX files are made by optimum, which is not installed; pip install 'optimum[onnx]', "
+            "or leave `onnx` out"
+        )
 
 
 def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
@@ -189,11 +196,7 @@ def fresh_seed(record: SearchRecord) -> int:
 
 
 def train_final(
-    spec: SearchSpec,
-    trial: TrialSpec,
-    data: TaskData,
-    record: SearchRecord,
-    say: Say,
+    spec: SearchSpec, trial: TrialSpec, data: TaskData, record: SearchRecord, say: Say
 ) -> tuple[float, dict[str, Tensor]]:
     """Train to the end and record it, whatever the end is; returns the trial's quality, and what
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
@@ -210,11 +213,9 @@ def train_final(
     record.write(TrialStarted(trial=key, attempt=attempt, params=params, tags=tags))
     results: list[dict[str, Any]] = []
     status, message, artifact = TrialStatus.INTERRUPTED, "", None
-    metrics: dict[str, float] = {}
     try:
         for result in train(trial, data, keep=keep):
-            fields = dataclasses.fields(result)
-            results.append({field.name: getattr(result, field.name) for field in fields})
+            results.append(dataclasses.asdict(result))
             record.write(report_record(key, attempt, results[-1], {}))
             quality = f"{trial.task.metric.value} {points(result.quality)}"
             say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
@@ -261,3 +262,33 @@ def _aside(out: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_onnx(folder: Path) -> None:
+    """Beside the weights, in `onnx/`. Raises RunError where optimum cannot."""
+    try:
+        exporter = importlib.import_module("optimum.exporters.onnx")
+        exporter.main_export(str(folder), output=folder / "onnx", task="text-classification")
+    except Exception as error:  # of any library below it
+        raise RunError(f"optimum made no ONNX file: {first_line(error)}") from error
+
+
+def push(folder: Path, name: str) -> str:
+    """Upload the folder, private where it is new; returns the model's address.
+
+    Raises RunError in one sentence.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Exported by elsa-tune")
+    except Exception as error:  # the client's, the server's and the network's: no common base
+        raise RunError(
+            f"{name} could not be pushed ({first_line(error)}); {folder} is complete: log in by "
+            f"`hf auth login`, then run `hf upload {name} {folder}`"
+        ) from error
+    return str(address)
