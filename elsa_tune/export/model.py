@@ -33,8 +33,7 @@ from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train

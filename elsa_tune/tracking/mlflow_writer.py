@@ -56,9 +56,7 @@ class MlflowStore(Connection):
     def __init__(self, uri: str, artifact_root: Path | None = None) -> None:
         super().__init__(uri)
         self.artifact_root = artifact_root
-        self._experiments: dict[str, str] = {}
-        self._runs: dict[tuple[str, str], _Run] = {}
-        self._loaded: set[str] = set()
+        self.forget()
 
     # ---- searches and trials ---------------------------------------------------------------------
 
@@ -125,8 +123,8 @@ class MlflowStore(Connection):
             self.client().update_run(run_id, name=name)
         self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
         if not trial:
-            self._loaded.discard(search.search_id)
-            self._load(search)
+            self.forget()
+            self._runs_of(search)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
@@ -150,9 +148,8 @@ class MlflowStore(Connection):
         """MLflow's name of a trial's run, or of the search's own; StoreGoneError where it has
         none.
         """
-        self._load(search)
         try:
-            return self._runs[search.search_id, trial].run_id
+            return self._runs_of(search)[trial].run_id
         except KeyError:
             raise StoreGoneError(
                 f"search '{search.name}' has no run for {trial or 'itself'} in this store"
@@ -170,9 +167,8 @@ class MlflowStore(Connection):
 
     def forget(self) -> None:
         """Drop everything remembered, so that runs are looked up in the store again."""
-        self._experiments.clear()
-        self._runs.clear()
-        self._loaded.clear()
+        self._search_id = self._experiment_id = ""
+        self._runs: dict[str, _Run] = {}  # of that search: by trial, "" for the search's own
 
     # ---- runs ------------------------------------------------------------------------------------
 
@@ -188,15 +184,14 @@ class MlflowStore(Connection):
         """
         from mlflow.entities import Param
 
-        self._load(search)
         trial = record.trial if isinstance(record, TrialStarted) else ""
-        is_new = (search.search_id, trial) not in self._runs
+        is_new = trial not in self._runs_of(search)
         name = run_name(trial, record.params) if trial else search.name
         attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
         tags = {**record.tags, **tags, **attempt}
         if is_new:
             self._create(search, trial, record.milliseconds, name, tags)
-        run = self._runs[search.search_id, trial]
+        run = self._runs[trial]
         params = {_key(param): _cut(value, _PARAM_LENGTH) for param, value in params.items()}
         missing = [Param(param, params[param]) for param in params if param not in run.params]
         self.client().log_batch(run.run_id, params=missing)
@@ -222,29 +217,29 @@ class MlflowStore(Connection):
         }
         if trial:
             tags[names.TRIAL_TAG] = trial
-        self._loaded.discard(search.search_id)  # without an answer it may exist all the same
-        experiment = self._experiment(search.task)
-        run = self.client().create_run(experiment, started, _as_tags(tags), run_name=name)
-        self._loaded.add(search.search_id)
-        self._runs[search.search_id, trial] = _Run(run.info.run_id, {})
+        self._search_id = ""  # without an answer it may exist all the same
+        values = _as_tags(tags)
+        run = self.client().create_run(self._experiment_id, started, values, run_name=name)
+        self._search_id = search.search_id
+        self._runs[trial] = _Run(run.info.run_id, {})
 
-    def _load(self, search: SearchStarted) -> None:
-        """Once per search: learn its runs. Of two runs for one trial the fuller one stays."""
-        if search.search_id in self._loaded:
-            return
-        found: dict[tuple[str, str], list[Any]] = {}
-        self._experiment(search.task)
+    def _runs_of(self, search: SearchStarted) -> dict[str, _Run]:
+        """Those of a search, looked up once. Of two runs for one trial the fuller one stays."""
+        if search.search_id == self._search_id:
+            return self._runs
+        self._experiment_id = self._experiment(search.task)
+        found: dict[str, list[Any]] = {}
         for run in runs_of(self.client(), search.search_id):
-            key = (search.search_id, run.data.tags.get(names.TRIAL_TAG, ""))
-            found.setdefault(key, []).append(run)
-        for key, runs in found.items():
-            keep = max(runs, key=_fullness)
-            for run in runs:
-                if run is not keep:
-                    self.client().delete_run(run.info.run_id)
+            found.setdefault(run.data.tags.get(names.TRIAL_TAG, ""), []).append(run)
+        self._runs = {}
+        for trial, runs in found.items():
+            keep, *others = sorted(runs, key=_fullness, reverse=True)
+            for run in others:
+                self.client().delete_run(run.info.run_id)
             changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, keep.data.tags)
-            self._runs[key] = _Run(keep.info.run_id, {**keep.data.params, **changed})
-        self._loaded.add(search.search_id)
+            self._runs[trial] = _Run(keep.info.run_id, {**keep.data.params, **changed})
+        self._search_id = search.search_id
+        return self._runs
 
     # ---- experiments and the connection ----------------------------------------------------------
 
@@ -252,8 +247,6 @@ class MlflowStore(Connection):
         """The experiment's id; created, or restored when somebody deleted it."""
         from mlflow.exceptions import MlflowException
 
-        if task in self._experiments:
-            return self._experiments[task]
         client, name = self.client(), f"{names.EXPERIMENT_PREFIX}{task}"
         if (found := client.get_experiment_by_name(name)) is None:
             root = self.artifact_root
@@ -268,8 +261,7 @@ class MlflowStore(Connection):
             assert found is not None
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
-        self._experiments[task] = found.experiment_id
-        return self._experiments[task]
+        return str(found.experiment_id)
 
 
 def log_model(
