@@ -179,10 +179,9 @@ def read_task_file(path: Path) -> TaskSpec:
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
     source, classes = _source(described, folder), tuple(described.classes or ())
-    if described.regression:
-        kind, usual = TaskKind.REGRESSION, (Metric.SPEARMAN, Metric.PEARSON)
-    else:
-        kind, usual = TaskKind.CLASSIFICATION, (Metric.ACCURACY,)
+    kind, usual = TaskKind.REGRESSION, [Metric.SPEARMAN, Metric.PEARSON]
+    if not described.regression:
+        kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
         classes = classes or _classes_found(described.label, source)
     metric = described.metric or usual[0]
     task = TaskSpec(

@@ -33,7 +33,6 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import without_credentials
-from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name, tag_text
 from elsa_tune.tracking.state import SearchState, TrialState
 
 log = logging.getLogger(__name__)
@@ -294,7 +293,7 @@ class Sender:
 
     def _report(self, trial: TrialState, reports: Sequence[Report]) -> None:
         # The headline metric by its own name is `quality` once more.
-        twice = TWICE | {trial.params.get("metric")}
+        twice = names.TWICE | {trial.params.get("metric")}
         shown = []
         for report in reports:
             values = report.metrics | {names.EVALUATION: float(report.evaluation)}
@@ -321,7 +320,7 @@ class Sender:
             time=record.time,
         )
         tags = {names.PREDICTIONS_TAG: record.artifact} if record.artifact else {}
-        name = run_name(record.trial, trial.params, record.status)
+        name = names.run_name(record.trial, trial.params, record.status)
         self._store.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
@@ -332,16 +331,16 @@ class Sender:
             self._add_artifact("", str(record.value))
         if record.what in (names.REPORT, names.DESCRIPTION):
             decisions = self.state.decisions | {record.what: record.value}
-            tags = described(decisions, self._store.run_id(search))
+            tags = names.described(decisions, self._store.run_id(search))
         else:
-            tags = {f"{names.DECISION_PREFIX}{record.what}": tag_text(record.value)}
+            tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
         self._store.log(search, "", [], tags)
 
     def _curve(self, end: SearchEnded) -> list[Report]:
         """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
         if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
             return []
-        return curve_reports(self.state.decisions.get(names.ANSWER), end.time)
+        return names.curve_reports(self.state.decisions.get(names.ANSWER), end.time)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file, home = self._journal.parent / artifact, self._journal.parent.resolve()
@@ -370,7 +369,7 @@ class Sender:
                     message="the search ended before the trial did",
                     time=at,
                 )
-                name = run_name(key, trial.params, end.status)
+                name = names.run_name(key, trial.params, end.status)
                 self._store.end(self.state.search, end, name=name)
 
 

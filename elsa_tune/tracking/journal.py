@@ -1,7 +1,6 @@
 """A search's journal: records on the driver's own disk, written before anything else hears of them.
 
-One line a record, forced to disk; a line that a kill cut short is passed over by readers and
-removed by the next writer.
+A line that a kill cut short is passed over by readers and removed by the next writer.
 """
 
 from __future__ import annotations
@@ -53,11 +52,10 @@ class Journal:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._descriptor, self._good_size)
             _sync_folder(path.parent)
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            raise StorageError(f"cannot write {path}: {error.strerror}") from error
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError):
+                raise StorageError(f"cannot write {path}: {error.strerror}") from error
             raise
 
     def stamp(self, record: R) -> R:
@@ -151,7 +149,8 @@ def _read(path: Path) -> tuple[list[Record], int]:
         try:
             records.append(decode(line.decode()))
         except ValueError as error:
-            if number == len(lines) and _is_torn(line):
+            # A crash of the machine leaves no whole JSON object.
+            if number == len(lines) and not (line.startswith(b"{") and line.endswith(b"}")):
                 break
             raise StorageError(
                 f"{path}, line {number} cannot be read: {error}; restore the file from a copy, "
@@ -159,11 +158,6 @@ def _read(path: Path) -> tuple[list[Record], int]:
             ) from error
         size += len(line) + 1
     return records, size
-
-
-def _is_torn(line: bytes) -> bool:
-    """Whether a line looks like one that a crash of the machine left: no whole JSON object."""
-    return not (line.startswith(b"{") and line.endswith(b"}"))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -31,7 +31,6 @@ from elsa_tune.tracking.journal_records import (
     param_text,
 )
 from elsa_tune.tracking.mlflow_reader import runs_of
-from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _MODEL_PACKAGES = ("torch", "transformers")
@@ -66,7 +65,7 @@ class MlflowStore(Connection):
 
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
         self._begin(record, record, params, tags)
-        run_id, data = self.run_id(record), [data_input(record)]
+        run_id, data = self.run_id(record), [names.data_input(record)]
         try:
             self.client().log_inputs(run_id, datasets=data)
         except MlflowException:
@@ -98,7 +97,7 @@ class MlflowStore(Connection):
             for name, value in report.metrics.items()
             if math.isfinite(value)
         ]
-        every = {name: value for report in reports for name, value in report.tags.items()} | tags
+        every = {name: value for one in reports for name, value in one.tags.items()} | dict(tags)
         pairs = [RunTag(*pair) for pair in _as_tags(every).items()]
         self.client().log_batch(self.run_id(search, trial), metrics=metrics, tags=pairs)
 
@@ -186,7 +185,7 @@ class MlflowStore(Connection):
 
         trial = record.trial if isinstance(record, TrialStarted) else ""
         is_new = trial not in self._runs_of(search)
-        name = run_name(trial, record.params) if trial else search.name
+        name = names.run_name(trial, record.params) if trial else search.name
         attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
         tags = {**record.tags, **tags, **attempt}
         if is_new:
@@ -252,7 +251,7 @@ class MlflowStore(Connection):
             root = self.artifact_root
             location = None if root is None else (root / slug(task)).absolute().as_uri()
             try:
-                client.create_experiment(name, location, EXPERIMENT_TAGS)
+                client.create_experiment(name, location, names.EXPERIMENT_TAGS)
             except MlflowException as error:
                 # Another search was faster.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
