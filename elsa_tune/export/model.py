@@ -195,7 +195,11 @@ def fresh_seed(record: SearchRecord) -> int:
 
 
 def train_final(
-    spec: SearchSpec, trial: TrialSpec, data: TaskData, record: SearchRecord, say: Say
+    spec: SearchSpec,
+    trial: TrialSpec,
+    data: TaskData,
+    record: SearchRecord,
+    say: Say,
 ) -> tuple[float, dict[str, Tensor]]:
     """Train to the end and record it, whatever the end is; returns the trial's quality, and what
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
@@ -212,9 +216,11 @@ def train_final(
     record.write(TrialStarted(trial=key, attempt=attempt, params=params, tags=tags))
     results: list[dict[str, Any]] = []
     status, message, artifact = TrialStatus.INTERRUPTED, "", None
+    metrics: dict[str, float] = {}
     try:
         for result in train(trial, data, keep=keep):
-            results.append(dataclasses.asdict(result))
+            fields = dataclasses.fields(result)
+            results.append({field.name: getattr(result, field.name) for field in fields})
             record.write(report_record(key, attempt, results[-1], {}))
             quality = f"{trial.task.metric.value} {points(result.quality)}"
             say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")

@@ -62,11 +62,9 @@ class Forwarder:
         self._place = without_credentials(store.uri)
         self._sender = Sender(journal, store)
         self._pending: deque[Record] = deque()
-        self._offered_until = 0.0
         self._wake = threading.Condition()
         self._closing_time: float | None = None
         self._refills = 0
-        self._is_failing = False
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
         self._read_backlog(self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
@@ -77,16 +75,12 @@ class Forwarder:
         return self
 
     def offer(self, record: Record) -> None:
-        """Take one record that the journal has stamped; returns at once and never raises.
-
-        A record that was in the journal when this forwarder was made is there already, and not
-        taken twice.
+        """Take one record that the journal has stamped since this forwarder was made; returns at
+        once and never raises.
         """
         with self._wake:
-            if record.time > self._offered_until:
-                self._offered_until = record.time
-                self._pending.append(record)
-                self._wake.notify()
+            self._pending.append(record)
+            self._wake.notify()
 
     @property
     def lag(self) -> int:
@@ -122,7 +116,6 @@ class Forwarder:
             try:
                 self._sender.send(batch)
                 self._drop(batch)
-                self._is_failing = False
                 pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
             except RefusedError as error:
                 if len(batch) > 1:
@@ -137,7 +130,10 @@ class Forwarder:
                     self._skip(batch[:1], error)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
                 self._note(error)
-                self._pause(pause)
+                with self._wake:  # whatever is offered meanwhile; a closing cuts it short
+                    self._wake.wait_for(lambda: self._closing_time is not None, pause)
+                if self._closing_time is not None:
+                    time.sleep(min(pause, _FIRST_PAUSE_S))
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _wait_for_records(self) -> bool:
@@ -177,16 +173,7 @@ class Forwarder:
         self._drop(batch)
 
     def _note(self, error: BaseException) -> None:
-        if not self._is_failing:
-            log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
-        self._is_failing = True
-
-    def _pause(self, seconds: float) -> None:
-        """Wait, whatever is offered meanwhile; a closing cuts it short."""
-        with self._wake:
-            self._wake.wait_for(lambda: self._closing_time is not None, seconds)
-        if self._closing_time is not None:
-            time.sleep(min(seconds, _FIRST_PAUSE_S))
+        log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
 
     # ---- where it stands -------------------------------------------------------------------------
 
@@ -195,7 +182,6 @@ class Forwarder:
         self._sender.begin_again()
         self._pending.clear()
         for record in read_journal(self._journal):
-            self._offered_until = max(self._offered_until, record.time)
             if record.time > until:
                 self._pending.append(record)
             else:

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import filelock
 
@@ -28,7 +28,7 @@ _TICK_S = 0.001
 PATIENCE_S = 1.0
 
 
-class Journal:
+class Journal(contextlib.AbstractContextManager["Journal"]):
     """The one writer of a journal; holds its lock until `close`.
 
     Raises StorageError when another driver holds the lock (its process is named), when the place
@@ -92,9 +92,6 @@ class Journal:
                     os.close(self._descriptor)
                 self._descriptor = None
                 self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -187,7 +184,7 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
         ) from error
     # Only a courtesy to whoever finds the lock held: a full disk must not make the lock fail.
     with contextlib.suppress(OSError):
-        _name_beside(path).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        path.with_suffix(".holder").write_text(f"process {os.getpid()} on {socket.gethostname()}")
     return lock
 
 
@@ -208,10 +205,6 @@ def is_held(path: Path) -> bool:
 def holder(path: Path) -> str:
     """Who took the lock last: `process 123 on HOST`, or `another process` if unrecorded."""
     try:
-        return _name_beside(path).read_text() or "another process"
+        return path.with_suffix(".holder").read_text() or "another process"
     except (OSError, ValueError):
         return "another process"
-
-
-def _name_beside(path: Path) -> Path:
-    return path.with_suffix(".holder")

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -187,13 +188,36 @@ def runs_of(client: Any, search_id: str) -> Iterator[Any]:
 
 
 def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> Iterator[Any]:
+    if experiments := _experiments(client, tasks):
+        question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
+        yield from all_pages(client.search_runs, **question)
+
+
+def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
     wanted = None if tasks is None else {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
-    experiments = [
+    return [
         experiment.experiment_id
         for experiment in all_pages(client.search_experiments)
         if experiment.name.startswith(names.EXPERIMENT_PREFIX)
         and (wanted is None or experiment.name in wanted)
     ]
-    if experiments:
-        question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
-        yield from all_pages(client.search_runs, **question)
+
+
+def latest_page(client: Any, address: str) -> tuple[str, str] | None:
+    """The search that started last, and the page of its runs on a server at this address; None
+    where nothing is recorded.
+    """
+    tag = f"tags.`{names.SEARCH_TAG}`"
+    found = client.search_runs(
+        _experiments(client),
+        filter_string=f"{tag} LIKE '%'",
+        order_by=["attributes.start_time DESC"],
+        max_results=1,
+    )
+    if not found:
+        return None
+    name, experiment = found[0].data.tags[names.SEARCH_TAG], found[0].info.experiment_id
+    wanted = quote(f"{tag} = '{name}'", safe="")
+    # Without the type MLflow 3 shows its menu for language models around the table.
+    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
+    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"

@@ -154,16 +154,6 @@ class MlflowStore(Connection):
                 f"search '{search.name}' has no run for {trial or 'itself'} in this store"
             ) from None
 
-    def delete_search(self, search_id: str) -> int:
-        """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
-        client = self.client()
-        found = list(runs_of(client, search_id))
-        # The parent goes last: while it stands, a deletion that was cut short can be repeated.
-        for run in sorted(found, key=lambda run: names.TRIAL_TAG not in run.data.tags):
-            client.delete_run(run.info.run_id)
-        self.forget()
-        return len(found)
-
     def forget(self) -> None:
         """Drop everything remembered, so that runs are looked up in the store again."""
         self._search_id = self._experiment_id = ""
@@ -232,7 +222,8 @@ class MlflowStore(Connection):
             found.setdefault(run.data.tags.get(names.TRIAL_TAG, ""), []).append(run)
         self._runs = {}
         for trial, runs in found.items():
-            keep, *others = sorted(runs, key=_fullness, reverse=True)
+            runs.sort(key=lambda run: len(run.data.params) + len(run.data.metrics), reverse=True)
+            keep, *others = runs
             for run in others:
                 self.client().delete_run(run.info.run_id)
             changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, keep.data.tags)
@@ -302,10 +293,6 @@ def log_model(
 
 class StoreGoneError(Exception):
     """A run that should be there is not: somebody removed it, or the store was replaced."""
-
-
-def _fullness(run: Any) -> tuple[int, str]:
-    return len(run.data.params) + len(run.data.metrics), run.info.run_id
 
 
 def _link(source: str | Path, target: str | Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
-    from mlflow.tracking import MlflowClient
 
 # The tags by which runs are found again; values of other tags may be anything.
 SEARCH_ID_TAG: Final = "elsa_tune.search_id"
@@ -149,29 +147,6 @@ def data_input(search: SearchStarted) -> DatasetInput:
         profile=json.dumps(sizes),
     )
     return DatasetInput(data, [InputTag("mlflow.data.context", "training and evaluation")])
-
-
-def latest_page(client: MlflowClient, address: str) -> tuple[str, str] | None:
-    """The search that started last, and the page of its runs on a server at this address; None
-    where nothing is recorded.
-    """
-    experiments = [
-        one.experiment_id
-        for one in client.search_experiments(filter_string=f"name LIKE '{EXPERIMENT_PREFIX}%'")
-    ]
-    latest = client.search_runs(
-        experiments,
-        filter_string=f"tags.`{SEARCH_TAG}` LIKE '%'",
-        order_by=["attributes.start_time DESC"],
-        max_results=1,
-    )
-    if not latest:
-        return None
-    name, experiment = latest[0].data.tags[SEARCH_TAG], latest[0].info.experiment_id
-    wanted = quote(f"tags.`{SEARCH_TAG}` = '{name}'", safe="")
-    # Without the type MLflow 3 shows its menu for language models around the table.
-    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
-    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"
 
 
 def tag_text(value: Any) -> str:
