@@ -1,5 +1,4 @@
-"""Recorded trials as result rows, the same from the MLflow store and from a search's journal; and
-what they answered, example by example.
+"""Recorded trials as result rows, from MLflow or a journal, with what they answered by example.
 
 What a row needs stands in these params and metrics: `model task phase seed learning_rate
 frozen_layers embeddings_frozen layers (or fine_tuned_layers) metric selection train_size epochs
