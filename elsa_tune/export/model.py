@@ -23,8 +23,8 @@ from elsa_tune.errors import DivergedError, StorageError, UsageError, first_line
 from elsa_tune.export import publish
 from elsa_tune.export.card import FIGURE, example_row, model_card
 from elsa_tune.export.choice import Choice, choose
-from elsa_tune.report import figures, freeze_charts
-from elsa_tune.report.subjects import subjects_of
+from elsa_tune.report import charts, figures
+from elsa_tune.report.page import by_name
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.specification import load_specification
@@ -116,7 +116,7 @@ def export(request: ExportRequest, say: Say) -> float:
                 forwarder.close()
         facts = save_classifier(folder, trial, data, weights)
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
-        chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
+        chart = charts.freeze_curve(by_name([choice.answer]))
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
         if request.onnx:
             publish.write_onnx(folder)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.wording.tables import point_cells
-from elsa_tune.report.subjects import Subject
 from elsa_tune.words import percent, points
 
 
@@ -29,18 +28,14 @@ class Table:
 
 def answers_table(answers: Sequence[Answer]) -> Table:
     """One row an answer, joint ones with the others."""
-    return _table(
-        "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's quality.",
-        [_answer_cells(answer) for answer in answers],
-        folded=("model", "task", "examples", "layers", "constant answer"),
-    )
+    caption = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
+    return _table(caption, [_answer_cells(answer) for answer in answers])
 
 
-def curve_table(subject: Subject) -> Table:
+def curve_table(name: str, answer: Answer) -> Table:
     """One row a depth; the operating point is pointed out."""
-    answer = subject.answer
-    chosen = answer.operating_point
     depths = [point.depth for point in answer.points]
+    chosen = answer.operating_point
     cells = [
         {
             **point_cells(point),
@@ -50,11 +45,8 @@ def curve_table(subject: Subject) -> Table:
         }
         for point in answer.points
     ]
-    return _table(
-        f"{subject.name}: quality × 100 by frozen layers, the full model first.",
-        cells,
-        chosen=None if chosen is None else depths.index(chosen.depth),
-    )
+    caption = f"{name}: quality × 100 by frozen layers, the full model first."
+    return _table(caption, cells, None if chosen is None else depths.index(chosen.depth))
 
 
 def _answer_cells(answer: Answer) -> dict[str, str]:
@@ -71,36 +63,18 @@ def _answer_cells(answer: Answer) -> dict[str, str]:
         "k, corrected": _number(None if corrected is None else corrected.fine_tuned_layers),
         "k, certified": _number(None if sure is None else sure.fine_tuned_layers),
         "k, plausible": ", ".join(map(str, answer.plausible or ())),
-        "learning rate": _number(None if point is None else point.learning_rate, "{:g}"),
         "full model": points(None if answer.full is None else answer.full.quality),
         "constant answer": points(answer.chance),
         "remark": (answer.reason or "").replace("_", " "),
     }
 
 
-def _table(
-    caption: str,
-    rows: Sequence[Mapping[str, str]],
-    *,
-    chosen: int | None = None,
-    folded: Sequence[str] = (),
-) -> Table:
-    """A column in which no cell holds anything is left out. folded: of these columns, what several
-    rows have in common is said once, in the caption.
-    """
+def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
+    """A column in which no cell holds anything is left out."""
     told = [{name: "" if cell == "-" else cell for name, cell in row.items()} for row in rows]
     kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]
-    if len(told) > 1:
-        same = [name for name in kept if name in folded and len({row[name] for row in told}) == 1]
-        kept = [name for name in kept if name not in same]
-        if same:
-            caption += f" Of all: {', '.join(f'{name} {told[0][name]}' for name in same)}."
-    return Table(
-        caption=caption,
-        names=tuple(kept),
-        rows=tuple(tuple(row[name] for name in kept) for row in told),
-        chosen=chosen,
-    )
+    cells = tuple(tuple(row[name] for name in kept) for row in told)
+    return Table(caption=caption, names=tuple(kept), rows=cells, chosen=chosen)
 
 
 def _number(value: float | None, form: str = "{}") -> str:

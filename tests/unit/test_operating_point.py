@@ -23,7 +23,7 @@ from elsa_tune.analysis.answer_json import (
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.rates import EXPLORED
+from elsa_tune.analysis.measured import EXPLORED
 from elsa_tune.analysis.target import check_target, reaches
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError

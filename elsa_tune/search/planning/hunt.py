@@ -116,7 +116,7 @@ def walk(
         if contrast is None:
             promises = point.quality > spec.target * full.quality
         else:
-            promises = second_look_promises(curve, point, spec.target) >= PROMISING
+            promises = second_look_promises(curve, depth, spec.target) >= PROMISING
         if not promises and not spec.until_certified:
             return Walk((), f"{where} is undecided, and a second look would hardly help")
         return Walk(trials, f"the second look at {where}")
