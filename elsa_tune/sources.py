@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,
@@ -96,9 +96,9 @@ class Source(ABC):
         rows = self.rows(question, say)
         for what, name in (("search", question.search), ("model", question.model)):
             if name is not None:
-                there = {getattr(row, what) for row in rows} - {None}
-                if name not in there:
-                    raise _missing(what, name, there, self)
+                names = {getattr(row, what) for row in rows} - {None}
+                if name not in names:
+                    raise _missing(what, name, names, self)
                 rows = [row for row in rows if getattr(row, what) == name]
         if not rows:
             raise NoAnswerError(

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
-from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.certainty import verdict_on, with_certainty
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
-from elsa_tune.analysis.evidence import Evidence
-from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.joint import joint_answer
-from elsa_tune.analysis.statistics.uncertainty import Learnt
-from elsa_tune.analysis.target import (
+from elsa_tune.analysis.answer import (
     DEFAULT_TARGET,
+    Answer,
+    Reason,
     check_target,
     failing_above,
     passing,
     reaches,
     smallest,
 )
+from elsa_tune.analysis.certainty import verdict_on, with_certainty
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
+from elsa_tune.analysis.evidence import Evidence
+from elsa_tune.analysis.groups import comparison_groups, require_one_each
+from elsa_tune.analysis.joint import joint_answer
+from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short
 from elsa_tune.analysis.wording.certainty import certainty_sentence, next_step
 from elsa_tune.errors import UnknownNameError, UsageError

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.looks import levels, normal
 from elsa_tune.analysis.statistics.uncertainty import (
@@ -27,7 +27,6 @@ from elsa_tune.analysis.statistics.uncertainty import (
     Uncertainty,
     learnt,
 )
-from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 
 # A search with more seeds than this is not something to suggest.
@@ -121,8 +120,14 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     points = [full, *_tested(answer)]
     if len(points) == 1:
         return replace(answer, reason=Reason.LOOKS_NOT_PLANNED)
-    raw = contrasts_of(answer, points, answer.target)
-    corrected = contrasts_of(answer, points, answer.target, corrected=True)
+    raw, corrected = (
+        {
+            point.depth: found
+            for point in points
+            if (found := contrast_of(answer, point.depth, answer.target, corrected=how)) is not None
+        }
+        for how in (False, True)
+    )
     answer = replace(
         answer,
         contrasts={depth: one for depth, one in raw.items() if depth != full.depth},
@@ -165,29 +170,17 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     return False
 
 
-def contrasts_of(
+def contrast_of(
     curve: FreezeCurve,
-    points: Sequence[CurvePoint],
+    depth: FreezeDepth,
     target: float,
     *,
     corrected: bool = False,
     tasks: int = 1,
-) -> Contrasts:
-    """D = (q_N - b) - target (q_0 - b) of points of a curve, above 0 where they reach the target;
-    those with too few seeds are left out. b: 0, or chance where corrected. tasks: how many are
-    asked about together.
-    """
-    found = {}
-    for point in points:
-        contrast = _contrast(curve, point.depth, target, corrected=corrected, tasks=tasks)
-        if contrast is not None:
-            found[point.depth] = contrast
-    return found
-
-
-def _contrast(
-    curve: FreezeCurve, depth: FreezeDepth, target: float, *, corrected: bool, tasks: int
 ) -> Interval | None:
+    """D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target; None with too
+    few seeds. b: 0, or chance where corrected. tasks: how many are asked about together.
+    """
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
     if curve.looks is not None and not depth.is_full_model:
         looks = curve.looks.taken(depth)

@@ -160,7 +160,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
     warnings: list[AnswerWarning] = []
-    found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
+    found = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((point for point in found if point.depth.is_full_model and point.runs), None)
     measured = {point.depth: point.runs for point in found if point.qualities}
     uncertainty = curve_uncertainty(group, measured, evidence, warnings)
@@ -183,16 +183,15 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         uncertainty=uncertainty,
         looks=planned_looks(measured, lambda runs: curve_uncertainty(group, runs, evidence, [])),
         given_rates=given.pop() if len(given) == 1 else None,
-        probe=_probe(group.probe, full, group.chance),
+        probe=_probe(group, full),
     )
 
 
-def _probe(
-    row: ResultRow | None, full: CurvePoint | None, chance: float | None
-) -> LinearProbe | None:
+def _probe(group: ResultGroup, full: CurvePoint | None) -> LinearProbe | None:
+    row = group.probe
     if row is None or row.quality is None:
         return None
-    retention, corrected = _retentions(row.quality, full, chance)
+    retention, corrected = _retentions(row.quality, full, group.chance)
     return LinearProbe(
         quality=row.quality,
         retention=retention,
@@ -203,11 +202,10 @@ def _probe(
 
 
 def _point(
-    group: ResultGroup,
-    depth: FreezeDepth,
-    rows: Sequence[ResultRow],
-    warnings: list[AnswerWarning],
+    group: ResultGroup, rows: Sequence[ResultRow], warnings: list[AnswerWarning]
 ) -> CurvePoint:
+    """rows: of one depth. Nothing of it is known beside the other depths yet."""
+    depth = rows[0].depth
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     empty = CurvePoint(
         depth=depth,
@@ -263,16 +261,13 @@ def _mean(runs: Sequence[MeasuredRun]) -> float:
 def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
     """Standard deviation (ddof 1) over all runs, those inside rows that are means included."""
     total = sum(run.row.runs for run in runs)
-    if total < 2 or any(run.row.runs > 1 and _inner_std(run) is None for run in runs):
+    # Every diverged run counts as exactly chance.
+    means = [run.row for run in runs if run.row.runs > 1 and not run.is_diverged]
+    if total < 2 or any(row.std is None for row in means):
         return None
-    inside = math.fsum((run.row.runs - 1) * (_inner_std(run) or 0.0) ** 2 for run in runs)
+    inside = math.fsum((row.runs - 1) * (row.std or 0.0) ** 2 for row in means)
     between = math.fsum(run.row.runs * (run.quality - mean) ** 2 for run in runs)
     return math.sqrt((inside + between) / (total - 1))
-
-
-def _inner_std(run: MeasuredRun) -> float | None:
-    # Every diverged run counts as exactly chance.
-    return 0.0 if run.is_diverged else run.row.std
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -317,14 +312,14 @@ def _retentions(
 
 def saves(full: CurvePoint, point: CurvePoint) -> Saves:
     """What a depth saves against the full model."""
+
+    def saved(of_full: float | None, of_point: float | None) -> float | None:
+        if of_full is None or of_point is None or of_full <= 0:
+            return None
+        return 1 - of_point / of_full
+
     return Saves(
-        trainable_parameters=_saved(full.trainable_parameters, point.trainable_parameters),
-        train_seconds=_saved(full.train_seconds, point.train_seconds),
-        peak_memory_mb=_saved(full.peak_memory_mb, point.peak_memory_mb),
+        trainable_parameters=saved(full.trainable_parameters, point.trainable_parameters),
+        train_seconds=saved(full.train_seconds, point.train_seconds),
+        peak_memory_mb=saved(full.peak_memory_mb, point.peak_memory_mb),
     )
-
-
-def _saved(of_full: float | None, of_point: float | None) -> float | None:
-    if of_full is None or of_point is None or of_full <= 0:
-        return None
-    return 1 - of_point / of_full

@@ -12,11 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer, Certified, Reason
-from elsa_tune.analysis.certainty import certify, contrasts_of, plausible, verdict_on
+from elsa_tune.analysis.answer import (
+    ALL_TASKS,
+    Answer,
+    Certified,
+    Reason,
+    failing_above,
+    passing,
+    smallest,
+)
+from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
-from elsa_tune.analysis.target import failing_above, passing, smallest
 from elsa_tune.analysis.warning import AnswerWarning, Warned, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
@@ -117,16 +124,13 @@ def _sure(
     """
     if any(point.rates > 1 for task in tasks for point in task.measured):
         return None, None, None
-    shared = [point.depth for point in common]
-    of_tasks = []
-    for task in tasks:
-        points = [point for point in task.measured if point.depth in shared]
-        of_tasks.append(
-            contrasts_of(task, points, task.target, corrected=corrected, tasks=len(tasks))
-        )
     least = {}
-    for depth in shared:
-        known = [contrasts[depth] for contrasts in of_tasks if depth in contrasts]
+    for depth in [point.depth for point in common]:
+        contrasts = (
+            contrast_of(task, depth, task.target, corrected=corrected, tasks=len(tasks))
+            for task in tasks
+        )
+        known = [one for one in contrasts if one is not None]
         if len(known) == len(tasks):
             ends = ((one.value, one.low, one.high, one.lower) for one in known)
             value, low, high, lower = map(min, zip(*ends, strict=True))

@@ -26,15 +26,6 @@ class MeasuredRun:
     row: ResultRow
     quality: float
 
-    @classmethod
-    def of(cls, row: ResultRow, chance: float | None) -> MeasuredRun | None:
-        """The run that a measuring row stands for; None where it does not count."""
-        if row.status is TrialStatus.DIVERGED:
-            return None if chance is None else cls(row, chance)
-        if row.status is not TrialStatus.COMPLETED or row.quality is None:
-            return None
-        return cls(row, row.quality) if math.isfinite(row.quality) else None
-
     @property
     def is_diverged(self) -> bool:
         """Whether its quality is chance because it has none of its own."""
@@ -168,19 +159,20 @@ def usable_runs(
     measuring: Sequence[ResultRow], chance: float | None, name: str, warnings: list[AnswerWarning]
 ) -> list[MeasuredRun]:
     """The rows that count; a warning says how many do not, and why."""
-    usable = []
+    usable = [MeasuredRun(row, quality) for row, quality in _completed(measuring)]
+    if chance is not None:
+        diverged = [row for row in measuring if row.status is TrialStatus.DIVERGED]
+        usable += [MeasuredRun(row, chance) for row in diverged]
+    counted = {id(run.row) for run in usable}
     why: dict[str, int] = {}
     for row in measuring:
-        if (run := MeasuredRun.of(row, chance)) is not None:
-            usable.append(run)
-            continue
+        text = row.status.value.replace("_", " ")
         if row.status is TrialStatus.DIVERGED:
             text = "diverged, and as chance is not known there is no quality to count them as"
         elif row.status is TrialStatus.COMPLETED:
             text = "completed without a quality"
-        else:
-            text = row.status.value.replace("_", " ")
-        why[text] = why.get(text, 0) + row.runs
+        if id(row) not in counted:
+            why[text] = why.get(text, 0) + row.runs
     if why:
         total = sum(why.values())
         reasons = "; ".join(f"{count} {text}" for text, count in why.items())

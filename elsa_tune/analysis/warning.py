@@ -25,7 +25,6 @@ class WarningCode(enum.StrEnum):
     ONE_RATE = "one_rate_for_all_depths"
     SEEDS_DIFFER = "depths_differ_in_seeds"
     TRIES_DIFFER = "depths_differ_in_tries"
-    RATES_NOT_NAMED = "rates_not_named"
     # Of the curve's runs.
     SEVERAL_RATES = "several_rates_measured"
     SEEDS_FAILED = "seeds_failed"

@@ -5,7 +5,7 @@ rate and depth. Qualities are x 100.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, listed, metric_text, points, rate_text, target_text
+from elsa_tune.words import depths_text, listed, metric_text, rate_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
@@ -26,6 +26,7 @@ FROZEN_TITLE = "frozen layers N"
 MOST_TICKS, MOST_RATE_TICKS = 13, 6
 
 Look = Mapping[str, Any]
+Ticks = tuple[tuple[float, str], ...]
 
 
 def look(
@@ -95,7 +96,7 @@ class Panel:
     x_title: str
     y_title: str
     series: tuple[Series, ...]
-    ticks: tuple[tuple[float, str], ...]
+    ticks: Ticks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,23 +123,18 @@ def freeze_curve(named: Mapping[str, Answer], published: Sequence[Answer] = ()) 
 
     named: answers of one task each, by their names. published: drawn where model and task match.
     """
-    panels = tuple(
-        Panel(
-            title=name,
-            x_title=FROZEN_TITLE,
-            y_title=f"{metric_text(answer.metric)} × 100",
-            series=tuple(_curve_series(answer, _printed_for(answer, published))),
-            ticks=depth_ticks({point.depth for point in answer.with_quality}),
-        )
-        for name, answer in named.items()
-        if answer.with_quality
-    )
+    panels = []
+    for name, answer in named.items():
+        if answer.with_quality:
+            series = _curve_series(answer, _printed_for(answer, published))
+            ticks = depth_ticks({point.depth for point in answer.with_quality})
+            panels.append(_panel(name, answer, FROZEN_TITLE, series, ticks))
     return Chart(
         key="freeze_curve",
         title="The freeze curve",
         caption="Mean over the measuring seeds with its 95 % interval (a wide one goes on beyond "
         "the axis); hollow dots are single seeds.",
-        panels=panels,
+        panels=tuple(panels),
         left_out=_left_out("No depth is measured", panels, named),
     )
 
@@ -150,18 +146,11 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
     depths = sorted({point.depth for answer in named.values() for point in answer.points})
     panels = []
     for name, answer in named.items():
-        series = tuple(_rate_series(answer, depths))
-        rates = sorted({x for one in series for x in one.x})
+        rates = sorted({math.log10(rate) for p in answer.points for rate, _ in p.tried.means})
         if len(rates) > 1:
-            panels.append(
-                Panel(
-                    title=name,
-                    x_title="learning rate",
-                    y_title=f"{metric_text(answer.metric)} × 100",
-                    series=series,
-                    ticks=tuple((x, f"{10**x:.2g}") for x in _spaced(rates, MOST_RATE_TICKS)),
-                )
-            )
+            ticks = tuple((x, f"{10**x:.2g}") for x in _spaced(rates, MOST_RATE_TICKS))
+            series = _rate_series(answer, depths)
+            panels.append(_panel(name, answer, "learning rate", series, ticks))
     return Chart(
         key="learning_rates",
         title="Learning rates",
@@ -173,7 +162,14 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
     )
 
 
-def depth_ticks(depths: set[FreezeDepth]) -> tuple[tuple[float, str], ...]:
+def _panel(
+    name: str, answer: Answer, x_title: str, series: Iterable[Series], ticks: Ticks
+) -> Panel:
+    y_title = f"{metric_text(answer.metric)} × 100"
+    return Panel(title=name, x_title=x_title, y_title=y_title, series=tuple(series), ticks=ticks)
+
+
+def depth_ticks(depths: set[FreezeDepth]) -> Ticks:
     """A tick at each measured depth that has room for one."""
     whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only})
     if not whole:
@@ -221,15 +217,15 @@ def _printed_for(answer: Answer, published: Sequence[Answer]) -> Answer | None:
 
 def _curve_series(answer: Answer, printed: Answer | None) -> Iterator[Series]:
     found = answer.with_quality
-    ends = (_position(found[0].depth), _position(found[-1].depth))
+    first, last = _position(found[0].depth), _position(found[-1].depth)
+    margin = max(0.3, 0.03 * (last - first))
+    ends = (first - margin, last + margin)
     if answer.full is not None and answer.full.quality is not None:
-        full = answer.full.quality
-        goal = 100 * answer.target * full
-        says = f"target: {target_text(answer.target)} of {points(full)} is {goal:.1f}"
-        yield _level("target", TARGET, goal, ends, says)
+        goal = 100 * answer.target * answer.full.quality
+        yield Series(name="target", look=TARGET, x=ends, y=(goal, goal))
     if answer.chance is not None:
-        says = f"a constant answer has {points(answer.chance)}"
-        yield _level("constant answer", CHANCE, 100 * answer.chance, ends, says)
+        level = 100 * answer.chance
+        yield Series(name="constant answer", look=CHANCE, x=ends, y=(level, level))
     seeds = [(_position(point.depth), 100 * one) for point in found for one in point.qualities]
     if seeds:
         x, y = zip(*seeds, strict=True)
@@ -254,13 +250,6 @@ def _curve_series(answer: Answer, printed: Answer | None) -> Iterator[Series]:
 def _position(depth: FreezeDepth) -> float:
     """Where a depth stands on the x axis; embeddings-only between the full model and N = 1."""
     return 0.5 if depth.is_embeddings_only else float(depth.frozen_layers)
-
-
-def _level(name: str, how: Look, y: float, ends: tuple[float, float], says: str) -> Series:
-    """A reference line, a little longer than what it is compared with."""
-    margin = max(0.3, 0.03 * (ends[1] - ends[0]))
-    xs = (ends[0] - margin, ends[1] + margin)
-    return Series(name=name, look=how, x=xs, y=(y, y), hover=(says, says))
 
 
 def _means(answer: Answer, name: str, how: Look) -> Series:

@@ -60,8 +60,7 @@ def write_report(
         "trials.csv": write_results(rows),
         PAGE: page_html(answers, rows, charts, context),
     }
-    contents |= {name: text.encode() for name, text in texts.items()}
-    return _write(folder, contents)
+    return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
 
 
 def check_folder(folder: Path) -> None:
@@ -84,16 +83,14 @@ def _cannot_write(folder: Path, error: OSError) -> StorageError:
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    written: list[Path] = []
+    written = {folder / name: content for name, content in contents.items()}
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            target = folder / name
+        for target, content in written.items():
             write_aside(target, content)
-            written.append(target)
         for old in list((folder / FIGURES).iterdir()):
             if _OUR_FIGURES.fullmatch(old.name) and old not in written:
                 old.unlink()
     except OSError as error:
         raise _cannot_write(folder, error) from error
-    return written[::-1]
+    return list(written)[::-1]

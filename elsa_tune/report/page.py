@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.report.charts import Chart
 from elsa_tune.report.figures import page_svgs
-from elsa_tune.report.tables import answers_table, curve_table
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES
-from elsa_tune.words import listed, target_text
+from elsa_tune.words import listed, percent, points, target_text
 
 # Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -143,10 +142,10 @@ def _paragraph(answer: Answer) -> str:
 
 def facts(rows: Sequence[ResultRow], origins: Mapping[str, str]) -> dict[str, list[str]]:
     """Searches and data, as far as they are known. origins: when and where each search ran."""
-    names = dict.fromkeys(row.search for row in rows if row.search is not None)
-    searches = [", ".join(filter(None, [name, origins.get(name)])) for name in names]
-    data = [text for text in dict.fromkeys(map(_data, rows)) if text]
-    return {name: texts for name, texts in (("Search", searches), ("Data", data)) if texts}
+    searches = [f"{row.search}, {origins.get(row.search, '')}" for row in rows if row.search]
+    found = {"Search": [name.removesuffix(", ") for name in searches], "Data": map(_data, rows)}
+    told = {name: [text for text in dict.fromkeys(texts) if text] for name, texts in found.items()}
+    return {name: texts for name, texts in told.items() if texts}
 
 
 def _data(row: ResultRow) -> str:
@@ -169,3 +168,77 @@ def _warnings(answers: Sequence[Answer], named: Mapping[str, Answer]) -> dict[st
         for warning in answer.warnings:
             found.setdefault(warning.text, []).append(name)
     return found
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns by name, each row's cells in their order, and the number of the row to point out."""
+
+    caption: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    chosen: int | None = None
+
+    @property
+    def is_number(self) -> tuple[bool, ...]:
+        """Of each column, whether it is set to the right."""
+        columns = zip(*self.rows, strict=True)
+        return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
+
+
+def answers_table(answers: Sequence[Answer]) -> Table:
+    """One row an answer, joint ones with the others."""
+    caption = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
+    return _table(caption, [_answer_cells(answer) for answer in answers])
+
+
+def curve_table(name: str, answer: Answer) -> Table:
+    """One row a depth; the operating point is pointed out."""
+    depths = [point.depth for point in answer.points]
+    chosen = answer.operating_point
+    cells = [
+        {
+            **point_cells(point),
+            "seconds": _number(point.train_seconds, "{:,.1f}"),
+            "peak MiB": _number(point.peak_memory_mb, "{:,.0f}"),
+            "trained parameters": _number(point.trainable_parameters, "{:,.0f}"),
+        }
+        for point in answer.points
+    ]
+    caption = f"{name}: quality × 100 by frozen layers, the full model first."
+    return _table(caption, cells, None if chosen is None else depths.index(chosen.depth))
+
+
+def _answer_cells(answer: Answer) -> dict[str, str]:
+    point, corrected = answer.operating_point, answer.corrected_operating_point
+    sure = answer.certified
+    return {
+        "model": answer.model,
+        "task": "all together" if answer.task == ALL_TASKS else answer.task,
+        "examples": _number(answer.train_size, "{:,}"),
+        "layers": f"{answer.layers}",
+        "k": _number(None if point is None else point.fine_tuned_layers),
+        "kept": percent(None if point is None else point.retention),
+        "kept, corrected": percent(None if point is None else point.corrected_retention),
+        "k, corrected": _number(None if corrected is None else corrected.fine_tuned_layers),
+        "k, certified": _number(None if sure is None else sure.fine_tuned_layers),
+        "k, plausible": ", ".join(map(str, answer.plausible or ())),
+        "full model": points(None if answer.full is None else answer.full.quality),
+        "constant answer": points(answer.chance),
+        "remark": (answer.reason or "").replace("_", " "),
+    }
+
+
+def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
+    """A column in which no cell holds anything is left out."""
+    told = [{name: "" if cell == "-" else cell for name, cell in row.items()} for row in rows]
+    kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]
+    cells = tuple(tuple(row[name] for name in kept) for row in told)
+    return Table(caption=caption, names=tuple(kept), rows=cells, chosen=chosen)
+
+
+def _number(value: float | None, form: str = "{}") -> str:
+    return "" if value is None else form.format(value)

@@ -174,8 +174,8 @@ def test_a_panel_of_the_page_has_text_variables_and_a_title_for_each_point() -> 
     texts = [element.text for element in drawn.iter("text")]
     assert {"frozen layers N", "accuracy × 100", "3"} <= set(texts)
     titles = [element.text or "" for element in drawn.iter("title")]
-    # Two ends of each line, and the five depths, at one of which two series tell of it.
-    assert len(titles) == 2 + 2 + 5
+    # The five depths, at one of which two series tell of it.
+    assert len(titles) == 5
     (told,) = (title for title in titles if "operating point" in title)
     assert "minilm: N = 4, k = 2 of 6\nquality 83.0 ± 1.0" in told
     assert "kept 92.2 %" in told and "operating point: k = 2 of 6" in told

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import POLICY, Context, facts, story
-from elsa_tune.report.tables import curve_table
+from elsa_tune.report.page import POLICY, Context, curve_table, facts, story
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched

@@ -14,7 +14,7 @@ from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
-    from elsa_tune.analysis.answer import Answer
+    from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, check_target
     from elsa_tune.analysis.curve import FreezeCurve
     from elsa_tune.sources import Question, Source
 
@@ -111,7 +111,6 @@ def operating_point(
     """
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.analysis.target import check_target
 
     check_target(target)
     asked = _read_question(
@@ -147,7 +146,6 @@ def curve(
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
-    from elsa_tune.analysis.target import DEFAULT_TARGET
 
     asked = _read_question(
         model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
@@ -198,7 +196,6 @@ def report(
     asked has an answer (the report is written all the same).
     """
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.analysis.target import check_target
     from elsa_tune.cli.printing import given_command
     from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.report.page import Context
