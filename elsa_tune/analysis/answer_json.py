@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer
@@ -44,10 +44,7 @@ _OPERATING_POINT_COLUMNS = (
 )
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
 _WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
-_PROBE_COLUMNS = (
-    *("quality", "retention", "corrected_retention", "train_examples", "evaluation_examples"),
-    "features",
-)
+_PROBE_COLUMNS = (*(field.name for field in fields(LinearProbe)), "features")
 ANSWER_COLUMNS = (
     *_HEADING[:-2],
     *("target", "layers", "chance"),

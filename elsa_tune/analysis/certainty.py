@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.looks import levels, normal
+from elsa_tune.analysis.looks import NORMAL, levels
 from elsa_tune.analysis.statistics.uncertainty import (
     CONFIDENCE,
     ENDS,
@@ -214,7 +214,7 @@ def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) 
         seen.spread(depth, here).variance + target**2 * seen.spread(FULL_MODEL, there).variance
         for here, there in of.counts
     )
-    return normal(expected.lower / math.sqrt(max(now - then, 1e-12)))
+    return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:

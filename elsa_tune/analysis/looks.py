@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.uncertainty import Look, Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.looks import Looks
+
+NORMAL = statistics.NormalDist()
 
 # The first look's share of the error: with most of the information there already, it has most.
 FIRST_SHARE = 0.6
@@ -121,28 +124,21 @@ def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]
     return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
 
 
-def normal(z: float) -> float:
-    """The standard normal distribution's share below z."""
-    return math.erfc(-z / math.sqrt(2)) / 2
-
-
 @functools.cache
 def second_level(error: float, first: float, correlation: float) -> float:
     """The level of a second look: P(Z1 > z(first) or Z2 > z(second)) = error for normal Z."""
     from scipy.integrate import quad
     from scipy.optimize import brentq
-    from scipy.special import ndtri
 
     if correlation >= 1:
         return error  # the same seeds once more: the same test
-    z1, scale = -float(ndtri(first)), math.sqrt(1 - correlation**2)
+    z1, scale = -NORMAL.inv_cdf(first), math.sqrt(1 - correlation**2)
 
     def density(z: float, z2: float) -> float:
-        weight = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return weight * normal((z2 - correlation * z) / scale)
+        return NORMAL.pdf(z) * NORMAL.cdf((z2 - correlation * z) / scale)
 
     def excess(z2: float) -> float:
         neither, _ = quad(density, -9.0, z1, args=(z2,), epsabs=1e-12)
         return 1 - float(neither) - error
 
-    return normal(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))
+    return NORMAL.cdf(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))

@@ -210,9 +210,9 @@ class Uncertainty:
             return None
         if sum(one.count - 1 for one in {here, there, *self._learning}) < FEWEST_FREEDOM:
             return None
-        if corrected and self.chance is None:
+        base = self.chance if corrected else 0.0
+        if base is None:
             return None
-        base = self.chance if corrected and self.chance is not None else 0.0
         value = (here.mean - base) - target * (there.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
@@ -220,16 +220,15 @@ class Uncertainty:
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
-        moves, seeds = [], []
-        for runs, weight, count in zip((here, there), (1.0, target), counts, strict=True):
+        shift, seeds = 0.0, []
+        for runs, weight, count in zip((here, there), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
             spread = self.spread(runs.depth, count)
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
-            moves.append(move)
+            shift += max(0.0, -weight * move)
         moved = self._once(moved, {depth: 1.0, FULL_MODEL: target})
         found = _interval(value, moved, seeds, ends)
-        shift = max(0.0, -moves[0]) + target * max(0.0, moves[1])
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
         )
@@ -238,9 +237,7 @@ class Uncertainty:
         """Failed runs, and all runs, of the depths that learn: one that hardly learns fails for
         another reason than bad luck.
         """
-        if self.chance is None:
-            return 0, 0
-        learning = self._learning
+        learning = () if self.chance is None else self._learning
         return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
 
     @functools.cached_property

@@ -147,11 +147,11 @@ def _did_not_learn(answer: Answer) -> str:
     assert full is not None and full.quality is not None
     scored = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
-    if answer.chance is None:
-        return f"The full model did not learn: {scored} {runs} is not above 0."
-    against = f"the {points(answer.chance)} of a constant answer"
-    sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
-    return f"The full model did not learn: {scored} {runs} is not above {against}{sure}."
+    against = "0"
+    if answer.chance is not None:
+        sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
+        against = f"the {points(answer.chance)} of a constant answer{sure}"
+    return f"The full model did not learn: {scored} {runs} is not above {against}."
 
 
 def _corrected_sentence(answer: Answer) -> str:
