@@ -1,6 +1,6 @@
 """When a depth is tested against the full model, as it was planned before anything was measured.
 
-It must not know levels or results; see `analysis/statistics/looks.py` and docs/concepts/how-sure.
+It must not know levels or results; see `analysis/looks.py` and docs/concepts/how-sure.
 """
 
 from __future__ import annotations

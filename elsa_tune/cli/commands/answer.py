@@ -14,7 +14,7 @@ from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
-    from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, check_target
+    from elsa_tune.analysis.answer import Answer
     from elsa_tune.analysis.curve import FreezeCurve
     from elsa_tune.sources import Question, Source
 
@@ -109,6 +109,7 @@ def operating_point(
 
     Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
     """
+    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
     from elsa_tune.analysis.answers import answer_curves
 
@@ -145,6 +146,7 @@ def curve(
 
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
+    from elsa_tune.analysis.answer import DEFAULT_TARGET
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
 
     asked = _read_question(
@@ -195,6 +197,7 @@ def report(
     Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
     asked has an answer (the report is written all the same).
     """
+    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.printing import given_command
     from elsa_tune.report.folder import check_folder, write_report
