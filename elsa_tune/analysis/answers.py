@@ -72,10 +72,13 @@ def answer_curves(
     for model in dict.fromkeys(curve.model for curve in curves):
         tasks = [answer_curve(curve, target) for curve in curves if curve.model == model]
         answers += tasks
-        for together in _joined(tasks):
+        # All tasks are joined, or, where a task has several training sizes, those of a size.
+        several_sizes = len({task.task for task in tasks}) < len(tasks)
+        for size in dict.fromkeys(task.train_size if several_sizes else None for task in tasks):
+            together = [one for one in tasks if not several_sizes or one.train_size == size]
             kept = [task for task in together if task.task not in exclude_tasks]
             left_out = [task.task for task in together if task.task in exclude_tasks]
-            if kept:
+            if len(together) > 1 and kept:
                 answers.append(joint_answer(kept, left_out))
     return answers
 
@@ -102,16 +105,6 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
         sentence=answer_sentence(answer),
         warnings=(*answer_warnings(answer, verdict), *curve.warnings),
     )
-
-
-def _joined(tasks: Sequence[Answer]) -> list[list[Answer]]:
-    """What is joined: all tasks, or, where a task has several training sizes, those of a size."""
-    if len({task.task for task in tasks}) == len(tasks):
-        together = [list(tasks)]
-    else:
-        sizes = dict.fromkeys(task.train_size for task in tasks)
-        together = [[task for task in tasks if task.train_size == size] for size in sizes]
-    return [several for several in together if len(several) > 1]
 
 
 def _decided(answer: Answer, *, learnt: bool) -> Answer:

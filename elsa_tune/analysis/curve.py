@@ -181,7 +181,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         points=tuple(_completed(point, full, group, uncertainty) for point in found),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        looks=planned_looks(measured, lambda runs: curve_uncertainty(group, runs, evidence, [])),
+        looks=planned_looks(group, measured, evidence),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group, full),
     )

@@ -18,6 +18,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
+from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.uncertainty import Look, Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -59,12 +61,12 @@ class PlannedLooks:
 
 
 def planned_looks(
-    measured: Runs, uncertainty_of: Callable[[Runs], Uncertainty]
+    group: ResultGroup, measured: Runs, evidence: Evidence | None
 ) -> PlannedLooks | None:
     """The looks of measured depths; None where no plan says when to look.
 
-    uncertainty_of: what is known from some of the runs. A look sees its own seeds, and of other
-    depths those of their first looks, so that no later seed can change it.
+    A look sees its own seeds, and of other depths those of their first looks, so that no later seed
+    can change it.
     """
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
@@ -105,7 +107,8 @@ def planned_looks(
                 level=level,
                 half=half,
             )
-            found.append((look, uncertainty_of({d: used[d] for d in measured if used.get(d)})))
+            seen = {d: used[d] for d in measured if used.get(d)}
+            found.append((look, curve_uncertainty(group, seen, evidence, [])))
         return tuple(found)
 
     return PlannedLooks(of=of, taken=taken)

@@ -109,7 +109,7 @@ def story(answers: Sequence[Answer]) -> list[str]:
     named = by_name(answers)
     if len(named) == 1:
         [answer] = named.values()
-        return [answer.sentence, *filter(None, [" ".join(_beside(answer))])]
+        return [text for text in (answer.sentence, _beside(answer)) if text]
     missing = [name for name, answer in named.items() if not answer.is_answered]
     first = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
     if missing:
@@ -123,21 +123,18 @@ def story(answers: Sequence[Answer]) -> list[str]:
     return [f"{first}.", *together]
 
 
-def _beside(answer: Answer) -> list[str]:
+def _beside(answer: Answer) -> str:
     """What it saves, how sure it is, and the floor that costs no training."""
     chosen, probe = answer.operating_point, answer.probe
-    sentences = [
-        "" if chosen is None else saves_sentence(chosen),
-        answer.certainty,
-        "" if probe is None else probe_sentence(probe),
-    ]
-    return [sentence for sentence in sentences if sentence]
+    saves = "" if chosen is None else saves_sentence(chosen)
+    floor = "" if probe is None else probe_sentence(probe)
+    return " ".join(filter(None, (saves, answer.certainty, floor)))
 
 
 def _paragraph(answer: Answer) -> str:
     """One answer of several, with the gravest warning."""
     warned = [f"Warning: {warning.text}." for warning in answer.warnings[:1]]
-    return " ".join([answer.sentence, *_beside(answer), *warned])
+    return " ".join(filter(None, (answer.sentence, _beside(answer), *warned)))
 
 
 def facts(rows: Sequence[ResultRow], origins: Mapping[str, str]) -> dict[str, list[str]]:

@@ -117,8 +117,8 @@ def saves_sentence(point: CurvePoint) -> str:
 def probe_sentence(probe: LinearProbe) -> str:
     """What a linear probe on the frozen model has, and keeps of the full model's quality."""
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
-    told = [f"{percent(share)} {what}" for what, share in kept.items() if share is not None]
-    share = f" ({', '.join(told)})" if told else ""
+    told = ", ".join(f"{percent(one)} {what}" for what, one in kept.items() if one is not None)
+    share = f" ({told})" if told else ""
     return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
 
 
