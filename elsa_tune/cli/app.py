@@ -19,14 +19,12 @@ from elsa_tune import __version__
 from elsa_tune.cli.commands import (
     answer,
     cache,
+    catalogue,
     doctor,
     export,
-    models,
     reproduce,
     search,
     searches,
-    spaces,
-    tasks,
     trial,
     ui,
 )
@@ -47,7 +45,7 @@ app = typer.Typer(
 for command in (
     *(search.search, search.resume, searches.searches),
     *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report, export.export),
-    *(trial.trial, models.models, tasks.tasks, spaces.spaces, doctor.doctor, ui.ui),
+    *(trial.trial, catalogue.models, catalogue.tasks, catalogue.spaces, doctor.doctor, ui.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(cache.app, name="cache")

@@ -6,16 +6,11 @@ there, goes on with it, and adds only what is missing.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
-import os
-import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -140,37 +135,31 @@ def standing(search: Request) -> Plan:
 # ---- carrying it out ----
 
 
-def carry_out(
-    searches: Sequence[Request], say: Say, max_time: float | None = None
-) -> dict[str, str]:
+def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     """Start what has not begun and go on with what is incomplete, in the plan's order; returns the
     reason of each search that failed, by name, which does not keep the others from running.
 
-    max_time: seconds in all; the search that is under way then is interrupted, and goes on when the
-    plan is carried out again. Raises UsageErrors before the first search starts where weights or
-    data of any are missing, InterruptedSearchError where the user ends it.
+    Raises UsageErrors before the first search starts where weights or data of any are missing,
+    InterruptedSearchError where the user ends it.
     """
     failed: dict[str, str] = {}
-    end = math.inf if max_time is None else time.monotonic() + max_time
     try:
-        with _interrupted_after(max_time):
-            unfinished = [search for search in searches if not _is_complete(search)]
-            _check_inputs(unfinished)
-            for number, search in enumerate(searches, start=1):
-                if search not in unfinished or time.monotonic() >= end:
-                    continue
-                say(f"search {number} of {len(searches)}: {search.name}")
-                try:
-                    _go_on(search, say)
-                except InterruptedSearchError:
-                    raise
-                except ElsaTuneError as error:
-                    say(f"search '{search.name}' is incomplete: {error}")
-                    failed[search.name] = str(error)
+        unfinished = [search for search in searches if not _is_complete(search)]
+        _check_inputs(unfinished)
+        for number, search in enumerate(searches, start=1):
+            if search not in unfinished:
+                continue
+            say(f"search {number} of {len(searches)}: {search.name}")
+            try:
+                _go_on(search, say)
+            except InterruptedSearchError:
+                raise
+            except ElsaTuneError as error:
+                say(f"search '{search.name}' is incomplete: {error}")
+                failed[search.name] = str(error)
     except (InterruptedSearchError, KeyboardInterrupt) as error:
         # The latter between two searches, or before one of them takes signals itself.
-        if time.monotonic() < end:
-            raise InterruptedSearchError("interrupted; the same command goes on") from error
+        raise InterruptedSearchError("interrupted; the same command goes on") from error
     return failed
 
 
@@ -218,25 +207,3 @@ def _go_on(search: Request, say: Say) -> None:
         raise InterruptedSearchError(finished.message)
     if finished.status is not SearchStatus.COMPLETED:
         raise RunError(finished.message)
-
-
-@contextlib.contextmanager
-def _interrupted_after(seconds: float | None) -> Iterator[None]:
-    """Interrupt this process after so many seconds, as Ctrl-C does.
-
-    A search's own `max_time` would shorten the line search over learning rates and then measure at
-    the rate found so far, which is another protocol; what Ctrl-C cuts off is run again.
-    """
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.daemon = True
-    # A shell starts what runs in its background with SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, before)

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from elsa_tune.cli.printing import Format, FormatOption, local_time, show
+from elsa_tune.cli.printing import FormatOption, local_time, show
 from elsa_tune.search.saying import say
 
 app = typer.Typer(no_args_is_help=True, help="The frozen layers' output kept on this machine.")
 
 
 @app.command("ls")
-def list_entries(format: FormatOption = Format.TABLE) -> None:
+def list_entries(format: FormatOption = "table") -> None:
     """List what is kept, the most recently used first."""
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
@@ -22,7 +22,7 @@ def list_entries(format: FormatOption = Format.TABLE) -> None:
     entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
     rows = [dataclasses.asdict(one) | {"last_used": local_time(one.last_used)} for one in entries]
     show(rows, format, ("bytes", "last_used", "in_use", "what"))
-    if format is Format.TABLE:
+    if format == "table":
         total = sum(entry.bytes for entry in entries)
         say(
             f"{total / 1e9:.2f} of {store.budget / 1e9:g} GB in {store.folder}; "

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import (
-    Address,
-    CpusPerTrial,
-    DataDir,
-    DryRun,
-    GpusPerTrial,
-    StoragePath,
-    TrackingUri,
-    out_folder,
-)
+from elsa_tune.cli.options import DryRun, Places, grouped, out_folder
 from elsa_tune.cli.printing import given_command, show
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
@@ -32,7 +23,9 @@ if TYPE_CHECKING:
     from elsa_tune.studies.results import StudyResults
 
 
+@grouped
 def reproduce(
+    *,
     study: Annotated[Study, typer.Argument(help="The paper's study, or the low-resource one.")],
     models: Annotated[
         list[str] | None,
@@ -60,11 +53,7 @@ def reproduce(
             help="elsa: at most K training examples; low-resource: these sizes, comma-separated.",
         ),
     ] = None,
-    max_time: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="End after e.g. 30m, 2h; the same command goes on."),
-    ] = None,
-    data_dir: DataDir = None,
+    places: Places,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -73,24 +62,18 @@ def reproduce(
             help="Write tables (text, CSV), answers (JSON), figures here.",
         ),
     ] = None,
-    tracking_uri: TrackingUri = None,
-    storage_path: StoragePath = None,
-    address: Address = None,
-    gpus_per_trial: GpusPerTrial = None,
-    cpus_per_trial: CpusPerTrial = None,
     dry_run: DryRun = False,
 ) -> None:
     """Repeat a published study: our tables beside theirs.
 
     The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
-    there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the
-    others ran; 2 bad input, before anything starts; 130 interrupted.
+    there. Exit status: 0 the plan was carried out; 1 some search failed, the others ran; 2 bad
+    input, before anything starts; 130 interrupted.
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
-    from elsa_tune.search.inputs import SearchOptions, read_duration
+    from elsa_tune.search.inputs import SearchOptions
     from elsa_tune.studies.reproduction import carry_out, edition
 
-    seconds = None if max_time is None else read_duration(max_time)
     if out is not None:
         from elsa_tune.report.folder import check_folder
 
@@ -103,16 +86,7 @@ def reproduce(
     if given := _words(train_size):
         extent = dataclasses.replace(extent, train_sizes=_sizes(study, given))
     names = _words(models) or PROTOCOLS[study].models
-    options = SearchOptions(
-        model=names[0],
-        task=extent.tasks[0],
-        data_dir=data_dir,
-        tracking_uri=tracking_uri,
-        storage_path=storage_path,
-        address=address,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-    )
+    options = SearchOptions(model=names[0], task=extent.tasks[0], **dataclasses.asdict(places))
     planned = edition(study, scale, names, extent, options)
     if dry_run:
         _print_plan(planned)
@@ -121,7 +95,7 @@ def reproduce(
     for sentence in planned.extents:
         say(f"  {sentence}")
     try:
-        failed = carry_out(planned.searches, say, seconds)
+        failed = carry_out(planned.searches, say)
     except InterruptedSearchError:
         _print_results(planned, out)
         raise
@@ -184,8 +158,6 @@ def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> N
             f"{len(failed)} of {len(edition.searches)} searches are incomplete "
             f"({', '.join(failed)}); the same command tries the rest again"
         )
-    if results.left:
-        say(f"time was up with {results.left} trials to go; the same command goes on")
 
 
 def _print_results(edition: Edition, out: Path | None) -> StudyResults:

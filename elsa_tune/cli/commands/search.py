@@ -5,25 +5,22 @@ the answer.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from elsa_tune.cli.options import (
-    Address,
-    CpusPerTrial,
-    DataDir,
     DryRun,
-    GpusPerTrial,
     Metric,
+    Places,
     Settings,
     StoragePath,
     TrackingUri,
+    grouped,
 )
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import (
@@ -42,7 +39,9 @@ if TYPE_CHECKING:
     from elsa_tune.specs.search import SearchSpec
 
 
+@grouped
 def search(
+    *,
     model: Annotated[
         str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
     ],
@@ -64,13 +63,8 @@ def search(
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
     ] = None,
-    data_dir: DataDir = None,
+    places: Places,
     metric: Metric = None,
-    tracking_uri: TrackingUri = None,
-    storage_path: StoragePath = None,
-    address: Address = None,
-    gpus_per_trial: GpusPerTrial = None,
-    cpus_per_trial: CpusPerTrial = None,
     settings: Settings = None,
     dry_run: DryRun = False,
     probe: Annotated[
@@ -99,14 +93,9 @@ def search(
             seeds=seeds,
             train_size=train_size,
             max_time=max_time,
-            data_dir=data_dir,
             metric=metric,
-            tracking_uri=tracking_uri,
-            storage_path=storage_path,
-            address=address,
-            gpus_per_trial=gpus_per_trial,
-            cpus_per_trial=cpus_per_trial,
             settings=settings or (),
+            **dataclasses.asdict(places),
         )
     )
 
@@ -122,12 +111,6 @@ def search(
     _conclude(start(request, say))
 
 
-class Until(enum.StrEnum):
-    """When a search may end."""
-
-    CERTIFIED = "certified"
-
-
 def resume(
     name: Annotated[
         str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
@@ -136,7 +119,7 @@ def resume(
         int | None, typer.Option(help="Measuring trials per depth, as many as before or more.")
     ] = None,
     until: Annotated[
-        Until | None,
+        Literal["certified"] | None,
         typer.Option(help="In a hunt: take the second look at a depth that is not certified."),
     ] = None,
     max_time: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath
-from elsa_tune.cli.printing import Format, FormatOption, local_time, show
+from elsa_tune.cli.printing import FormatOption, local_time, show
 from elsa_tune.search.saying import say
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def searches(
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = "table",
 ) -> None:
     """List the recorded searches, with state and answer."""
     from elsa_tune.tracking.paths import StorePaths
@@ -45,11 +45,11 @@ def searches(
         found, warnings = list_searches(storage, places.tracking_uri())
     for warning in warnings:
         say(f"elsa-tune: {warning}")
-    if not found and format is Format.TABLE:
+    if not found and format == "table":
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
         return
     rows = [_as_json(search) for search in found]
-    if format is Format.TABLE:
+    if format == "table":
         rows = [one | {"answer": _answer_text(one["answer"])} for one in rows]
     show(rows, format, LISTED)
 
