@@ -48,8 +48,7 @@ def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
 def main() -> None:
     """Show it; the first Ctrl-C is said, the second ends it."""
     spec, known = made_up(time.time())
-    by_key = {one.trial.key: one for one in known}
-    board = Board(spec, lambda: by_key, lambda: "3 of 6 layers")
+    board = Board(spec, lambda: known, lambda: "3 of 6 layers")
     asked, ended = threading.Event(), threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

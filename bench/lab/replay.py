@@ -30,14 +30,8 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_slots,
-    is_cheap,
-    relative_cost,
-    tried,
-)
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.specification import Request, specify
 from elsa_tune.search.tune.early_stopping import PerDepthAsha

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ModelError, TrackingError
-from elsa_tune.search.planned import Plan
-from elsa_tune.search.planning.plan import steps_per_trial
+from elsa_tune.search.planning.plan import Plan, steps_per_trial
 from elsa_tune.search.specification import (
     Request,
     differences,

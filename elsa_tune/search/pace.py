@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.search.planning.known import KnownTrial, known_trial
-from elsa_tune.search.planning.plan import relative_cost
+from elsa_tune.search.planning.known import KnownTrial, known_trial, relative_cost
 from elsa_tune.search.planning.time_left import TRIAL_SECONDS, seconds_per_trial
 from elsa_tune.search.specification import Request, load_specification, specify
 from elsa_tune.search.tune.cluster import Capacity, share

@@ -18,25 +18,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError
 from elsa_tune.search.board import Board
-from elsa_tune.search.planned import Plan
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_share,
-    exploring_slots,
-    is_cheap,
-)
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.search.planning.plan import Plan, exploring_share
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.tune.ray_callback import Recorder
 from elsa_tune.search.tune.searcher import PlanSearcher
 from elsa_tune.search.tune.stopping import Interruption, SearchStopper
-from elsa_tune.search.tune.trainable import (
-    Mailbox,
-    Train,
-    Work,
-    run_trial,
-)
+from elsa_tune.search.tune.trainable import Mailbox, Train, Work, run_trial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -54,15 +44,14 @@ class SearchRun:
         self,
         data: TaskData,
         record: SearchRecord,
+        plan: Plan,
         board: Board,
         interruption: Interruption,
         train: Train = train,
     ) -> None:
         self._spec = spec = record.spec
-        self._record = record
-        self._board = board
+        self._record, self._plan, self._board = record, plan, board
         self._interruption = interruption
-        self._plan = Plan(spec, record.state, record.paths.folder, board.phase)
         self._started = time.monotonic()
         self._tuners = 0
         self._rates: dict[FreezeDepth, float] = {}
@@ -78,7 +67,7 @@ class SearchRun:
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         self._probing.start()
-        spec, known = self._spec, self._record.known_trials()
+        spec, known = self._spec, self._plan.known
         # A depth that an earlier session began to measure keeps its rate.
         measured = [one.trial for one in known if one.trial.phase is Phase.MEASURE]
         self._rates = {trial.depth: trial.learning_rate for trial in measured}
@@ -96,7 +85,7 @@ class SearchRun:
                 self._fit((Phase.EXPLORE,), self._started + exploring_share(spec) * spec.max_time)
             if not self._interruption.requested:
                 # Without any rate there is nothing to measure: the rest of the time explores, too.
-                found = best_rates(spec, self._record.known_trials())
+                found = best_rates(spec, self._plan.known)
                 phases = (Phase.MEASURE,) if found else (Phase.EXPLORE, Phase.MEASURE)
                 self._fit(phases, self._started + spec.max_time)
         self._refuse_if_nothing_works()
@@ -126,7 +115,7 @@ class SearchRun:
         self._tuners += 1
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec, self._record.known_trials, self._rates, self._decide, phases, self._plan.measuring
+            spec, lambda: self._plan.known, self._rates, self._decide, phases, self._plan.measuring
         )
         recorder = Recorder(self._record, scheduler, self._work, self._board)
         name = f"{self._record.state().search.attempt}-{self._tuners}"
@@ -161,7 +150,7 @@ class SearchRun:
         exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
         score = spec.recipe.selection.score
         scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
-        for one in self._record.known_trials():
+        for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
         return scheduler
@@ -183,7 +172,7 @@ class SearchRun:
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
         missing = self._plan.missing(self._rates, explores=self._ran_out)
-        known = self._record.known_trials()
+        known = self._plan.known
         failed = [one for one in known if one.status is TrialStatus.FAILED]
         if missing and self._ran_out:
             return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")

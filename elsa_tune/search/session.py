@@ -16,6 +16,7 @@ from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
+from elsa_tune.search.planning.plan import Plan
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.run import SearchRun
 from elsa_tune.search.supervision import recording
@@ -70,15 +71,16 @@ def run_session(
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
+        board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
+        plan = Plan(spec, record.state, paths.folder, board.phase)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
         with interruption.caught(board.stopping), board:
             try:
                 record.write(_started(spec, attempt))
-                outcome = SearchRun(data, record, board, interruption, train).run()
+                outcome = SearchRun(data, record, plan, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED

@@ -25,7 +25,7 @@ from elsa_tune.errors import (
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import SearchOptions, read_request
 from elsa_tune.search.launch import Say, resume, sizes, start
-from elsa_tune.search.planned import Plan
+from elsa_tune.search.planning.plan import Plan
 from elsa_tune.search.specification import (
     Request,
     differences,

@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from elsa_tune.search.planning.extension import outward
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import (
+from elsa_tune.search.planning.exploring import (
     best_rates,
     exploring_slots,
     is_cheap,
-    planned_trials,
-    relative_cost,
+    outward,
     settled_depths,
-    tried,
 )
+from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.search.planning.plan import planned_trials
 from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.tune.searcher import PlanSearcher
 from elsa_tune.search.tune.trainable import trial_of

@@ -14,15 +14,10 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
 from elsa_tune.search.launch import plan
-from elsa_tune.search.planning.known import KnownTrial, Slot
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_share,
-    exploring_slots,
-    measuring_trials,
-    steps_per_trial,
-    tried,
-)
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots
+from elsa_tune.search.planning.known import KnownTrial, Slot, tried
+from elsa_tune.search.planning.measuring import measuring_trials
+from elsa_tune.search.planning.plan import exploring_share, steps_per_trial
 from elsa_tune.search.specification import Request, trials_note
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import relative_cost
+from elsa_tune.search.planning.known import KnownTrial, relative_cost
 from elsa_tune.search.planning.time_left import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, SearchSpec

@@ -55,7 +55,7 @@ def searches(
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
-    from elsa_tune.search.planned import trials_in_all
+    from elsa_tune.search.planning.plan import trials_in_all
 
     return {
         "name": search.name,

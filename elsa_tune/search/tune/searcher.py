@@ -13,14 +13,9 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.search.planning.known import KnownTrial, Slot
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_slots,
-    measuring_trials,
-    settled_depths,
-    tried,
-)
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots, settled_depths
+from elsa_tune.search.planning.known import KnownTrial, Slot, tried
+from elsa_tune.search.planning.measuring import measuring_trials
 from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.tune.trainable import config_of
 from elsa_tune.specs.freeze import FreezeDepth
