@@ -7,12 +7,16 @@ Nothing here raises: a trial is never lost because its record could not be kept.
 from __future__ import annotations
 
 import dataclasses
+import os
+import platform
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
+from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.specs.result_row import ResultRow
@@ -33,9 +37,11 @@ from elsa_tune.tracking.journal_records import (
     Record,
     Report,
     Scalar,
+    SearchStarted,
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.names import MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rates_text, rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -221,3 +227,49 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         **recipe,
         "comparison": spec.comparison,
     }
+
+
+def started(spec: SearchSpec, attempt: int) -> SearchStarted:
+    """What is recorded where a driver takes the search up."""
+    asha = "off"
+    if spec.asha is not None:
+        grace = spec.asha.grace_of(spec.recipe.evaluations)
+        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
+    return SearchStarted(
+        name=spec.name,
+        search_id=spec.search_id,
+        attempt=attempt,
+        model=spec.model.name,
+        task=spec.task.name,
+        params={
+            "space": spec.space,
+            "layers": str(spec.layers),
+            "depths": " ".join(depth.label for depth in spec.depths),
+            "exploring_trials": str(spec.exploring_trials),
+            "measuring_trials": str(spec.measuring_trials),
+            "sampler": spec.sampler.value,
+            "asha": asha,
+            "seed": str(spec.seed),
+            "train_examples": str(spec.train_examples),
+            "holdout_examples": str(spec.holdout_examples),
+            "evaluation_examples": str(spec.evaluation_examples),
+            "chance": f"{spec.chance:.6g}",
+            "comparison": spec.comparison,
+            "target": f"{DEFAULT_TARGET:g}",
+        },
+        tags={
+            **spec.versions,
+            **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
+            MACHINE_TAG: _machine(spec),
+            "cpus_per_trial": f"{spec.resources.cpus:g}",
+            "gpus_per_trial": f"{spec.resources.gpus:g}",
+        },
+    )
+
+
+def _machine(spec: SearchSpec) -> str:
+    """The driver's machine, e.g. `lab3, 16 cores, NVIDIA H200`."""
+    parts = [platform.node(), f"{os.cpu_count()} cores"]
+    if spec.resources.gpus and torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
