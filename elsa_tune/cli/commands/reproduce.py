@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import DryRun, Places, grouped, out_folder
-from elsa_tune.cli.printing import given_command, show
+from elsa_tune.cli.options import DryRun, Places, grouped
+from elsa_tune.cli.printing import show
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
@@ -20,7 +19,6 @@ from elsa_tune.words import duration
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition
-    from elsa_tune.studies.results import StudyResults
 
 
 @grouped
@@ -54,14 +52,6 @@ def reproduce(
         ),
     ] = None,
     places: Places,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=out_folder,
-            help="Write tables (text, CSV), answers (JSON), figures here.",
-        ),
-    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Repeat a published study: our tables beside theirs.
@@ -74,10 +64,6 @@ def reproduce(
     from elsa_tune.search.inputs import SearchOptions
     from elsa_tune.studies.reproduction import carry_out, edition
 
-    if out is not None:
-        from elsa_tune.report.folder import check_folder
-
-        check_folder(out)
     extent = PROTOCOLS[study].extents[scale]
     if seeds is not None:
         extent = dataclasses.replace(extent, seeds=seeds)
@@ -97,9 +83,9 @@ def reproduce(
     try:
         failed = carry_out(planned.searches, say)
     except InterruptedSearchError:
-        _print_results(planned, out)
+        _print_results(planned)
         raise
-    conclude(planned, failed, out)
+    conclude(planned, failed)
 
 
 def _words(texts: Sequence[str] | None) -> tuple[str, ...]:
@@ -150,28 +136,24 @@ def _print_plan(edition: Edition) -> None:
     typer.echo(f"time: {time}")
 
 
-def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> None:
+def conclude(edition: Edition, failed: Mapping[str, str]) -> None:
     """Print what came out; raises RunError where a search failed or cannot be read."""
-    results = _print_results(edition, out)
-    if failed := {**results.unread, **failed}:
+    if failed := {**_print_results(edition), **failed}:
         raise RunError(
             f"{len(failed)} of {len(edition.searches)} searches are incomplete "
             f"({', '.join(failed)}); the same command tries the rest again"
         )
 
 
-def _print_results(edition: Edition, out: Path | None) -> StudyResults:
-    """The table (stdout), and where everything is (stderr)."""
+def _print_results(edition: Edition) -> Mapping[str, str]:
+    """The table (stdout), and where everything is (stderr); what could not be read, by search."""
     from elsa_tune.cli.answer_tables import stdout_console
-    from elsa_tune.studies.results import read_study, write_study
+    from elsa_tune.studies.results import read_study
 
     results = read_study(edition)
     for name, reason in results.unread.items():
         say(f"search '{name}' is not in the table: {reason}")
     if results.rows:
         stdout_console().print(results.text)
-        if out is not None:
-            page = write_study(results, out, given_command())
-            say(f"written: {page}, and the table beside it")
     say(f"journals: {edition.searches[0].storage}")
-    return results
+    return results.unread
