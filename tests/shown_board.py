@@ -36,7 +36,6 @@ def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
                 trial=spec.trial(Phase.EXPLORE, depth, rate, 0),
                 status=status,
                 qualities=(0.7, 0.815)[:count],
-                attempt=1,
                 started=started,
                 reported=(started + 30, started + 60)[:count],
                 ended=started + 60 if count else None,

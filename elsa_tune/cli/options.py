@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -77,32 +77,33 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer takes it: a dataclass among its parameters stands for its fields, each
     an option.
     """
-    groups: dict[str, Any] = {}
-    options: list[inspect.Parameter] = []
-    hints = get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        own = [(name, hints[name], parameter.default)]
-        if is_dataclass(hints[name]):
-            groups[name] = hints[name]
-            of_fields = get_type_hints(hints[name], include_extras=True)
-            own = [
-                (field.name, of_fields[field.name], field.default) for field in fields(groups[name])
-            ]
-        options += [
-            inspect.Parameter(each, parameter.KEYWORD_ONLY, default=default, annotation=hint)
-            for each, hint, default in own
-        ]
+    own = _options(command)
+    groups = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+    options = [
+        option
+        for one in own
+        for option in (_options(one.annotation) if one.name in groups else [one])
+    ]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            there = [field.name for field in fields(group) if field.name in given]
+            there = [one.name for one in _options(group) if one.name in given]
             given[name] = group(**{each: given.pop(each) for each in there})
         command(**given)
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
+
+
+def _options(of: Any) -> list[inspect.Parameter]:
+    """Its parameters, to be given by name, with their types as they are."""
+    hints = get_type_hints(of, include_extras=True)
+    return [
+        one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
+        for one in inspect.signature(of).parameters.values()
+    ]
 
 
 def out_folder(text: str) -> Path:

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import IO, Self, cast
 
 from rich.console import Console, ConsoleDimensions, Group
@@ -147,12 +146,7 @@ class Board:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._tasks.put(None)
         self._thread.join(_PATIENCE)
 

@@ -116,14 +116,14 @@ class SearchOptions:
     address: str | None = None
     gpus_per_trial: float | None = None
     cpus_per_trial: float | None = None
-    settings: Sequence[str] = ()
+    settings: Sequence[str] | None = None
 
 
 def read_request(options: SearchOptions) -> Request:
     """The search that they ask for; errors as in `read_inputs`."""
     if options.task == "all":
         raise UsageError("`task` all: a search takes one task; start one search for each")
-    overrides = list(options.settings)
+    overrides = list(options.settings or ())
     if options.train_size is not None:
         overrides.append(f"train_size={options.train_size}")
     seconds = None if options.max_time is None else read_duration(options.max_time)

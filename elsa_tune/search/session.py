@@ -28,11 +28,10 @@ from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_
 from elsa_tune.search.planning.plan import Plan, exploring_share
 from elsa_tune.search.record import SearchRecord, started
 from elsa_tune.search.supervision import recording
-from elsa_tune.search.tune.early_stopping import PerDepthAsha
 from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.search.tune.ray_callback import Recorder
 from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.stopping import Interruption, SearchStopper
+from elsa_tune.search.tune.stopping import Interruption, PerDepthAsha, SearchStopper
 from elsa_tune.search.tune.trainable import Mailbox, Train, Work, run_trial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -306,12 +305,12 @@ class SearchRun:
     def _scheduler(self) -> PerDepthAsha:
         """With what earlier sessions' trials reported in its rungs."""
         spec = self._spec
-        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+        exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
         score = spec.recipe.selection.score
         scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
-                scheduler.replay(one.trial.key, one.trial.depth.label, one.scores)
+                scheduler.replay(one.trial, one.scores)
         return scheduler
 
     def _is_over(self, deadline: float | None) -> bool:

@@ -171,9 +171,7 @@ def test_every_trial_is_counted_once_and_the_counts_add_up() -> None:
 def test_a_trial_that_failed_or_diverged_has_ended_and_one_that_was_interrupted_waits() -> None:
     spec = make_spec(depths=(FULL_MODEL,), explored=(FULL_MODEL,), seeds=1)
     known = [
-        KnownTrial(
-            trial=spec.trial(phase, FULL_MODEL, rate, 0), status=status, qualities=(), attempt=1
-        )
+        KnownTrial(trial=spec.trial(phase, FULL_MODEL, rate, 0), status=status, qualities=())
         for phase, rate, status in (
             (Phase.EXPLORE, 1e-5, TrialStatus.FAILED),
             (Phase.EXPLORE, 2e-5, TrialStatus.DIVERGED),

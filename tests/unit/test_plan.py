@@ -41,7 +41,7 @@ def known(
     seed: int = 0,
 ) -> KnownTrial:
     trial = spec.trial(phase, depth, rate, seed)
-    return KnownTrial(trial=trial, status=status, qualities=qualities, attempt=1)
+    return KnownTrial(trial=trial, status=status, qualities=qualities)
 
 
 def test_a_fresh_search_gives_every_depth_its_tries_in_turn() -> None:

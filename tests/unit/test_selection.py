@@ -105,7 +105,6 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
             status=TrialStatus.COMPLETED,
             qualities=qualities,
             holdout_qualities=held_out,
-            attempt=1,
         )
         for phase, rate, qualities, held_out in (
             (Phase.EXPLORE, 2e-5, (0.5, 0.6), (0.8, 0.7)),

@@ -35,7 +35,6 @@ def ran(
         trial=trial,
         status=status,
         qualities=(0.7,) * len(times[:2]),
-        attempt=1,
         started=start,
         reported=tuple(times[:2]),
         ended=times[-1] if status is COMPLETED else None,

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -39,33 +40,39 @@ if TYPE_CHECKING:
     from elsa_tune.specs.search import SearchSpec
 
 
-@grouped
-def search(
-    *,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is searched, and how."""
+
     model: Annotated[
         str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
-    ],
-    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")],
+    ]
+    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")]
     space: Annotated[
         str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
-    ] = "joint",
+    ] = "joint"
     name: Annotated[
         str | None, typer.Option(help="The search's name; by default model, task and time.")
-    ] = None,
+    ] = None
     trials: Annotated[
         int | None,
         typer.Option(help="Exploring trials in all, at most; first equally many per depth."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
+    ] = None
+    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None
     train_size: Annotated[
         int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
-    ] = None,
+    ] = None
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
-    ] = None,
+    ] = None
+    metric: Metric = None
+    settings: Settings = None
+
+
+@grouped
+def search(
+    wanted: Wanted,
     places: Places,
-    metric: Metric = None,
-    settings: Settings = None,
     dry_run: DryRun = False,
     probe: Annotated[
         bool,
@@ -78,26 +85,13 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
-    say(f"search: reading {model}, {task} and the space {space}")
+    say(f"search: reading {wanted.model}, {wanted.task} and the space {wanted.space}")
     from elsa_tune.search.inputs import SearchOptions, read_request
 
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
-    request = read_request(
-        SearchOptions(
-            model=model,
-            task=task,
-            space=space,
-            name=name,
-            trials=trials,
-            seeds=seeds,
-            train_size=train_size,
-            max_time=max_time,
-            metric=metric,
-            settings=settings or (),
-            **dataclasses.asdict(places),
-        )
-    )
+    options = SearchOptions(**dataclasses.asdict(wanted), **dataclasses.asdict(places))
+    request = read_request(options)
 
     from elsa_tune.search.launch import start
     from elsa_tune.search.specification import trials_note
@@ -107,7 +101,8 @@ def search(
             say(note)
         _print_plan(request, probe=probe)
         return
-    say(f"search '{request.name}': {request.model.name} on {request.task.name}, space {space}")
+    what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
+    say(f"search '{request.name}': {what}")
     _conclude(start(request, say))
 
 

@@ -15,7 +15,7 @@ import typer
 
 from elsa_tune.cli.options import TrackingUri
 from elsa_tune.errors import RunError, TrackingError, UsageError
-from elsa_tune.search.saying import say
+from elsa_tune.search.saying import heard, say
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -92,7 +92,6 @@ def _serve(command: list[str]) -> int:
             # To the second Ctrl-C nobody wants a graceful end.
             os.killpg(server.pid, signal.SIGTERM if signals == 1 else signal.SIGKILL)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    status = server.wait()
+    with heard(pass_on):
+        status = server.wait()
     return 0 if signals else status

@@ -31,7 +31,6 @@ class KnownTrial:
     trial: TrialSpec
     status: TrialStatus
     qualities: tuple[float, ...]
-    attempt: int
     holdout_qualities: tuple[float, ...] = ()
     started: float = 0.0
     reported: tuple[float, ...] = ()
@@ -73,7 +72,6 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
         status=state.status,
         qualities=_reported(state, QUALITY),
         holdout_qualities=_reported(state, HOLDOUT_QUALITY),
-        attempt=state.start.attempt,
         started=state.start.time,
         reported=tuple(report.time for report in state.reports),
         ended=state.ended,

@@ -18,9 +18,9 @@ from elsa_tune.errors import DivergedError
 from elsa_tune.search.board import Board
 from elsa_tune.search.planning.known import known_trial
 from elsa_tune.search.record import SearchRecord
-from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
-from elsa_tune.search.tune.trainable import NODE, Work, trial_of
-from elsa_tune.specs.trial import TrialSpec, TrialStatus
+from elsa_tune.search.tune.stopping import EVALUATION, PerDepthAsha
+from elsa_tune.search.tune.trainable import NODE, TRIAL, Work
+from elsa_tune.specs.trial import TrialStatus
 
 _MAILBOX_SECONDS = 30.0
 
@@ -56,18 +56,16 @@ class Recorder(Callback):
         return {}
 
     @_never_raises
-    def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """A trial was given its resources and begins, at its first step."""
-        self._record.begin(self._spec(trial))
+        self._record.begin(trial.config[TRIAL])
 
     @_never_raises
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """One evaluation was reported."""
-        key = self._spec(trial).key
+        key = trial.config[TRIAL].key
         if result[EVALUATION] <= self._evaluations(key):
             return
         for note in result["notes"]:
@@ -76,13 +74,11 @@ class Recorder(Callback):
         self._record.report(key, result, {NODE: result[NODE]})
 
     @_never_raises
-    def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """The trial ended without an error: completed, stopped by ASHA, or stopped with the
         search.
         """
-        key = self._spec(trial).key
+        key = trial.config[TRIAL].key
         if not self._runs(key):
             return
         if self._evaluations(key) >= self._record.spec.recipe.evaluations:
@@ -94,11 +90,9 @@ class Recorder(Callback):
         self._end(key, status)
 
     @_never_raises
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """The trial ended with an error: it diverged, or the machine or the code failed."""
-        spec, error = self._spec(trial), _error_of(trial)
+        spec, error = trial.config[TRIAL], _error_of(trial)
         if not self._runs(spec.key):
             self._record.begin(spec)  # it failed before Ray could start it
         diverged = isinstance(error, DivergedError)
@@ -110,9 +104,6 @@ class Recorder(Callback):
         for trial in self._record.state().planned_trials:
             if trial.runs:
                 self._end(trial.key, TrialStatus.INTERRUPTED)
-
-    def _spec(self, trial: Trial) -> TrialSpec:
-        return trial_of(self._record.spec, trial.config)
 
     def _runs(self, key: str) -> bool:
         trial = self._record.trial(key)

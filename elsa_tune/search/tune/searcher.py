@@ -17,7 +17,7 @@ from elsa_tune.search.planning.exploring import best_rates, exploring_slots, set
 from elsa_tune.search.planning.known import KnownTrial, Slot, tried
 from elsa_tune.search.planning.measuring import measuring_trials
 from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.tune.trainable import config_of
+from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
@@ -70,7 +70,7 @@ class PlanSearcher(Searcher):
         for trial in self._wanted(known):
             self._under_way[trial_id] = trial
             self._attempts[trial.key] += 1
-            return config_of(trial)
+            return {TRIAL: trial}
         return None if self._under_way else str(Searcher.FINISHED)
 
     def on_trial_complete(
@@ -127,7 +127,7 @@ class PlanSearcher(Searcher):
         running = {trial.key: trial for trial in self._under_way.values()}
         known = [one for one in self._known() if one.trial.key not in running]
         known += [
-            KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=(), attempt=1)
+            KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=())
             for trial in running.values()
         ]
         return known

@@ -15,18 +15,13 @@ import ray
 import torch
 from ray import tune
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources, SearchSpec
-from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.machine import settle, take_share
 
-# What varies between the trials of a search, in Ray's configs.
-FROZEN_LAYERS = "frozen_layers"
-LEARNING_RATE = "learning_rate"
-PHASE = "phase"
-SEED = "seed"
-
+# In Ray's config of a trial: its TrialSpec.
+TRIAL = "trial"
 NODE = "node"
 
 
@@ -68,31 +63,11 @@ class Mailbox:
         return self._held.pop(key, None)
 
 
-def trial_of(spec: SearchSpec, config: dict[str, Any]) -> TrialSpec:
-    """The trial that a Ray config stands for."""
-    return spec.trial(
-        Phase(config[PHASE]),
-        FreezeDepth.of(str(config[FROZEN_LAYERS])),
-        config[LEARNING_RATE],
-        config[SEED],
-    )
-
-
-def config_of(trial: TrialSpec) -> dict[str, Any]:
-    """The Ray config that stands for a trial: the inverse of `trial_of`."""
-    return {
-        PHASE: trial.phase.value,
-        FROZEN_LAYERS: trial.depth.label,
-        LEARNING_RATE: trial.learning_rate,
-        SEED: trial.seed,
-    }
-
-
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
     _settle_once()
     device = device_of(work.spec.resources)
-    trial = trial_of(work.spec, config)
+    trial: TrialSpec = config[TRIAL]
     node = ray.get_runtime_context().get_node_id()[:8]
     depths = cached_depths(work.spec)
     for result in work.train(trial, work.data, device=device, depths=depths):
