@@ -1,7 +1,4 @@
-"""Answers and curves as a person reads them: the sentence first, then one line per depth.
-
-Qualities are shown x 100 with one decimal, as the paper does.
-"""
+"""Answers and curves as a person reads them: the sentence first, then one line per depth."""
 
 from __future__ import annotations
 

@@ -15,15 +15,13 @@ import typer
 from elsa_tune import __version__
 from elsa_tune.cli.commands import (
     answer,
-    cache,
     catalogue,
-    doctor,
     export,
+    machine,
+    record,
     reproduce,
     search,
-    searches,
     trial,
-    ui,
 )
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.search.saying import heard, results_piped, say
@@ -40,12 +38,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    *(search.search, search.resume, searches.searches),
+    *(search.search, search.resume, record.searches),
     *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report, export.export),
-    *(trial.trial, catalogue.models, catalogue.tasks, catalogue.spaces, doctor.doctor, ui.ui),
+    *(trial.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
-app.add_typer(cache.app, name="cache")
+app.add_typer(machine.cache, name="cache")
 
 
 def _print_version(wanted: bool) -> None:

@@ -78,7 +78,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     an option.
     """
     own = _options(command)
-    groups = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in own if is_dataclass(one.annotation)
+    }
     options = [
         option
         for one in own

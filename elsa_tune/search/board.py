@@ -1,6 +1,4 @@
-"""What a person sees while a search runs: one live table on a terminal, plain lines elsewhere, on
-stderr.
-"""
+"""What a person sees of a search on stderr: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

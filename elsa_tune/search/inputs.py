@@ -1,5 +1,4 @@
-"""From a user's words to checked values: model, task, space and recipe, and what a search is asked
-for.
+"""From a user's words to checked values.
 
 Heavy imports (transformers, for the model's configuration) happen inside, after the cheap checks.
 """

@@ -1,9 +1,4 @@
-"""Starting and resuming a search: everything is checked first, then Ray is brought up and the plan
-carried out.
-
-The way of a search is read here top-down: `start` or `resume`, then `session.run_session`, then
-`run.SearchRun`.
-"""
+"""Starting and resuming a search: everything is checked first, then Ray is brought up."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How long a search's trials will take on this machine: by a like search that ran here, or by a few
-seconds of training.
-
-Nothing is started or recorded, and nothing is said of a cluster.
-"""
+"""How long trials will take on this machine: by a like search that ran here, or by a probe."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The only writer of a search's record: to the journal first, then to the thread that sends it to
-MLflow.
-
-Nothing here raises: a trial is never lost because its record could not be kept.
-"""
+"""The only writer of a search's record; nothing raises here, lest a trial be lost with it."""
 
 from __future__ import annotations
 

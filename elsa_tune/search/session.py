@@ -1,9 +1,4 @@
-"""One driver's session with a search: from its lock to the answer, and between them the plan,
-carried out by Ray Tune.
-
-Fresh and resumed searches go the same way: what is left to do follows from the specification and
-the journal.
-"""
+"""One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The specification of a search: made from what was asked, saved, and read back by `resume`.
-
-What data, weights and the store say is put into it by `launch`.
-"""
+"""The specification of a search: made from what was asked, saved, and read back by `resume`."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ from elsa_tune.studies.reproduction import (
     Edition,
     carry_out,
     edition,
+    read_study,
     standing,
 )
-from elsa_tune.studies.results import read_study
 from elsa_tune.tables.published import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (

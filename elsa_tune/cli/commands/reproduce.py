@@ -148,7 +148,7 @@ def conclude(edition: Edition, failed: Mapping[str, str]) -> None:
 def _print_results(edition: Edition) -> Mapping[str, str]:
     """The table (stdout), and where everything is (stderr); what could not be read, by search."""
     from elsa_tune.cli.answer_tables import stdout_console
-    from elsa_tune.studies.results import read_study
+    from elsa_tune.studies.reproduction import read_study
 
     results = read_study(edition)
     for name, reason in results.unread.items():

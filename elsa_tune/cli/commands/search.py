@@ -1,6 +1,4 @@
-"""`elsa-tune search` and `elsa-tune resume`: from options to a checked request, and from its end to
-the answer.
-"""
+"""`elsa-tune search` and `elsa-tune resume`."""
 
 from __future__ import annotations
 

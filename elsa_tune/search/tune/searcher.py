@@ -1,8 +1,4 @@
-"""What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's.
-
-One Ray Tune run is a whole search: a depth is measured as soon as its rate is settled, while others
-are still being explored.
-"""
+"""What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
 from __future__ import annotations
 
