@@ -30,10 +30,11 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
+from elsa_tune.search.inputs import Request
 from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
 from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.specification import Request, specify
+from elsa_tune.search.specification import specify
 from elsa_tune.search.tune.stopping import PerDepthAsha
 from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs import border

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ModelError, TrackingError
+from elsa_tune.search.inputs import Request
 from elsa_tune.search.planning.plan import Plan, steps_per_trial
 from elsa_tune.search.specification import (
-    Request,
     differences,
     load_specification,
     replace_specification,

@@ -33,8 +33,8 @@ from elsa_tune.search.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
+    from elsa_tune.search.inputs import Request
     from elsa_tune.search.session import Finished
-    from elsa_tune.search.specification import Request
     from elsa_tune.specs.search import SearchSpec
 
 
