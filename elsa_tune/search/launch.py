@@ -267,16 +267,15 @@ def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
 
 def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
     """Raise DataError or ModelError where data or weights are not what the search had."""
-    if fingerprints["data"] != spec.fingerprints["data"]:
-        raise DataError(
-            f"the data of task '{spec.task.name}' changed since search '{spec.name}' began; put it "
-            "back, or start a new search: results on different data are not comparable"
-        )
-    if fingerprints["weights"] != spec.fingerprints["weights"]:
-        raise ModelError(
-            f"the weights of '{spec.model.name}' changed since search '{spec.name}' began; put "
-            "them back, or start a new search"
-        )
+    for what, of, error in (
+        ("data", f"task '{spec.task.name}'", DataError),
+        ("weights", f"'{spec.model.name}'", ModelError),
+    ):
+        if fingerprints[what] != spec.fingerprints[what]:
+            raise error(
+                f"the {what} of {of} changed since search '{spec.name}' began; put them back, or "
+                "start a new search: results on others are not comparable"
+            )
 
 
 def versions_here() -> dict[str, str]:

@@ -165,11 +165,10 @@ class SearchRecord:
         C, 0 for a regression. metric: its name. They give the trial's quality again.
         """
         task = self.spec.task
-        classes = 0
-        dtype: np.dtype[Any] = np.dtype(np.float32)
-        if task.kind is TaskKind.CLASSIFICATION:
-            classes = task.outputs
-            dtype = np.dtype(np.int8 if classes - 1 <= np.iinfo(np.int8).max else np.int16)
+        classes = task.outputs if task.kind is TaskKind.CLASSIFICATION else 0
+        dtype: np.dtype[Any] = np.dtype(np.int8 if classes <= 128 else np.int16)
+        if not classes:
+            dtype = np.dtype(np.float32)
         file = self.paths.predictions / f"{key}.npz"
         try:
             write_aside(

@@ -107,9 +107,8 @@ def run_session(
                 record.write(SearchEnded(status=status, message=message))
                 if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
                     board.phase("drawing the report")
-                    folder = _report(record.state(), paths, answers, board.say)
-                    if folder is not None:
-                        record.write(Decision(what=REPORT, value=folder))
+                    if _has_drawn(record.state(), paths, answers, board.say):
+                        record.write(Decision(what=REPORT, value=paths.report.name))
                 unsent = forwarder.close()
     return Finished(spec, paths, status, message, tuple(answers), unsent)
 
@@ -126,10 +125,9 @@ def answer_again(
     with Journal(paths.journal) as journal:
         state = SearchState.replay(read_journal(paths.journal))
         answers = answers_of(state, paths, say)
-        if REPORT not in state.decisions or not paths.report.is_dir():
-            folder = _report(state, paths, answers, say)
-            if folder is not None:
-                journal.append(Decision(what=REPORT, value=folder))
+        is_there = REPORT in state.decisions and paths.report.is_dir()
+        if not is_there and _has_drawn(state, paths, answers, say):
+            journal.append(Decision(what=REPORT, value=paths.report.name))
         if is_lost(store.uri, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths.journal, store, paths.forwarded)
@@ -152,27 +150,19 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
     return []
 
 
-def _report(
-    state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say
-) -> str | None:
-    """Write the page and figures; returns their folder, relative to the search's."""
+def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
+    """Write the page and figures; whether that went well."""
     from elsa_tune.report.folder import write_report
     from elsa_tune.report.page import Context
 
+    command = f"elsa-tune report --search {paths.name} --out DIR"
+    context = Context(command=command, origins={paths.name: origin_of(state)})
     try:
-        write_report(
-            answers,
-            rows_of(state, paths.folder),
-            paths.report,
-            Context(
-                command=f"elsa-tune report --search {paths.name} --out DIR",
-                origins={paths.name: origin_of(state)},
-            ),
-        )
+        write_report(answers, rows_of(state, paths.folder), paths.report, context)
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")
-        return None
-    return paths.report.name
+        return False
+    return True
 
 
 def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
