@@ -286,7 +286,7 @@ class _Run:
             trainable_parameters=self.trainable_parameters,
             micro_batch_size=self.micro_batch,
             precision=self.precision.value,
-            batches=self.runner.how,
+            batches=self.runner.model.how,
             prefix=self.runner.prefix,
             notes=tuple(self.notes),
         )

@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
 from elsa_tune.training.forward.packed_model import PackedModel
-from elsa_tune.training.forward.padded_model import rows_in_order
+from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.prefix import FrozenLayers, rows_behind
 from elsa_tune.training.machine import release, reproducible, resolve_precision
 from elsa_tune.training.metrics import score, task_scores
@@ -136,18 +135,18 @@ def _features(
     freeze(loaded, depth)
     precision = resolve_precision(recipe.precision, device.type).value
     setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
-    layers: FrozenLayers
+    runs: PackedModel | PaddedModel
     if packed_doubt(loaded, data, setting) is None:
         layout, _ = packed_layout(loaded, data, setting)
-        layers = PackedModel(loaded, depth, layout=layout).behind
+        runs = PackedModel(loaded, depth, layout=layout)
     else:
-        layers = partial(rows_in_order, loaded, data)
+        runs = PaddedModel(loaded, data)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        return [_of_rows(layers, rows, setting, reads_last) for rows in splits]
+        return [_of_rows(runs.behind, rows, setting, reads_last) for rows in splits]
     finally:
-        del layers, loaded
+        del runs, loaded
         release()
 
 

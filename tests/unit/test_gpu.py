@@ -116,13 +116,13 @@ def test_a_pass_that_runs_out_of_memory_is_halved(
 ) -> None:
     trial = make_trial(calm("bert", tmp_path / "calm"))
     complete = run(trial)
-    logits = runner.Packed.logits
+    logits = runner.Runner.logits
 
     def limited(self: Any, split: str, indices: Any) -> Any:
         out, rows = logits(self, split, indices)
         return (where(out) if split == "train" and len(indices) > 5 else out), rows
 
-    monkeypatch.setattr(runner.Packed, "logits", limited)
+    monkeypatch.setattr(runner.Runner, "logits", limited)
     halved = run(trial)
     assert halved[-1].micro_batch_size == 4
     for a, b in zip(halved, complete, strict=True):

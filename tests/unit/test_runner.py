@@ -37,7 +37,7 @@ def plainly(trial: TrialSpec, data: TaskData, monkeypatch: pytest.MonkeyPatch) -
     """The whole model on whole padded batches."""
     with monkeypatch.context() as patch:
         patch.setattr(runner, "packed_doubt", lambda *_: "this test wants the plain way")
-        patch.setattr(runner.Padded, "parts", lambda self, split, batch, largest: [batch])
+        patch.setattr(runner.Runner, "parts", lambda self, split, batch, largest: [batch])
         results = list(train(trial, data, device="cpu"))
     assert results[-1].batches == "padded" and "plain way" in " ".join(results[-1].notes)
     return results

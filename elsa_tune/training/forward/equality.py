@@ -23,7 +23,7 @@ from elsa_tune.training.forward.packed_model import (
     copy_of,
     has_position_bias,
 )
-from elsa_tune.training.forward.padded_model import begin_behind, hidden_behind
+from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.model.encoder import checkpoint_files
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
@@ -47,12 +47,6 @@ class Setting:
     def autocast(self) -> bool:
         """Whether matrix products are in bf16."""
         return self.precision == "bf16"
-
-    def kept_layers(self, model: PreTrainedModel) -> int:
-        """How many frozen layers padded batches can begin behind: the model's own code expects its
-        last layer to run.
-        """
-        return min(self.depth.frozen_layers, len(layer_list(model)) - 1)
 
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """In which forward passes run."""
@@ -100,39 +94,20 @@ def _asked_once(what: str) -> Callable[[Doubt], Doubt]:
 @_asked_once("packed tokens")
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Why packed tokens would not give what the model gives; None where they do."""
-    rows = data.evaluation
-    whole, ours = _Copy.of(model, setting), _Copy.of(model, setting)
-    packed = PackedModel(ours.model, setting.depth, setting.recipe.pooling)
-    batch = packed.pack(rows, _probe_rows(rows))
-    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
-    n = setting.depth.frozen_layers
-    with torch.no_grad():
-        behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
 
-    def found(training: bool) -> Tensor:
-        given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
-        return packed(batch, given)  # type: ignore[no-any-return]  # untyped
+    def packed(model: PreTrainedModel) -> PackedModel:
+        return PackedModel(model, setting.depth, setting.recipe.pooling)
 
-    off = _difference(whole, inputs, replace(ours, model=packed), found)
+    off = _difference(model, data, setting, packed)
     return off and f"on packed tokens {off}"
 
 
 @_asked_once("kept hidden states")
 def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why the layers behind the kept ones (`Setting.kept_layers`), on padded batches, would not
-    give what the model gives; None where they do.
+    """Why padded batches that begin behind the frozen layers would not give what the model gives;
+    None where they do.
     """
-    layers = setting.kept_layers(model)
-    whole, rest = _Copy.of(model, setting), _Copy.of(model, setting)
-    inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
-    given = hidden_behind(model, inputs, [layers])[layers].clone()
-    begin_behind(rest.model, layers)
-    others = {name: value for name, value in inputs.items() if name != "input_ids"}
-
-    def found(training: bool) -> Tensor:
-        return rest.model(inputs_embeds=given, **others).logits  # type: ignore[no-any-return]  # untyped
-
-    off = _difference(whole, inputs, rest, found)
+    off = _difference(model, data, setting, lambda model: PaddedModel(model, data))
     return off and f"behind kept layers {off}"
 
 
@@ -173,14 +148,31 @@ class _Copy:
 
 @torch.no_grad()
 def _difference(
-    whole: _Copy, inputs: dict[str, Tensor], ours: _Copy, found: Callable[[bool], Tensor]
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
+    fast: Callable[[PreTrainedModel], PackedModel | PaddedModel],
 ) -> str | None:
-    """How the logits of `found` (of whether in training mode) differ from the whole model's."""
+    """How the logits of what runs fast differ from the whole model's, on a few rows."""
+    whole, ours = _Copy.of(model, setting), _Copy.of(model, setting)
+    runs = fast(ours.model)
+    ours = replace(ours, model=runs)
+    rows = data.evaluation.take(_probe_rows(data.evaluation))
+    numbers = np.arange(len(rows))
+    batch = runs.batch(rows, numbers)
+    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
+    n, given = min(setting.depth.frozen_layers, runs.deepest), None
+    if n > 0:
+        [(_, hidden)] = runs.behind(rows, numbers, [n])
+        given = hidden[batch.places]
+        if not setting.recipe.frozen_dropout:
+            runs.drop_prefix(n)
     for training in (False, True):
         whole.train(training)
         ours.train(training)
         expected = whole.model(**inputs).logits.float()
-        off = float((expected - found(training).float()).abs().max())
+        found = runs(batch, None if training and setting.recipe.frozen_dropout else given).float()
+        off = float((expected - found).abs().max())
         if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
             mode = "training" if training else "evaluation"
             return f"its logits differ by {off:.2g} in {mode} mode"

@@ -9,7 +9,7 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -119,8 +119,11 @@ class PackedModel(nn.Module):
     Embeddings and layers are the model's own modules, called one by one; what stands behind them is
     the model without them, so every head of Transformers stays as it is. It gets each row's first
     token only, or the mean: the last layer computes no more of the others than keys and values.
-    layer_runs counts, for each of the L layers, how often it ran.
+    layer_runs counts, for each of the L layers, how often it ran. deepest: the last layer that it
+    can begin behind, L.
     """
+
+    how: ClassVar[str] = "packed"
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class PackedModel(nn.Module):
         self.project: nn.Module | None = getattr(base, "embeddings_project", None)
         self.layers = nn.ModuleList(layers)
         self.first_layer = 0
+        self.deepest = len(layers)
         self.layer_runs = [0] * len(layers)
         self._bias_of_width = None
         if has_position_bias(model):
@@ -162,14 +166,13 @@ class PackedModel(nn.Module):
         del layer_list(model)[:]
         self.head = model
 
-    def drop_prefix(self) -> None:
-        """Give up the embeddings and the frozen layers: hidden states behind them will be given."""
+    def drop_prefix(self, layers: int) -> None:
+        """Give up the embeddings and so many layers: hidden states behind them will be given."""
         self.embeddings = self.project = None
-        n = self.depth.frozen_layers
-        self.layers = nn.ModuleList(list(self.layers)[n - self.first_layer :])
-        self.first_layer = n
+        self.layers = nn.ModuleList(list(self.layers)[layers:])
+        self.first_layer = layers
 
-    def pack(self, rows: TokenRows, indices: Indices) -> PackedBatch:
+    def batch(self, rows: TokenRows, indices: Indices) -> PackedBatch:
         """These rows of a split as this model attends them."""
         return pack(rows, indices, self.layout)
 
@@ -223,7 +226,7 @@ class PackedModel(nn.Module):
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
         """As `prefix.FrozenLayers`; each depth is handed on before the next layer runs."""
-        batch = self.pack(rows, chunk)
+        batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
         for n, hidden in zip(range(max(wanted) + 1), self.prefix(batch), strict=False):
             if n in wanted:
