@@ -123,7 +123,7 @@ def _by_torch(
 ) -> Tensor:
     """Context [b, n, h, d] by torch's kernels. bias: has the square's own in it."""
     return F.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (q, k, v)),
+        *(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),
         attn_mask=square.bias if bias is None else bias,
         dropout_p=heads.dropout,
         scale=heads.scaling,

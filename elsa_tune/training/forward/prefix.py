@@ -106,7 +106,6 @@ class Prefix:
 
     def _build(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> None:
         store, shape, kept_as = self._store, self._shape, self._setting.recipe.prefix_cache
-        store.sweep()
         there = {entry.key for entry in store.entries()}
         depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in there)})
         try:
