@@ -92,13 +92,12 @@ def _running(
     keep: Keep | None = None,
 ) -> Iterator[_Run]:
     where = torch.device(device)
-    with reproducible(trial.seed, where, trial.recipe.precision):
-        run = _Run(trial, data, where, depths, keep)
-        try:
-            yield run
-        finally:
-            # Also where a scheduler drops the generator: the next trial starts with free memory.
-            run.close()
+    # Closed also where a scheduler drops the generator: the next trial starts with free memory.
+    with (
+        reproducible(trial.seed, where, trial.recipe.precision),
+        contextlib.closing(_Run(trial, data, where, depths, keep)) as run,
+    ):
+        yield run
 
 
 class _Run:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import pickle
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from typing import Any, cast
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -44,21 +41,6 @@ State = dict[str, torch.Tensor]
 
 # Every file is fetched before, and a checkpoint's own code is never run.
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-
-# What reading a damaged or foreign checkpoint raises in safetensors, torch and transformers.
-_UNREADABLE = (
-    SafetensorError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    ImportError,
-)
 
 
 def facts(spec: ModelSpec) -> ModelFacts:
@@ -327,7 +309,9 @@ def _explained(what: str) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except _UNREADABLE as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # of safetensors, torch or transformers, and of any kind
         said, why = str(error).lower(), first_line(error)
         if "trust_remote_code" in said:
             why = (
