@@ -20,19 +20,18 @@ from numpy.typing import NDArray
 from elsa_tune.errors import RunError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
-from elsa_tune.training.forward.prefix import FrozenLayers, rows_behind
+from elsa_tune.training.forward.runner import FrozenLayers, rows_behind
 from elsa_tune.training.machine import release, reproducible, resolve_precision
 from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list
-from elsa_tune.training.objective import Objective
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
 MOST_TRAIN_ROWS = 5_000
@@ -91,12 +90,11 @@ def linear_probe(
     evaluation = _few(
         data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
     )
-    objective = Objective(task, data, where)
     with reproducible(0, where, recipe.precision):
-        x, x_evaluation = _features(model, recipe, data, objective, (train, evaluation), where)
+        x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     x, x_evaluation = _standardised(x, x_evaluation)
     with _fitting():
-        if objective.is_regression:
+        if task.kind is TaskKind.REGRESSION:
             predictions = _ridge(x, x_evaluation, train.labels)
         else:
             predictions = _logistic(x, x_evaluation, train.labels, task.metric)
@@ -123,13 +121,13 @@ def _features(
     model: ModelSpec,
     recipe: Recipe,
     data: TaskData,
-    objective: Objective,
+    task: TaskSpec,
     splits: tuple[TokenRows, ...],
     device: torch.device,
 ) -> list[Floats]:
     """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, objective.outputs, 0, objective.is_regression)
+    loaded = load_classifier(model, task.outputs, 0, task.kind is TaskKind.REGRESSION)
     depth = FreezeDepth.of(len(layer_list(loaded)))
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     freeze(loaded, depth)

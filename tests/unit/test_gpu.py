@@ -21,7 +21,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.forward import prefix, runner
+from elsa_tune.training.forward import runner
 from elsa_tune.training.forward.prefix_store import Reading
 from elsa_tune.training.loop import train
 from elsa_tune.training.throughput import Division, measure
@@ -166,16 +166,16 @@ def test_the_prefix_lies_in_the_gpus_memory(
     model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Reading] = []
-    reading = prefix.Prefix.reading
+    reading = runner.Prefix.reading
 
     def kept(self: Any, *given: Any) -> Reading:
         read.append(reading(self, *given))
         assert {hidden.device.type for hidden in read[-1].hidden.values()} == {DEVICE}
         return read[-1]
 
-    monkeypatch.setattr(prefix.Prefix, "reading", kept)
+    monkeypatch.setattr(runner.Prefix, "reading", kept)
     if DEVICE == "cpu":
-        monkeypatch.setattr(prefix, "room", lambda device: 2**40)
+        monkeypatch.setattr(runner, "room", lambda device: 2**40)
     trial = make_trial(model, 2, precision=Precision.FP32)
     cached = run(trial)
     assert cached[-1].prefix == "cached" and len(read) == 1

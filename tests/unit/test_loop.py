@@ -21,7 +21,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.forward import runner
-from elsa_tune.training.loop import clip_in_step, train
+from elsa_tune.training.loop import clip_in_step, evaluation_steps, few_steps, train
 from elsa_tune.training.machine import (
     is_out_of_memory,
     made_strict,
@@ -30,7 +30,6 @@ from elsa_tune.training.machine import (
 )
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import divide
-from elsa_tune.training.schedule import evaluation_steps, few_steps
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
 Run = list[EpochResult]

@@ -18,7 +18,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward import equality, prefix, prefix_store, runner
+from elsa_tune.training.forward import equality, prefix_store, runner
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel
@@ -226,14 +226,14 @@ def test_with_room_on_the_gpu_the_prefix_is_computed_into_it_and_nothing_is_writ
     shutil.rmtree(tmp_path / "cache")
     needed = sum(len(rows.input_ids) for rows in data.splits().values()) * 32
     needed *= 4 if how is PrefixCache.FP32 else 2
-    monkeypatch.setattr(prefix, "room", lambda device: needed / prefix._MEMORY_SHARE + 1)
+    monkeypatch.setattr(runner, "room", lambda device: needed / runner._MEMORY_SHARE + 1)
     in_memory = list(train(trial, data, device="cpu"))
     assert in_memory[-1].prefix == "cached"
     assert [(r.train_loss, r.eval_loss) for r in in_memory] == [
         (r.train_loss, r.eval_loss) for r in on_disk
     ]
     assert not (tmp_path / "cache").exists()
-    monkeypatch.setattr(prefix, "room", lambda device: needed / prefix._MEMORY_SHARE - 10)
+    monkeypatch.setattr(runner, "room", lambda device: needed / runner._MEMORY_SHARE - 10)
     list(train(trial, data, device="cpu"))
     assert list((tmp_path / "cache" / "prefix").glob("*[!k]"))
 

@@ -220,7 +220,7 @@ class PackedModel(nn.Module):
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """As `prefix.FrozenLayers`; each depth is handed on before the next layer runs."""
+        """As `runner.FrozenLayers`; each depth is handed on before the next layer runs."""
         batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
         for n, hidden in zip(range(max(wanted) + 1), self._hidden(batch), strict=False):

@@ -62,7 +62,7 @@ class PaddedModel(nn.Module):
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
-        """As `prefix.FrozenLayers`, of the whole model."""
+        """As `runner.FrozenLayers`, of the whole model."""
         base = int(rows.offsets[chunk[0]])
         tokens = int(rows.offsets[chunk[-1] + 1]) - base
         found: dict[int, Tensor] = {}

@@ -131,18 +131,19 @@ class PrefixStore:
             raise NotKeptError(f"{needed} {BUDGET_VARIABLE} allows {self.budget / 1e9:g}")
         entries = sorted(self.entries(), key=lambda one: one.last_used)
         used = sum(entry.bytes for entry in entries)
+
+        def fits() -> bool:
+            return used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE
+
         for entry in entries:
-            if used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE:
-                return
-            if self.evict(entry.key):
+            if not fits() and self.evict(entry.key):
                 used -= entry.bytes
-        if used + wanted > self.budget:
+        if not fits():
             raise NotKeptError(
                 f"{needed} of the {self.budget / 1e9:g} GB that {BUDGET_VARIABLE} allows "
-                f"{used / 1e9:.1f} are being read"
+                f"{used / 1e9:.1f} are being read, and {self.folder} has {self._free() / 1e9:.1f} "
+                "GB free"
             )
-        if self._free() < wanted + KEPT_FREE:
-            raise NotKeptError(f"{needed} {self.folder} has {self._free() / 1e9:.1f} GB free")
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
