@@ -141,11 +141,10 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
         if all(_hub_files(folder, config, split) for split in splits):
             return folder
     try:
-        if hub.is_offline():
-            raise OSError("HF_HUB_OFFLINE is set")
-        names = hub.file_names(HUB_REPOSITORY, kind="dataset")
-        wanted = [n for n in names if n.startswith(tuple(f"{config}/{s}-" for s in splits))]
-        folder = hub.fetch(HUB_REPOSITORY, wanted, kind="dataset")
+        ours = tuple(f"{config}/{split}-" for split in splits)
+        folder = hub.fetch(
+            HUB_REPOSITORY, lambda names: [n for n in names if n.startswith(ours)], kind="dataset"
+        )
         lacking = [split for split in splits if not _hub_files(folder, config, split)]
         if lacking:
             raise FileNotFoundError(f"it has no complete {config}/{lacking[0]}")

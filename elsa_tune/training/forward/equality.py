@@ -24,7 +24,7 @@ from elsa_tune.training.forward.packed_model import (
     has_position_bias,
 )
 from elsa_tune.training.forward.padded_model import PaddedModel
-from elsa_tune.training.model.encoder import checkpoint_files
+from elsa_tune.training.model.encoder import loaded_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 
@@ -69,7 +69,7 @@ def _asked_once(
     once a process, on a few short rows, in exact arithmetic. An error is an answer too.
     """
     way = (setting.depth, setting.recipe.frozen_dropout, setting.recipe.pooling)
-    key = (what, checkpoint_files(), data.padding_side, *way, setting.device)
+    key = (what, loaded_checkpoint(), data.padding_side, *way, setting.device)
     if key not in _found:
         products = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")  # whatever the trial has

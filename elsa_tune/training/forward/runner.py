@@ -24,7 +24,7 @@ from elsa_tune.training.forward.packed_model import PackedModel, use_compact_voc
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
 from elsa_tune.training.machine import room
-from elsa_tune.training.model.encoder import checkpoint_digests
+from elsa_tune.training.model.encoder import unchanged_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
@@ -213,8 +213,8 @@ class Prefix:
         return reading
 
     def _key(self, frozen_layers: int) -> str:
-        """Names the entry of a depth by the contents of the checkpoint's files and of the data."""
-        parts = (str(_FORMAT), *checkpoint_digests(), *self._what, str(frozen_layers))
+        """Names the entry of a depth by what the checkpoint's files and the data contain."""
+        parts = (str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def _build(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -177,7 +177,8 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
 class _Pretrained:
     """A checkpoint as it lies in memory: everything but the parts that a seed decides."""
 
-    files: tuple[tuple[str, int, int], ...]  # path, size, time of change
+    spec: ModelSpec
+    fingerprint: str
     kind: Any  # the model's class
     config: PretrainedConfig
     parts: ModelParts
@@ -187,41 +188,30 @@ class _Pretrained:
 _last: _Pretrained | None = None
 
 
-def checkpoint_files() -> tuple[tuple[str, int, int], ...]:
-    """Path, size in bytes and time of change of each file of the last checkpoint loaded."""
-    return () if _last is None else _last.files
+def loaded_checkpoint() -> str:
+    """The `weights_fingerprint` of the last checkpoint loaded, as it was then."""
+    return "" if _last is None else _last.fingerprint
 
 
-def checkpoint_digests() -> list[str]:
-    """The contents of these files. Raises OSError where they are no longer those loaded."""
-    paths = [Path(path) for path, _, _ in checkpoint_files()]
-    digests = [model_files.sha256_of(path) for path in paths]
-    if _as_they_are(paths) != checkpoint_files():
+def unchanged_checkpoint() -> str:
+    """The same. Raises OSError where its files are no longer those loaded."""
+    if _last is None or model_files.weights_fingerprint(_last.spec) != _last.fingerprint:
         raise OSError("the checkpoint's files changed after they were loaded")
-    return digests
-
-
-def _as_they_are(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    stats = ((path, path.stat()) for path in paths)
-    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    return _last.fingerprint
 
 
 def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
     """The checkpoint, from memory if it is the last one that this process used and unchanged."""
     global _last
-    folder = model_folder(spec)
-    files = _as_they_are(
-        [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
-    )
-    if _last is None or _last.files != files:
+    fingerprint = model_files.weights_fingerprint(spec)
+    if _last is None or _last.fingerprint != fingerprint:
         _last = None  # never two checkpoints in memory
-        _last = _read_checkpoint(folder, spec.name, files, outputs)
+        _last = _read_checkpoint(spec, fingerprint, outputs)
     return _last
 
 
-def _read_checkpoint(
-    folder: Path, name: str, files: tuple[tuple[str, int, int], ...], outputs: int
-) -> _Pretrained:
+def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretrained:
+    folder, name = model_folder(spec), spec.name
     config = _read_configuration(folder, name)
     divide(_skeleton(config, name))  # refuse before gigabytes are read
     loaded_config = copy.deepcopy(config)
@@ -248,7 +238,7 @@ def _read_checkpoint(
     _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
-    return _Pretrained(files=files, kind=type(model), config=config, parts=parts, state=state)
+    return _Pretrained(spec, fingerprint, type(model), config, parts, state)
 
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:

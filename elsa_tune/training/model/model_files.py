@@ -186,11 +186,8 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
     if revision is not None and _COMMIT.fullmatch(revision):
         with contextlib.suppress(ModelError):
             return _cached_folder(hub_id, revision, weights, "")
-    if hub.is_offline():
-        return _cached_folder(hub_id, revision, weights, "the hub may not be asked (offline mode)")
     try:
-        names = [n for n in hub.file_names(hub_id, revision) if "/" not in n or n == POOLING]
-        return hub.fetch(hub_id, _wanted(names, hub_id, weights), revision)
+        return hub.fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
     except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
         raise _refusal(hub_id, revision, error) from error
     except ModelError:
@@ -207,6 +204,7 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
 
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
     """The files to fetch: never the copies that a repository keeps for other frameworks."""
+    names = [name for name in names if "/" not in name or name == POOLING]
     if CONFIG not in names:
         raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
     wanted = [CONFIG, *_matching(names, (*TOKENIZER_PATTERNS, POOLING))]
