@@ -50,9 +50,7 @@ class Setting:
 
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """In which forward passes run."""
-        if not self.autocast:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
 
 
 _TOLERANCE = 1e-4

@@ -186,18 +186,16 @@ class Prefix:
                 f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
             )
         store, key = self._store, self._key(frozen_layers)
-        kept = store.open(key, self._shape)
-        if kept is not None:
+        if kept := store.open(key, self._shape):
             return kept
         # One builder a model and task, whatever the depth: it will fill the others' too.
         with store.building(self._key(0)):
-            kept = store.open(key, self._shape)
-            if kept is None:
-                self._build(frozen_layers, others, layers)
-                kept = store.open(key, self._shape)
-        if kept is None:
-            raise OSError(f"what was written to {store.folder} cannot be read back")
-        return kept
+            if kept := store.open(key, self._shape):
+                return kept
+            self._build(frozen_layers, others, layers)
+            if kept := store.open(key, self._shape):
+                return kept
+        raise OSError(f"what was written to {store.folder} cannot be read back")
 
     def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
         """In the memory of the device that computes them."""
