@@ -176,8 +176,7 @@ def _fitting() -> Iterator[None]:
     """
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         yield
 
 

@@ -92,8 +92,7 @@ def collect(sources: dict[str, bytes]) -> list[Documented]:
 
 def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old escapes in the library's own strings
+        with warnings.catch_warnings(action="ignore"):  # old escapes in the library's strings
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return

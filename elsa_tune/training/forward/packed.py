@@ -109,8 +109,10 @@ class PackedBatch:
         return gathered(hidden, self.starts, self.row, self.inner)
 
 
-def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
-    """Pack the chosen rows of a split."""
+def pack(
+    rows: TokenRows, indices: Indices, layout: Layout, numbers: IndexArray | None = None
+) -> PackedBatch:
+    """Pack the chosen rows of a split. numbers: what stands for each token id in their place."""
     chosen = np.asarray(indices, dtype=np.int64)
     lengths = rows.offsets[chosen + 1] - rows.offsets[chosen]
     order = np.argsort(lengths, kind="stable")
@@ -119,9 +121,10 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
     starts, row = ends[:-1], np.repeat(np.arange(len(chosen)), lengths)
     positions = np.arange(ends[-1]) - starts[row]
     source = rows.offsets[chosen][row] + positions
+    ids = rows.input_ids[source].astype(np.int64)
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
-        "ids": rows.input_ids[source].astype(np.int64),
+        "ids": ids if numbers is None else numbers[ids],
         "positions": positions,
         "places": source,
         "starts": starts,

@@ -9,7 +9,7 @@ import copy
 import inspect
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -116,7 +116,7 @@ class PackedModel(nn.Module):
     the model without them, so every head of Transformers stays as it is. It gets each row's first
     token only, or the mean: the last layer computes no more of the others than keys and values.
     layer_runs counts, for each of the L layers, how often it ran. deepest: the last layer that it
-    can begin behind, L.
+    can begin behind, L. word_numbers: the word table's rows by token id, where some were left out.
     """
 
     how: ClassVar[str] = "packed"
@@ -151,6 +151,7 @@ class PackedModel(nn.Module):
         self.project: nn.Module | None = getattr(base, "embeddings_project", None)
         self.layers = nn.ModuleList(layers)
         self.first_layer = 0
+        self.word_numbers: IndexArray | None = None
         self.deepest = len(layers)
         self.layer_runs = [0] * len(layers)
         self._bias_of_width = None
@@ -170,7 +171,7 @@ class PackedModel(nn.Module):
 
     def batch(self, rows: TokenRows, indices: Indices) -> PackedBatch:
         """These rows of a split as this model attends them."""
-        return pack(rows, indices, self.layout)
+        return pack(rows, indices, self.layout, self.word_numbers)
 
     def embed(self, batch: PackedBatch) -> Tensor:
         """Hidden states [P, H] in front of layer 0."""
@@ -258,16 +259,15 @@ class Passthrough(nn.Module):
         return given
 
 
-def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
-    """Keep only the rows of the word table that the data use; returns the data with their ids by
-    the rows that are left.
+def use_compact_vocabulary(model: PackedModel, data: TaskData) -> None:
+    """Keep only the rows of the word table that the data use.
 
     A row that no example uses has no gradient, and nothing reads it: leaving it out changes no
     number of the trial, and spares the optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
     used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
-    numbers = np.zeros(table.num_embeddings, dtype=np.int32)
+    numbers = np.zeros(table.num_embeddings, dtype=np.int64)
     numbers[used] = np.arange(len(used))
     kept = torch.from_numpy(used.astype(np.int64)).to(table.weight.device)
     with torch.no_grad():
@@ -277,7 +277,7 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
         is_used = table.padding_idx in used
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
-    return data.changed(lambda rows: replace(rows, input_ids=numbers[rows.input_ids]))
+    model.word_numbers = numbers
 
 
 def copy_of(model: PreTrainedModel) -> PreTrainedModel:

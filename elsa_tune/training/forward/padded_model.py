@@ -32,6 +32,10 @@ from elsa_tune.training.model.parts import drop_layers, layer_list
 _ROWS = 32
 
 
+class _EnoughError(Exception):
+    """Ends a forward pass whose rest nobody needs."""
+
+
 class PaddedModel(nn.Module):
     """As `PackedModel`, on batches padded to their longest row.
 
@@ -72,11 +76,44 @@ class PaddedModel(nn.Module):
             # Numbers from the host: a GPU would be waited for to count those of a mask.
             real = to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)["real"]
             place = batch.places.view(-1)[real] - base
-            for n, hidden in hidden_behind(self.model, batch.inputs, wanted).items():
+            for n, hidden in self._hidden(batch, wanted).items():
                 if n not in found:
                     found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
                 found[n][place] = hidden.flatten(0, 1)[real]
         return sorted(found.items())
+
+    @torch.inference_mode()
+    def _hidden(self, batch: PaddedBatch, wanted: Collection[int]) -> dict[int, Tensor]:
+        """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
+
+        What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
+        N = L what the encoder gives its head, a last norm included.
+        """
+        found: dict[int, Tensor] = {}
+        layers = layer_list(self.model)
+
+        def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+            found[number] = args[0] if args else kwargs["hidden_states"]
+            if number == max(wanted):
+                raise _EnoughError
+
+        hooks = [
+            layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
+            for number in wanted
+            if number < len(layers)
+        ]
+        try:
+            with masks_without_asking(self.model.device):
+                if len(layers) in wanted:
+                    found[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
+                else:
+                    self.model(**batch.inputs)
+        except _EnoughError:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return found
 
     def forward(self, batch: PaddedBatch, given: Tensor | None = None) -> Tensor:
         """Logits [B, C]. given: hidden states [B, T, H] behind the layers that were dropped."""
@@ -87,46 +124,6 @@ class PaddedModel(nn.Module):
             inputs["inputs_embeds"] = given
         with masks_without_asking(self.model.device):
             return self.model(**inputs).logits  # type: ignore[no-any-return]  # untyped
-
-
-class _EnoughError(Exception):
-    """Ends a forward pass whose rest nobody needs."""
-
-
-@torch.inference_mode()
-def hidden_behind(
-    model: PreTrainedModel, inputs: dict[str, Tensor], wanted: Collection[int]
-) -> dict[int, Tensor]:
-    """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
-
-    What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
-    N = L what the encoder gives its head, a last norm included.
-    """
-    found: dict[int, Tensor] = {}
-    layers = layer_list(model)
-
-    def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        found[number] = args[0] if args else kwargs["hidden_states"]
-        if number == max(wanted):
-            raise _EnoughError
-
-    hooks = [
-        layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
-        for number in wanted
-        if number < len(layers)
-    ]
-    try:
-        with masks_without_asking(model.device):
-            if len(layers) in wanted:
-                found[len(layers)] = model.base_model(**inputs).last_hidden_state
-            else:
-                model(**inputs)
-    except _EnoughError:
-        pass
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
 
 
 _MASKS: dict[str, Callable[..., Any]] = {"sdpa": sdpa_mask, "eager": eager_mask}

@@ -1,5 +1,5 @@
-"""How logits come from rows: on packed tokens where that is right, else on padded batches; and from
-the frozen layers' output, computed once, where that is kept.
+"""How logits come from rows: on packed tokens where that is right, else on padded batches, from the
+frozen layers' output where that is kept.
 
 Shapes: B rows of a batch, C outputs, H hidden size.
 """
@@ -116,7 +116,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
         if why is not None:
             notes.append(f"the frozen prefix is computed in every step: {why}")
     if isinstance(runs, PackedModel) and not depth.embeddings_frozen and not setting.keeps_words:
-        runner.data = use_compact_vocabulary(runs, data)
+        use_compact_vocabulary(runs, data)
     return runner
 
 

@@ -112,7 +112,9 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     folder = model_folder(spec)
     digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
     together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
-    rest = _sha256("".join(sha256_of(path) for path in _small_files(folder)).encode())
+    names = (path.name for path in folder.iterdir() if path.is_file())
+    small = sorted(_matching(names, (CONFIG, *TOKENIZER_PATTERNS)))
+    rest = _sha256("".join(sha256_of(folder / name) for name in small).encode())
     commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
     return f"sha256:{together}+{rest[:8]}{commit}"
 
@@ -165,12 +167,6 @@ def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
     """Size and time of change are arguments so that a changed file is read again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _small_files(folder: Path) -> list[Path]:
-    wanted = (CONFIG, *TOKENIZER_PATTERNS)
-    names = _matching((path.name for path in folder.iterdir() if path.is_file()), wanted)
-    return [folder / name for name in sorted(names)]
 
 
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
