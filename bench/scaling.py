@@ -45,8 +45,7 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record, Report, TrialEnded, TrialStarted
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.preparation import prepare
-from elsa_tune.training.loop import steps
-from elsa_tune.training.schedule import evaluation_steps
+from elsa_tune.training.loop import evaluation_steps, steps
 
 ROWS = (500, 1000, 2000, 8000, None)
 TRIALS = (10, 100, 1000)

@@ -74,7 +74,7 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Sea
 
     train_examples: those in use, from which a holdout is taken here.
     """
-    from elsa_tune.training.schedule import evaluation_steps
+    from elsa_tune.training.loop import evaluation_steps
 
     spec = specify(request)
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
@@ -116,8 +116,8 @@ def start(request: Request, say: Say) -> Finished:
             tracking_uri=request.tracking_uri,
             address=request.address,
         )
+    from elsa_tune.training.loop import evaluation_steps, few_steps
     from elsa_tune.training.model.model_files import pinned
-    from elsa_tune.training.schedule import evaluation_steps, few_steps
 
     draft = specify(request)
     if note := trials_note(request):

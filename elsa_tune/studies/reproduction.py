@@ -178,8 +178,8 @@ def _is_complete(search: Request) -> bool:
 def _check_inputs(searches: Sequence[Request]) -> None:
     """What the last search lacks should not be said hours after the first one began."""
     from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.loop import evaluation_steps
     from elsa_tune.training.model.model_files import pinned, weights_fingerprint
-    from elsa_tune.training.schedule import evaluation_steps
 
     for model in {search.model.location: search.model for search in searches}.values():
         weights_fingerprint(pinned(model))

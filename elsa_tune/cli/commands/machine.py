@@ -47,7 +47,6 @@ def prune(
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()
-    store.sweep()
     entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
     kept = removed = 0
     for entry in entries:

@@ -159,7 +159,7 @@ def resume(
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.search.planning.plan import steps_per_trial
-    from elsa_tune.training.schedule import few_steps
+    from elsa_tune.training.loop import few_steps
 
     train, evaluation = sizes(request.task, request.recipe)
     spec = plan(request, train, evaluation)

@@ -55,8 +55,7 @@ def trial(
 
     import torch
 
-    from elsa_tune.training.loop import train
-    from elsa_tune.training.schedule import few_steps
+    from elsa_tune.training.loop import few_steps, train
 
     if threads is not None:
         torch.set_num_threads(threads)
