@@ -23,7 +23,7 @@ AskedUri = Annotated[
     typer.Option(
         "--tracking-uri",
         metavar="URI",
-        help="An MLflow store to ask in place of the journals: sqlite:///FILE.db or a server's "
+        help="An MLflow store to ask instead of the journals: sqlite:///FILE.db or a server's "
         "address. Default: MLFLOW_TRACKING_URI.",
     ),
 ]
@@ -37,20 +37,20 @@ DataDir = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."),
 ]
-Metric = Annotated[str | None, typer.Option(help="Replaces the task's metric.")]
+Metric = Annotated[str | None, typer.Option(help="Use this metric instead of the task's.")]
 Address = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
 ]
 GpusPerTrial = Annotated[
     float | None,
-    typer.Option(metavar="N", help="GPUs per trial; fractions share one. Default: 1 if any."),
+    typer.Option(metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."),
 ]
 CpusPerTrial = Annotated[
-    float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
+    float | None, typer.Option(metavar="N", help="CPUs (and threads) per trial.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan and its time; start no search.")
+    bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
 ]
 Settings = Annotated[
     list[str] | None,

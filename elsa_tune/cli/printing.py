@@ -23,7 +23,7 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def show(values: Any, format: Format = Format.TABLE, columns: Sequence[str] = ()) -> None:

@@ -43,22 +43,28 @@ class Against(enum.StrEnum):
 
 
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="MODEL", help="Every model of a table if left out.")
+    str | None,
+    typer.Option(
+        "--model", metavar="MODEL", help="Default, with a results table: every model in it."
+    ),
 ]
 TaskOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--task", metavar="TASK", help="Or 'all'; repeatable; every task of a table if left out."
+        "--task", metavar="TASK", help="Or 'all'; repeatable. Default, with a table: every task."
     ),
 ]
 TrainSizeOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--train-size", metavar="K", help="Examples, 'full' or 'all'; where several are recorded."
+        "--train-size",
+        metavar="K",
+        help="Training examples, 'full' or 'all', to choose among sizes.",
     ),
 ]
 SearchOption = Annotated[
-    str | None, typer.Option("--search", metavar="NAME", help="The results of this search only.")
+    str | None,
+    typer.Option("--search", metavar="NAME", help="Use the results of this search only."),
 ]
 FromOption = Annotated[
     Path | None,
@@ -71,23 +77,25 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="OURS=THEIRS",
-        help="A column of the results table by its name there, or OURS==VALUE; repeatable.",
+        help="Our column's name in the results table, or OURS==VALUE; repeatable.",
     ),
 ]
 PublishedOption = Annotated[
-    bool, typer.Option("--published", help="Ask the numbers printed in the two studies instead.")
+    bool, typer.Option("--published", help="Ask about the two studies' printed numbers instead.")
 ]
-ScaleOption = Annotated[Scale, typer.Option("--scale", help="Of the qualities in a results table.")]
+ScaleOption = Annotated[
+    Scale, typer.Option("--scale", help="Scale of the qualities in a results table.")
+]
 TargetOption = Annotated[
     float, typer.Option("--target", help="Share of the full model's quality to keep.")
 ]
 ExcludeTaskOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--exclude-task", metavar="TASK", help="Leave out of the joint answer; repeatable."
+        "--exclude-task", metavar="TASK", help="Leave this out of the joint answer; repeatable."
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def operating_point(
@@ -107,7 +115,7 @@ def operating_point(
 ) -> None:
     """How many of the last layers need fine-tuning?
 
-    Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
+    Exit status: 0 at least one answer; 2 bad input; 3 nothing that was asked has an answer.
     """
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
     from elsa_tune.analysis.answers import answer_curves
@@ -172,7 +180,7 @@ def report(
             "--out",
             metavar="DIR",
             parser=out_folder,
-            help="The folder; an older report is replaced.",
+            help="The folder to write; an older report is replaced.",
         ),
     ],
     model: ModelOption = None,
@@ -195,7 +203,7 @@ def report(
     """Write the answer as a folder: page, figures, tables.
 
     Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
-    asked has an answer (the report is written all the same).
+    asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.analysis.target import check_target

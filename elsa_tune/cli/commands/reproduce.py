@@ -45,7 +45,7 @@ def reproduce(
         typer.Option(metavar="TASKS", help="Comma-separated or repeated. Default: the scale's."),
     ] = None,
     scale: Annotated[
-        Scale, typer.Option(help="How much of the study: fewer seeds, tasks, examples.")
+        Scale, typer.Option(help="How much of the study to run: seeds, tasks, examples.")
     ] = Scale.FULL,
     seeds: Annotated[
         int | None,
@@ -62,7 +62,7 @@ def reproduce(
     ] = None,
     max_time: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="End after e.g. 30m, 2h; the same command goes on."),
+        typer.Option(metavar="TIME", help="End after e.g. 30m, 2h; the same command continues."),
     ] = None,
     data_dir: DataDir = None,
     out: Annotated[
@@ -82,7 +82,7 @@ def reproduce(
 ) -> None:
     """Repeat a published study: our tables beside theirs.
 
-    The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
+    The same command continues where it stopped, and adds seeds, tasks, models or sizes to what is
     there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the
     others ran; 2 bad input, before anything starts; 130 interrupted.
     """
