@@ -202,7 +202,7 @@ def report(
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
 
-    Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
+    Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 nothing that was
     asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answers import answer_curves
