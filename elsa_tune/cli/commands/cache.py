@@ -10,9 +10,7 @@ import typer
 from elsa_tune.cli.printing import Format, FormatOption, local_time, show
 from elsa_tune.search.saying import say
 
-app = typer.Typer(
-    no_args_is_help=True, help="List or prune the frozen layers' output kept on this machine."
-)
+app = typer.Typer(no_args_is_help=True, help="List or prune the frozen layers' output kept here.")
 
 
 @app.command("ls")
