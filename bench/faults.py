@@ -123,7 +123,7 @@ def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -
 
     def is_there() -> bool:
         assert search.session is not None
-        found = family(search.session)
+        found = family(search.session.pid)
         victims[:] = [pid for pid, name in found.items() if name.startswith(VICTIMS[kind])]
         # A trial that fails twice in a session is given up, and then other rates are measured.
         again = kind == "worker" and of_kind(search.records, "trial_started")[-1]["attempt"] > 1

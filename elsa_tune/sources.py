@@ -28,8 +28,7 @@ from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import origin_of, read_rows, rows_of
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, read_rows, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 
 FULL = "full"  # the whole training set, among training sizes

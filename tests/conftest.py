@@ -4,21 +4,42 @@ one thread, and the command line from the outside.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from elsa_tune.cli import app
+
+if TYPE_CHECKING:
+    from elsa_tune.search.tune.cluster import Capacity
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
+
+# MLflow 3.17 under SQLAlchemy 2.1: MLflow's affair, hidden from users by Python's own filters.
+MLFLOW_WARNINGS = ("ignore:The ``noload`` loader strategy:DeprecationWarning",)
+# Ray leaves the pipes of its processes to the garbage collector.
+RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        expected: tuple[str, ...] = ()
+        if item.path.parent in (here / "integration", here / "faults"):
+            expected += MLFLOW_WARNINGS
+        if "ray" in getattr(item, "fixturenames", ()):
+            expected += RAY_WARNINGS
+        for warning in expected:
+            item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +106,30 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Outcome(int(ended.value.code or 0), captured.out, captured.err)
 
     return command
+
+
+@pytest.fixture(scope="session")
+def kept_ray() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def ray(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    kept_ray: contextlib.ExitStack,
+) -> Iterator[Capacity]:
+    """One Ray for all searches within this process: starting it takes longer than they do."""
+    import ray
+
+    from elsa_tune.search.tune.cluster import ray_session
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    if not ray.is_initialized():
+        # Its workers see this environment to the end.
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("ELSA_TUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
+            kept_ray.enter_context(ray_session(None))
+    with ray_session(None) as capacity:
+        yield capacity

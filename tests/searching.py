@@ -118,13 +118,13 @@ def of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]
 
 def terminate(command: subprocess.Popen[str]) -> None:
     """SIGTERM to a command and every process that it has started, as systemd and Slurm do it."""
-    for pid in (command.pid, *family(command)):
+    for pid in (command.pid, *family(command.pid)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
 
-def family(command: subprocess.Popen[str]) -> dict[int, str]:
-    """Every process that a command has started, and theirs: the programs' names by their ids."""
+def family(first: int) -> dict[int, str]:
+    """Every process that one has started, and theirs: the programs' names by their ids."""
     listing = subprocess.run(
         ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     ).stdout
@@ -132,7 +132,7 @@ def family(command: subprocess.Popen[str]) -> dict[int, str]:
     for line in listing.splitlines():
         pid, parent, words = line.split(None, 2)
         children.setdefault(int(parent), {})[int(pid)] = Path(words.split()[0]).name
-    found, waiting = {}, [command.pid]
+    found, waiting = {}, [first]
     while waiting:
         below = children.get(waiting.pop(), {})
         found |= below

@@ -77,6 +77,13 @@ class SearchRun:
 
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
+        try:
+            return self._carry_out()
+        finally:
+            # A Ray that was there before this search goes on after it.
+            ray.kill(self._work.mailbox)
+
+    def _carry_out(self) -> SearchEnded:
         self._probing.start()
         spec, known = self._spec, self._record.known_trials()
         # A depth that an earlier session began to measure keeps its rate.

@@ -35,8 +35,7 @@ from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import ANSWER, DESCRIPTION, MACHINE_TAG, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import origin_of, rows_of
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial

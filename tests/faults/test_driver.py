@@ -7,10 +7,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elsa_tune.search.tune.cluster import Capacity
+from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,18 +29,12 @@ TRIALS = 12
 RESUME = ("resume", NAME, "--max-time", "1h")
 
 Ends = dict[str, dict[str, Any]]
+History = dict[str, list[tuple[Any, ...]]]
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """Of one search, which each test of this file takes over from the one before."""
-    return make_bench(tmp_path_factory.mktemp("storm bench"), train=320)
-
-
-@pytest.fixture(scope="module")
-def kept() -> Ends:
-    """What was finished so far; no later session may touch it."""
-    return {}
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return make_bench(tmp_path / "storm bench", train=320)
 
 
 def ended(bench: Bench) -> Ends:
@@ -80,13 +77,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, err
 
 
-def history(bench: Bench) -> dict[str, list[tuple[Any, ...]]]:
+def history(bench: Bench) -> History:
     """Every metric point of every trial's run: its step counters, values and times."""
     points = bench.query(
         "select t.value, m.key, m.step, m.value, m.timestamp from metrics m "
         "join tags t on t.run_uuid = m.run_uuid and t.key = 'elsa_tune.trial' order by 1, 2, 3, 5"
     )
-    found: dict[str, list[tuple[Any, ...]]] = {}
+    found: History = {}
     for trial, *point in points:
         found.setdefault(trial, []).append(tuple(point))
     return found
@@ -94,7 +91,7 @@ def history(bench: Bench) -> dict[str, list[tuple[Any, ...]]]:
 
 def kill(driver: subprocess.Popen[str], name: str) -> None:
     """A process that this command has started, by the beginning of its name."""
-    (pid,) = [pid for pid, found in family(driver).items() if found.startswith(name)]
+    (pid,) = [pid for pid, found in family(driver.pid).items() if found.startswith(name)]
     os.kill(pid, signal.SIGKILL)
 
 
@@ -116,27 +113,50 @@ def check_interrupted(bench: Bench, status: int, said: str) -> None:
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
 
 
-def test_time_is_up(bench: Bench) -> None:
-    cut = bench.run(*bench.search(NAME, *SETTINGS, "--max-time", "8s"), timeout=400)
-    assert cut.returncode in (0, 3), cut.stderr
-    assert "time was up" in cut.stderr and f"elsa-tune resume {NAME}" in cut.stderr
+@pytest.fixture
+def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line in this process, where nothing is killed."""
+    monkeypatch.chdir(bench.folder)
+    return run
+
+
+def test_whatever_ends_a_session_the_next_one_goes_on_and_the_plan_is_completed(
+    bench: Bench, inside: Run
+) -> None:
+    time_is_up(bench, inside)
+    kept: Ends = {}  # what was finished so far; no later session may touch it
+    for session in (
+        killed_in_mid_epoch_while_exploring,
+        a_worker_killed_while_exploring_and_all_interrupted_while_measuring,
+        rays_raylet_dies_while_measuring,
+    ):
+        session(bench)
+        kept |= ended(bench)
+        shown = inside("searches", "--format", "json")
+        assert f'"{NAME}"' in shown.out and shown.status == 0
+    assert sum(trial.startswith("measure") for trial in kept) >= 1 and len(kept) < TRIALS
+    before = history(bench)
+    done = inside(*RESUME)
+    assert done.status in (0, 3), done.err
+    nothing_that_was_finished_ran_again(bench, kept, before)
+
+
+def time_is_up(bench: Bench, inside: Run) -> None:
+    cut = inside(*bench.search(NAME, *SETTINGS, "--max-time", "8s"))
+    assert cut.status in (0, 3), cut.err
+    assert "time was up" in cut.err and f"elsa-tune resume {NAME}" in cut.err
     assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "time_up"
     assert len(ended(bench)) < TRIALS
 
 
-def test_killed_in_mid_epoch_while_exploring(bench: Bench, kept: Ends) -> None:
+def killed_in_mid_epoch_while_exploring(bench: Bench) -> None:
     driver = go_on(bench)
     wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
-    os.kill(next(iter(family(driver))), signal.SIGKILL)  # the command's own child
+    os.kill(next(iter(family(driver.pid))), signal.SIGKILL)  # the command's own child
     check_died(bench, *finish(driver), "was killed (SIGKILL")
-    kept |= ended(bench)
-    shown = bench.run("searches", "--format", "json")
-    assert f'"{NAME}"' in shown.stdout and shown.returncode == 0
 
 
-def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
-    bench: Bench, kept: Ends
-) -> None:
+def a_worker_killed_while_exploring_and_all_interrupted_while_measuring(bench: Bench) -> None:
     driver = go_on(bench)
     wait_for(lambda: running(bench, "explore"), 300)
     kill(driver, "ray::ImplicitFunc")
@@ -145,24 +165,16 @@ def test_a_worker_is_killed_while_exploring_and_all_interrupted_while_measuring(
     # The whole group, as a terminal does it.
     os.killpg(driver.pid, signal.SIGINT)
     check_interrupted(bench, *finish(driver))
-    kept |= ended(bench)
 
 
-def test_rays_raylet_dies_while_measuring(bench: Bench, kept: Ends) -> None:
+def rays_raylet_dies_while_measuring(bench: Bench) -> None:
     driver = go_on(bench)
     wait_for(lambda: running(bench, "measure"), 300)
     kill(driver, "raylet")
     check_died(bench, *finish(driver), "Ray's raylet or gcs_server died")
-    kept |= ended(bench)
 
 
-def test_the_plan_is_completed_and_nothing_that_was_finished_ran_again(
-    bench: Bench, kept: Ends
-) -> None:
-    assert sum(trial.startswith("measure") for trial in kept) >= 1 and len(kept) < TRIALS
-    before = history(bench)
-    done = bench.run(*RESUME, timeout=400)
-    assert done.returncode in (0, 3), done.stderr
+def nothing_that_was_finished_ran_again(bench: Bench, kept: Ends, before: History) -> None:
     # All trials ended once, each has one MLflow run, none is running.
     assert len(ended(bench)) == TRIALS
     runs = bench.query(

@@ -19,17 +19,6 @@ from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import StorePaths
 
-# MLflow 3.17 under SQLAlchemy 2.1: MLflow's affair, hidden from users by Python's own filters.
-MLFLOW_WARNINGS = ("ignore:The ``noload`` loader strategy:DeprecationWarning",)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            for warning in MLFLOW_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))
-
 
 @pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:

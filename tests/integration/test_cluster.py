@@ -7,24 +7,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import ray
 from ray.cluster_utils import Cluster
 
 from tests.conftest import Run
 from tests.searching import make_bench, of_kind
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    # Ray leaves the pipes of its processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
 
-
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("ray")
 def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench(tmp_path, train=320)
     monkeypatch.chdir(tmp_path)
+    refused = run(*bench.search("other", "--address", "127.0.0.1:9"))
+    assert refused.status == 2
+    assert "Ray is already running in this process, and --address 127.0.0.1:9 asks" in refused.err
+    ray.shutdown()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     # The head has no CPU for trials, as is usual on a cluster.
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
@@ -41,11 +42,10 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
         no_gpu = run(*bench.search("gpu", *there))
         cluster.remove_node(pretended)
         refused = run(*bench.search("bad", *there, "--cpus-per-trial", "4096"))
-        done = bench.run(
+        done = run(
             *bench.search("two", *there, "--cpus-per-trial", "1"),
             *("--set", "depths=[0, 1, 2]", "--set", "learning_rate=0.003"),
             *("--set", "epochs=4", "--seeds", "3"),
-            timeout=500,
         )
     finally:
         cluster.shutdown()
@@ -61,7 +61,7 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
     assert said.endswith("install a torch built for CUDA, or give --gpus-per-trial 0")
     assert not bench.journal("gpu").exists()
 
-    assert done.returncode in (0, 3), done.stderr
+    assert done.status in (0, 3), done.err
     records = bench.records("two")
     completed = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]
     assert len(completed) == 9

@@ -19,6 +19,7 @@ from elsa_tune.search.specification import load_specification
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.saved import predict
+from tests.conftest import Run
 from tests.exporting import kept_predictions, made_up_search
 from tests.integration.conftest import Server
 from tests.unit.tiny_models import make_tiny
@@ -45,7 +46,7 @@ PUSH = """
 import sys
 from pathlib import Path
 from elsa_tune.errors import RunError
-from elsa_tune.export.publish import push
+from elsa_tune.export.model import push
 try:
     print(push(Path(sys.argv[1]), "owner/name"))
 except RunError as error:
@@ -72,16 +73,20 @@ def python(*arguments: str, cwd: Path, **environment: str) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_a_real_encoder_in_a_folder_and_in_mlflow(server: Server, tmp_path: Path) -> None:
+def test_a_real_encoder_in_a_folder_and_in_mlflow(
+    server: Server, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.start()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     recipe = Recipe(epochs=1, max_length=32, train_size=64)
     curve = {0: (0.9, 0.91, 0.92), 5: (0.9, 0.91, 0.91), 6: (0.55, 0.5, 0.52)}
     paths = made_up_search(
         tmp_path, "minilm", "stdlib", curve, recipe=recipe, layers=6, tracking_uri=server.uri
     )
     arguments = ["--search", "first", "--storage-path", "searches", "--out", "out"]
-    out, _, said = python("-m", "elsa_tune", "export", *arguments, cwd=tmp_path).partition("---")
-    assert out.strip() == "out"
+    status, out, said = run("export", *arguments)
+    assert (status, out) == (0, "out\n"), said
     assert "export: 1 of 6 layers (certified to keep 90 % of the full model)" in said
 
     spec = load_specification(paths)

@@ -30,6 +30,7 @@ def measured(bench: Bench, name: str) -> Counter[str]:
     return Counter(key.rsplit("-lr")[0] for key in completed if key.startswith("measure"))
 
 
+@pytest.mark.usefixtures("ray")
 def test_killed_while_measuring_it_goes_on_and_takes_every_test(
     bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,8 +40,9 @@ def test_killed_while_measuring_it_goes_on_and_takes_every_test(
     os.killpg(begun.pid, signal.SIGKILL)
     begun.communicate()
 
-    resumed = bench.run("resume", "killed", "--until", "certified")
-    assert resumed.returncode in (0, 3), resumed.stderr
+    monkeypatch.chdir(bench.folder)
+    resumed = run("resume", "killed", "--until", "certified")
+    assert resumed.status in (0, 3), resumed.err
     counts = measured(bench, "killed")
     # Two or three seeds of the full model; what is free is measured with four.
     assert counts["measure-N0"] in (2, 3)
@@ -50,7 +52,6 @@ def test_killed_while_measuring_it_goes_on_and_takes_every_test(
     done = Counter(end["trial"] for end in ends if end["status"] == "completed")
     assert done and max(done.values()) == 1
 
-    monkeypatch.chdir(bench.folder)
     [found] = json.loads(run("operating-point", "--search", "killed", "--format", "json").out)
     looks = [point["contrast"] for point in found["curve"] if point["contrast"]]
     assert looks and all(contrast["look"]["planned"] == 2 for contrast in looks)

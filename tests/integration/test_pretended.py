@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from elsa_tune.search.planning.known import known_trial
 from elsa_tune.search.session import run_session
-from elsa_tune.search.tune.cluster import Capacity, ray_session
+from elsa_tune.search.tune.cluster import Capacity
 from elsa_tune.search.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, SearchSpec
@@ -22,21 +22,13 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 from tests.pretended import DEEP, EVALUATIONS, pretend, pretend_late
+from tests.searching import family, wait_for
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
 
-pytestmark = [
-    pytest.mark.timeout(400),
-    # Ray leaves the pipes of its processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(400)
 
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Capacity]:
-    with ray_session(None) as capacity:
-        yield capacity
+ACTORS = ("ray::Mailbox", "ray::ImplicitFunc")
 
 
 def run(spec: SearchSpec, folder: Path, ray: Capacity, train: Train) -> SearchState:
@@ -46,6 +38,8 @@ def run(spec: SearchSpec, folder: Path, ray: Capacity, train: Train) -> SearchSt
     paths.check_writable()
     store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
     run_session(spec, paths, make_data(), store, train)
+    # A Ray that was there before goes on, and nothing of the search stays in it.
+    wait_for(lambda: not any(one.startswith(ACTORS) for one in family(os.getpid()).values()))
     return SearchState.replay(read_journal(paths.journal))
 
 

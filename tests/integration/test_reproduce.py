@@ -7,31 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune.search.tune.cluster import Capacity
 from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, terminate, wait_for
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    # Ray leaves the pipes of its processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(600)
 
 NAME = "elsa-model-mood-64"
 ASKED = ("--models", "model", "--tasks", "task.yaml", *ONE_AT_A_TIME)
 STUDY = ("reproduce", "elsa", *ASKED, "--train-size", "64")
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return make_bench(tmp_path_factory.mktemp("study bench"))
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return make_bench(tmp_path / "study bench")
 
 
 @pytest.fixture
-def inside(bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command line in this process, whose imports are behind it."""
     monkeypatch.chdir(bench.folder)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     return run
 
 
@@ -41,7 +36,9 @@ def ended(bench: Bench) -> list[str]:
     return [record["trial"] for record in records if record["status"] == "completed"]
 
 
-def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run) -> None:
+def test_an_interrupted_study_goes_on_is_then_done_and_takes_more_seeds(
+    bench: Bench, inside: Run
+) -> None:
     process = bench.start(*STUDY, "--seeds", "2")
     wait_for(lambda: len(ended(bench)) >= 2, seconds=200)
     terminate(process)
@@ -52,22 +49,20 @@ def test_an_interrupted_study_goes_on_and_is_then_done(bench: Bench, inside: Run
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
     before = ended(bench)
 
-    finished = bench.run(*STUDY, "--seeds", "2", "--out", "out")
-    assert finished.returncode == 0, finished.stderr
+    finished = inside(*STUDY, "--seeds", "2", "--out", "out")
+    assert finished.status == 0, finished.err
     # Five rates on the full model, then two seeds of each of three depths, nothing twice.
     assert len(ended(bench)) == len(set(ended(bench))) == 11
     assert ended(bench)[: len(before)] == before
-    assert "Here: 2 seeds at each depth; " in finished.stdout
-    assert "tasks mood; at most 64 training examples." in finished.stdout
-    assert "printed" in finished.stdout and "Not finished" not in finished.stdout
+    assert "Here: 2 seeds at each depth; " in finished.out
+    assert "tasks mood; at most 64 training examples." in finished.out
+    assert "printed" in finished.out and "Not finished" not in finished.out
 
     again = inside(*STUDY, "--seeds", "2")
     assert again.status == 0
-    assert again.out == finished.stdout
+    assert again.out == finished.out
     assert len(ended(bench)) == 11 and "search 1 of 1" not in again.err
 
-
-def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     out: Path = bench.folder / "out"
     told = (out / "tables.txt").read_text()
     assert "scale full" in told and "Here: 2 seeds at each depth; " in told
@@ -77,8 +72,6 @@ def test_tables_figures_and_the_plan_are_written(bench: Bench) -> None:
     assert all(0 <= float(line["quality"]) <= 1 for line in lines)
     assert (out / "index.html").exists() and list((out / "figures").glob("freeze_curve.*"))
 
-
-def test_more_seeds_are_added_to_what_is_there(bench: Bench, inside: Run) -> None:
     dry = inside(*STUDY, "--seeds", "3", "--dry-run")
     assert dry.status == 0, dry.err
     assert " 14 3 " in " ".join(dry.out.split())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 
 from elsa_tune.cli.app import app, with_options
 from elsa_tune.errors import UsageError
@@ -23,12 +24,7 @@ from tests.conftest import Run
 from tests.recorded_search import journal_rows
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    # Ray leaves the pipes of its processes to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.timeout(600)
 
 SETTINGS = (
     *("--set", "epochs=3", "--set", "depths=[0, embeddings, 1, 2]"),
@@ -164,18 +160,21 @@ def test_predictions_of_completed_trials_are_kept(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("finished")
-def test_the_answer_can_be_asked_for_again(bench: Bench) -> None:
-    asked = bench.run("operating-point", "--search", "first", "--format", "json")
-    assert asked.returncode == 0, asked.stderr
-    (answer,) = json.loads(asked.stdout)
+def test_the_answer_can_be_asked_for_again(
+    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bench.folder)
+    asked = run("operating-point", "--search", "first", "--format", "json")
+    assert asked.status == 0, asked.err
+    (answer,) = json.loads(asked.out)
     assert answer["full"]["seeds"] == 2 and answer["layers"] == 2
     assert {point["frozen_layers"] for point in answer["curve"]} >= {0, 1, 2}
     assert answer["operating_point"] is not None
     assert all(point["explored"] == 2 for point in answer["curve"])
     assert answer["linear_probe"]["train_examples"] == 256
     assert 0.6 < answer["linear_probe"]["quality"] <= 1
-    table = bench.run("operating-point", "--search", "first")
-    assert "Linear probe on the frozen model: " in table.stdout
+    table = run("operating-point", "--search", "first")
+    assert "Linear probe on the frozen model: " in table.out
 
 
 @pytest.mark.usefixtures("finished")
@@ -209,12 +208,14 @@ def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: B
     assert "Linear probe on the frozen model: " in text
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("ray")
 def test_more_seeds_are_measured_and_count(
-    bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of the tests on this search: it makes it longer."""
+    bench = make_bench(tmp_path, train=256)
     monkeypatch.chdir(bench.folder)
+    first = run(*bench.search("first", *SETTINGS, "--set", "depths=[0, 1]"))
+    assert first.status == 0, first.err
     fewer = run("resume", "first", "--seeds", "1")
     assert fewer.status == 2
     assert "--seeds is 1, but search 'first' has 2 already" in fewer.err
@@ -222,7 +223,6 @@ def test_more_seeds_are_measured_and_count(
     (before,) = json.loads(run(*question).out)
     assert all(point["seeds"] == 2 for point in before["curve"])
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = run("resume", "first", "--seeds", "3")
     assert done.status == 0, done.err
     ended = of_kind(bench.records("first"), "trial_ended")
@@ -308,6 +308,8 @@ def test_bad_input_is_refused_before_any_work_starts(
 ) -> None:
     bench = make_bench(tmp_path)
     monkeypatch.chdir(tmp_path)
+    if "--address" in options:
+        ray.shutdown()  # that of other tests is refused beside another one
     with pytest.raises(UsageError) as refused:
         app(bench.search("bad", *options), standalone_mode=False)
     message = with_options(str(refused.value))
@@ -319,6 +321,7 @@ def test_bad_input_is_refused_before_any_work_starts(
     assert not bench.journal("bad").exists()
 
 
+@pytest.mark.usefixtures("ray")
 def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +330,6 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     """
     bench = Bench(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = run(
         *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
         *("--space", "demo", "--train-size", "64", "--set", "epochs=1", "--set", "depths=[0, 6]"),

@@ -116,7 +116,8 @@ def share(
 
 @contextlib.contextmanager
 def ray_session(address: str | None) -> Iterator[Capacity]:
-    """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT.
+    """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT. Where this
+    process has a Ray already, that is the one, and it goes on running.
 
     Raises UsageError within seconds when nothing answers there.
     """
@@ -124,9 +125,13 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     import ray
 
     if ray.is_initialized():
-        raise UsageError(
-            "Ray is already running in this process; a search starts and stops its own"
-        )
+        if address is not None:
+            raise UsageError(
+                f"Ray is already running in this process, and `address` {address} asks for another "
+                "one; leave `address` out, or call ray.shutdown() first"
+            )
+        yield _capacity()
+        return
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     before = signal.getsignal(signal.SIGTERM)
@@ -162,17 +167,24 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     try:
         if address is not None:
             _check_nodes([node["NodeID"] for node in _nodes()])
-        total = ray.cluster_resources()
-        alive = [node["Resources"] for node in _nodes()]
-        yield Capacity(
-            cpus=total.get("CPU", 0.0),
-            gpus=total.get("GPU", 0.0),
-            nodes=max(1, len(alive)),
-            largest_cpus=max((each.get("CPU", 0.0) for each in alive), default=0.0),
-            largest_gpus=max((each.get("GPU", 0.0) for each in alive), default=0.0),
-        )
+        yield _capacity()
     finally:
         ray.shutdown()
+
+
+def _capacity() -> Capacity:
+    """What the cluster has that this process is connected to."""
+    import ray
+
+    total = ray.cluster_resources()
+    alive = [node["Resources"] for node in _nodes()]
+    return Capacity(
+        cpus=total.get("CPU", 0.0),
+        gpus=total.get("GPU", 0.0),
+        nodes=max(1, len(alive)),
+        largest_cpus=max((each.get("CPU", 0.0) for each in alive), default=0.0),
+        largest_gpus=max((each.get("GPU", 0.0) for each in alive), default=0.0),
+    )
 
 
 def _nodes() -> list[dict[str, Any]]:

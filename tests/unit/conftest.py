@@ -1,0 +1,24 @@
+"""What holds for unit tests alone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+# Of this process, so that a test does not fail because something else runs beside it.
+CPU_SECONDS = 5.0
+# Whoever comes first pays for importing these.
+HEAVY = ("torch", "transformers", "mlflow", "ray", "optuna", "sklearn", "matplotlib")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that is not a unit test by what it costs."""
+    imported, began = sys.modules.keys() & set(HEAVY), time.process_time()
+    yield
+    spent = time.process_time() - began
+    if spent > CPU_SECONDS and imported == sys.modules.keys() & set(HEAVY):
+        pytest.fail(f"{spent:.1f} s of CPU: a unit test has {CPU_SECONDS:g}", pytrace=False)
