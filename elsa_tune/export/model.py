@@ -20,8 +20,8 @@ from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
 from elsa_tune.export.choice import FIGURE, Choice, choose, example_row, model_card
-from elsa_tune.report import figures, freeze_charts
-from elsa_tune.report.subjects import subjects_of
+from elsa_tune.report import charts, figures
+from elsa_tune.report.page import by_name
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.specification import load_specification
@@ -102,7 +102,7 @@ def export(request: ExportRequest, say: Say) -> float:
                 forwarder.close()
         facts = save_classifier(folder, trial, data, weights)
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
-        chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
+        chart = charts.freeze_curve(by_name([choice.answer]))
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
         if request.onnx:
             _write_onnx(folder)

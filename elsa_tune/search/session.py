@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
