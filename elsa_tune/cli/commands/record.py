@@ -96,7 +96,7 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Open MLflow's pages on the recorded searches."""
+    """Open MLflow's pages for the recorded searches."""
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
