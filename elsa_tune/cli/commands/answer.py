@@ -159,8 +159,8 @@ def report(
 
     if asked.published and against is not None:
         raise UsageError(
-            "--published asks the printed numbers, and --against published would draw them beside "
-            "themselves; leave out one of them"
+            "--published asks the printed numbers, and --against published would draw the same "
+            "numbers twice; leave out one"
         )
     check_target(target)
     source, question = _read_question(asked)
@@ -207,8 +207,8 @@ def _read_question(asked: Asked) -> tuple[Source, Question]:
     if not is_named and (asked.model is None or not asked.task):
         missing = "--model" if asked.model is None else "--task (or --task all)"
         raise UsageError(
-            f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
-            "results table with --from FILE"
+            f"{missing} is needed to ask about recorded searches; or name one search with --search "
+            "NAME, or a results table with --from FILE"
         )
     from elsa_tune import sources
     from elsa_tune.tracking.paths import StorePaths
@@ -289,7 +289,7 @@ def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
         for answer in answers
         if answer.decided_by is None
     )
-    raise NoAnswerError(f"none of what was asked has an answer: {reasons}")
+    raise NoAnswerError(f"nothing that was asked has an answer: {reasons}")
 
 
 def _printed_answers(answers: Sequence[Answer]) -> list[Answer]:

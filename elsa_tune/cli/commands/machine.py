@@ -141,7 +141,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
     try:
         remember(best, device, model, task)
-        kept = f"searches of {model} on this machine take {options} unless told otherwise"
+        kept = f"searches of {model} on this machine take {options} unless you give others"
     except OSError as error:
         kept = f"not kept ({error}); give {options} to your searches"
     show({"best": _words(best, device), "from now on": kept})

@@ -144,7 +144,7 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --port"
             ) from error
 
 

@@ -113,7 +113,7 @@ def _print_plan(edition: Edition) -> None:
     seconds: dict[str, float] = {}
     time = "none, everything is there"
     if left:
-        say("training for a few seconds for each model and task, to tell the hours")
+        say("training for a few seconds for each model and task, to estimate the hours")
         try:
             seconds = forecast([one for one in every if one[1]])
             time = f"about {duration(sum(seconds.values()))} on this machine, from a short probe"
