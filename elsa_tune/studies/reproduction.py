@@ -50,13 +50,12 @@ _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
     """A study as it is carried out here: a search for each model, task and training size, in this
-    order. extents: what is carried out and what was published, a line each.
+    order. heading: whose it is, what is carried out and what was published, a line each.
     """
 
     study: Study
-    scale: Scale
     searches: tuple[Request, ...]
-    extents: tuple[str, str]
+    heading: str
 
 
 def edition(
@@ -105,12 +104,8 @@ def edition(
         [search.task.name for search in searches],
         extent.train_sizes,
     )
-    return Edition(
-        study=study,
-        scale=scale,
-        searches=tuple(searches),
-        extents=(f"Here: {here}.", f"Published: {published(study)}."),
-    )
+    heading = f"{study.source}, scale {scale}\nHere: {here}.\nPublished: {published(study)}."
+    return Edition(study=study, searches=tuple(searches), heading=heading)
 
 
 def with_recorded_seeds(search: Request) -> Request:
@@ -284,12 +279,9 @@ class StudyResults:
     @property
     def text(self) -> str:
         """All of it as a person reads it: what was done, the table, the answers."""
-        heading = [
-            f"{self.edition.study.source}, scale {self.edition.scale}",
-            *([f"Not finished: {self.left} trials to go."] if self.left else []),
-            *(f"Not read: {name}." for name in self.unread),
-            *self.edition.extents,
-        ]
+        heading = [self.edition.heading, *(f"Not read: {name}." for name in self.unread)]
+        if self.left:
+            heading.append(f"Not finished: {self.left} trials to go.")
         answers = "\n".join(map(_sentence, self.answers))
         return "\n\n".join(["\n".join(heading), table_text(self.table), answers])
 
