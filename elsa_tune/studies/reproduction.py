@@ -1,11 +1,8 @@
-"""A published study as ordinary searches, carried out one after another, and what they found.
-
-A search's name follows from study, model, task and training size, so the same command finds what is
-there, goes on with it, and adds only what is missing.
-"""
+"""A published study as ordinary searches, carried out one after another, and what they found."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -144,7 +141,11 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     """
     failed: dict[str, str] = {}
     try:
-        unfinished = [search for search in searches if not _is_complete(search)]
+        unfinished = list(searches)
+        for search in searches:
+            with contextlib.suppress(ElsaTuneError):  # its turn says why
+                if standing(search).is_complete:
+                    unfinished.remove(search)
         _check_inputs(unfinished)
         for number, search in enumerate(searches, start=1):
             if search not in unfinished:
@@ -161,13 +162,6 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
         # The latter between two searches, or before one of them takes signals itself.
         raise InterruptedSearchError("interrupted; the same command goes on") from error
     return failed
-
-
-def _is_complete(search: Request) -> bool:
-    try:
-        return standing(search).is_complete
-    except ElsaTuneError:
-        return False  # its turn says why
 
 
 def _check_inputs(searches: Sequence[Request]) -> None:
@@ -282,14 +276,12 @@ class StudyResults:
         heading = [self.edition.heading, *(f"Not read: {name}." for name in self.unread)]
         if self.left:
             heading.append(f"Not finished: {self.left} trials to go.")
-        answers = "\n".join(map(_sentence, self.answers))
-        return "\n\n".join(["\n".join(heading), table_text(self.table), answers])
-
-
-def _sentence(answer: Answer) -> str:
-    task = "all tasks together" if answer.task == ALL_TASKS else answer.task
-    size = size_text(answer.train_size, ", {:,} examples")
-    return f"{answer.model} on {task}{size}: {answer.sentence} {answer.certainty}".strip()
+        answers = []
+        for one in self.answers:
+            task = "all tasks together" if one.task == ALL_TASKS else one.task
+            asked = f"{one.model} on {task}{size_text(one.train_size, ', {:,} examples')}"
+            answers.append(f"{asked}: {one.sentence} {one.certainty}".strip())
+        return "\n\n".join(map("\n".join, (heading, [table_text(self.table)], answers)))
 
 
 def read_study(edition: Edition) -> StudyResults:

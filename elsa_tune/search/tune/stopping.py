@@ -1,7 +1,5 @@
 """Why a search ends before its plan does (somebody said so, or its time is up), and a trial before
-its last epoch: ASHA with rungs per depth, where trials compete on learning rate with trials of the
-same depth, never across. In one common rung deep-frozen trials always lose to the full model and
-are gone before anyone knows whether they would have reached 90 % of it.
+its last epoch: ASHA with rungs per depth. In common ones deep-frozen trials always lose.
 """
 
 from __future__ import annotations
