@@ -279,7 +279,7 @@ class SearchRun:
                 name=name,
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._interruption, deadline),
+                stop=SearchStopper(lambda: self._is_over(deadline)),
                 verbose=0,
             ),
         )
@@ -305,9 +305,10 @@ class SearchRun:
         return scheduler
 
     def _is_over(self, deadline: float | None) -> bool:
-        stopper = SearchStopper(self._interruption, deadline)
-        self._ran_out = self._ran_out or stopper.time_is_up
-        return stopper.stop_all()
+        """Whether a run with this deadline (by `time.monotonic`, None for none) is to end now."""
+        is_late = deadline is not None and time.monotonic() >= deadline
+        self._ran_out = self._ran_out or is_late
+        return is_late or self._interruption.requested
 
     def _outcome(self) -> SearchEnded:
         """How the session ended; RunError where every trial failed."""

@@ -25,7 +25,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import Request, SearchOptions, read_request
-from elsa_tune.search.launch import Say, resume, sizes, start
+from elsa_tune.search.launch import Say, inputs_of, resume, sizes, start
 from elsa_tune.search.planning.plan import Plan
 from elsa_tune.search.specification import differences, load_specification, specify, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
@@ -166,15 +166,12 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
 
 def _check_inputs(searches: Sequence[Request]) -> None:
     """What the last search lacks should not be said hours after the first one began."""
-    from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.loop import evaluation_steps
-    from elsa_tune.training.model.model_files import pinned, weights_fingerprint
+    from elsa_tune.training.model.model_files import pinned
 
-    for model in {search.model.location: search.model for search in searches}.values():
-        weights_fingerprint(pinned(model))
     # A task's sizes are subsets of the same rows.
     for one in {(one.model.location, one.task.name): one for one in searches}.values():
-        prepare(one.model, one.task, one.recipe)
+        inputs_of(specify(dataclasses.replace(one, model=pinned(one.model))))
     for search in searches:
         if search.recipe.train_size is not None:
             evaluation_steps(search.recipe, search.recipe.train_size)

@@ -12,6 +12,7 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.search.saying import say
+from elsa_tune.words import listed
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
@@ -168,24 +169,18 @@ def report(
 def _read_question(asked: Asked) -> tuple[Source, Question]:
     """What is asked and where, the options checked against one another before anything is read."""
     table, columns, search, storage_path = asked.from_, asked.map_, asked.search, asked.storage_path
-    stores = {"--tracking-uri": asked.tracking_uri, "--storage-path": storage_path}
-    if asked.published:
-        others = {"--from": table, "--search": search, **stores}
-        if given := [name for name, value in others.items() if value is not None]:
-            raise UsageError(
-                f"--published asks what two studies printed; leave out {' and '.join(given)}"
-            )
-    if table is not None and any(value is not None for value in stores.values()):
-        raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
-    if None not in stores.values():
-        raise UsageError(
-            "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
-        )
+    origins = {
+        "--published": asked.published or None,
+        "--from": table,
+        "--tracking-uri": asked.tracking_uri,
+        "--storage-path": storage_path,
+    }
+    given = [name for name, value in origins.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{listed(given)} each say where the results are; give one of them")
     is_csv = table is not None and table.suffix != ".jsonl"
-    if columns and not is_csv:
-        raise UsageError("--map names columns of a results table given with --from")
-    if asked.scale == "percent" and not is_csv:
-        raise UsageError("--scale percent is for a results table given with --from")
+    if (columns or asked.scale == "percent") and not is_csv:
+        raise UsageError("--map and --scale percent are for a results table given with --from")
     is_named = table is not None or search is not None or asked.published
     if not is_named and (asked.model is None or not asked.task):
         missing = "--model" if asked.model is None else "--task (or --task all)"

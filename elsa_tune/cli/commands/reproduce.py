@@ -121,8 +121,8 @@ def _print_plan(edition: Edition) -> None:
         }
         for (search, left), plan in zip(every, plans, strict=True)
     ]
-    in_all = {name: sum(row[name] for row in rows) for name in ("trials", "to_go")}
-    show([*rows, {"search": "in all", **in_all}])
+    left = sum(one.total() for _, one in every)
+    show([*rows, {"search": "in all", "trials": sum(one.trials for one in plans), "to_go": left}])
     typer.echo(f"time: {time}")
 
 
