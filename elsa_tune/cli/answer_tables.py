@@ -34,14 +34,20 @@ PIPE_WIDTH = 200
 
 
 def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
-    """To stdout, each: heading, of an answer what it says, the depths, the probe, warnings."""
+    """To stdout, each: heading; of an answer the sentence, what it saves, how sure it is and what
+    would settle it; the depths, the probe, warnings.
+    """
     console = console or stdout_console()
     for number, curve in enumerate(curves):
         if number:
             console.print()
         _heading(console, curve)
         if isinstance(curve, Answer):
-            _said(console, curve)
+            console.print(curve.sentence, style="bold" if curve.is_answered else "bold red")
+            saves = "" if curve.operating_point is None else saves_sentence(curve.operating_point)
+            step = "" if curve.next_step is None else f"Next: {curve.next_step}"
+            for text in filter(None, (saves, curve.certainty, step)):
+                console.print(text)
         if curve.points:
             _depths(console, curve)
         if curve.chance is not None and not isinstance(curve, Answer):
@@ -72,15 +78,6 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     told = "; ".join(detail for detail in details if detail)
     task = "all tasks together" if curve.task == ALL_TASKS else curve.task
     console.print(f"{curve.model} on {task}" + (f" ({told})" if told else ""), style="dim")
-
-
-def _said(console: Console, answer: Answer) -> None:
-    """The sentence, what it saves, how sure it is, and what would settle it."""
-    console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
-    saves = "" if answer.operating_point is None else saves_sentence(answer.operating_point)
-    step = "" if answer.next_step is None else f"Next: {answer.next_step}"
-    for text in filter(None, (saves, answer.certainty, step)):
-        console.print(text)
 
 
 def _marks(curve: FreezeCurve) -> dict[FreezeDepth, str]:

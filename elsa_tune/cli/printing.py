@@ -70,11 +70,4 @@ def local_time(seconds: float) -> str | None:
 
 def given_command() -> str:
     """The command line of this process, quoted for a shell, without the passwords in URIs."""
-    return shlex.join(["elsa-tune", *map(_shown, sys.argv[1:])])
-
-
-def _shown(argument: str) -> str:
-    name, equals, value = argument.partition("=")
-    if equals and name.startswith("--"):
-        return f"{name}={shown_uri(value)}"
-    return shown_uri(argument)
+    return shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])

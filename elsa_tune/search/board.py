@@ -55,19 +55,18 @@ _COUNTED_AS = {
 COUNTED = (*dict.fromkeys(_COUNTED_AS.values()), "waiting")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DepthLine:
     """One row of the table.
 
     counts: of a depth's trials, both phases, by the words of COUNTED; together they are those
-    planned so far. best: the best score so far (held out under `selection: holdout`). measured: the
-    mean over completed measuring trials.
+    planned so far. best: the completed trial with the best score (held out under `selection:
+    holdout`). measured: the mean over completed measuring trials.
     """
 
     depth: FreezeDepth
     counts: Counter[str]
-    best: float | None
-    best_rate: float | None
+    best: KnownTrial | None
     measured: float | None
 
 
@@ -81,18 +80,10 @@ def depth_lines(spec: SearchSpec, known: Iterable[KnownTrial]) -> list[DepthLine
         counts = Counter(_COUNTED_AS[one.status] for one in here if one.status in _COUNTED_AS)
         counts["waiting"] = max(0, planned_trials(spec, here, depth) - counts.total())
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
-        scores = [(one.score, one.trial.learning_rate) for one in completed]
-        best = max(scores, default=(None, None), key=lambda pair: pair[0] or 0.0)
+        best = max(completed, default=None, key=lambda one: one.score or 0.0)
         measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]
-        lines.append(
-            DepthLine(
-                depth=depth,
-                counts=counts,
-                best=best[0],
-                best_rate=best[1],
-                measured=sum(measured) / len(measured) if measured else None,
-            )
-        )
+        mean = sum(measured) / len(measured) if measured else None
+        lines.append(DepthLine(depth, counts, best, mean))
     return lines
 
 
@@ -268,8 +259,8 @@ class Board:
             "frozen": ["emb." if e.depth.is_embeddings_only else e.depth.label for e in lines],
             "tuned": [str(each.depth.fine_tuned_layers(spec.layers)) for each in lines],
             **{word: [str(each.counts[word] or "-") for each in lines] for word in COUNTED},
-            best: [points(each.best) for each in lines],
-            "rate": [rate_text(each.best_rate) if each.best_rate else "-" for each in lines],
+            best: [points(each.best.score) if each.best else "-" for each in lines],
+            "rate": [rate_text(e.best.trial.learning_rate) if e.best else "-" for e in lines],
             measured: [points(each.measured) for each in lines],
         }
         short = {**SHORT, best: "best", measured: "measured"}

@@ -1,7 +1,4 @@
-"""From a user's words to checked values.
-
-Heavy imports (transformers, for the model's configuration) happen inside, after the cheap checks.
-"""
+"""From a user's words to checked values; heavy imports come after the cheap checks."""
 
 from __future__ import annotations
 

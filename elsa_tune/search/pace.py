@@ -18,6 +18,7 @@ from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.words import duration
 
 # How long every model is trained on every task.
 PROBE_SECONDS = 2.0
@@ -67,19 +68,26 @@ def _side_by_side(known: Sequence[KnownTrial]) -> float:
     return sum(last - first for first, last in spans) / elapsed
 
 
-def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict[str, float]:
-    """Seconds that each search's remaining trials take, by the search's name, by training each full
-    model for a few seconds.
+Unfinished = Sequence[tuple[Request, Counter[FreezeDepth]]]
 
-    Raises DataError or ModelError where data or weights are missing, UsageError for a share of the
-    machine that it does not have.
+
+def probed_time(unfinished: Unfinished) -> str:
+    """About how long these trials of these searches take here, in words, by training each full
+    model for a few seconds; why that is not known where it cannot be.
     """
+    try:
+        return f"about {duration(_probed_seconds(unfinished))} on this machine, from a short probe"
+    except (ElsaTuneError, OSError) as error:
+        return f"not known, {error}"
+
+
+def _probed_seconds(unfinished: Unfinished) -> float:
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.throughput import Division, measure
 
     data = {one.name: prepare(one.model, one.task, one.recipe) for one, _ in unfinished}
     capacity = Capacity.of_this_machine()
-    seconds: dict[str, float] = {}
+    seconds = 0.0
     for location in {request.model.location for request, _ in unfinished}:
         here = [one for one in unfinished if one[0].model.location == location]
         tasks = {request.task.name: request for request, _ in here}
@@ -102,9 +110,8 @@ def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict
                 int(rows.lengths.sum()) for rows in data[request.name].splits().values()
             )
             rate = rates[request.task.name] * at_once / beside
-            training = training_seconds(specify(request), left, train, sum(evaluated), rate)
-            starting = SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
-            seconds[request.name] = starting + training
+            seconds += training_seconds(specify(request), left, train, sum(evaluated), rate)
+            seconds += SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
     return seconds
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -237,7 +236,6 @@ class SearchRun:
                 found = best_rates(spec, self._plan.known)
                 phases = (Phase.MEASURE,) if found else (Phase.EXPLORE, Phase.MEASURE)
                 self._fit(phases, self._started + spec.max_time)
-        self._refuse_if_nothing_works()
         return self._outcome()
 
     # ---- the learning rates ----
@@ -281,12 +279,14 @@ class SearchRun:
                 name=name,
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._interruption, deadline),
+                stop=SearchStopper(lambda: self._is_over(deadline)),
                 verbose=0,
             ),
         )
         try:
-            with _quiet():
+            with warnings.catch_warnings():
+                # Ray's and Optuna's own are about our use of them, not the user's.
+                warnings.simplefilter("ignore")
                 tuner.fit()
         finally:
             recorder.end_the_rest()
@@ -305,37 +305,26 @@ class SearchRun:
         return scheduler
 
     def _is_over(self, deadline: float | None) -> bool:
-        stopper = SearchStopper(self._interruption, deadline)
-        self._ran_out = self._ran_out or stopper.time_is_up
-        return stopper.stop_all()
+        """Whether a run with this deadline (by `time.monotonic`, None for none) is to end now."""
+        is_late = deadline is not None and time.monotonic() >= deadline
+        self._ran_out = self._ran_out or is_late
+        return is_late or self._interruption.requested
 
-    def _refuse_if_nothing_works(self) -> None:
-        """End a search whose every trial fails: the second round would fail like the first."""
+    def _outcome(self) -> SearchEnded:
+        """How the session ended; RunError where every trial failed."""
         ends = [state.end for state in self._record.state().planned_trials]
         failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
         if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
-
-    def _outcome(self) -> SearchEnded:
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
         missing = self._plan.missing(self._rates, explores=self._ran_out)
-        known = self._plan.known
-        failed = [one for one in known if one.status is TrialStatus.FAILED]
         if missing and self._ran_out:
             return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
         if missing:
             return SearchEnded(
                 status=SearchStatus.FAILED, message=f"{len(failed)} trials failed, with {missing}"
             )
-        message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
+        message = f"{len(failed)} trials failed: {failed[0].trial}" if failed else ""
         return SearchEnded(status=SearchStatus.COMPLETED, message=message)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Ray's and Optuna's own warnings are about our use of them, not the user's."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -42,7 +42,7 @@ def specify(request: Request) -> SearchSpec:
 
     Resources are a placeholder until the machine or cluster is known.
     """
-    _check_share(request)
+    _check_numbers(request)
     space = request.space
     depths = space.depths_for(request.layers)
     is_hunt = space.strategy is Strategy.HUNT
@@ -65,9 +65,7 @@ def specify(request: Request) -> SearchSpec:
         tries = _tries(request, len(explored))
         if rates.values is not None:
             tries = min(tries, len(rates.values))
-    seeds = _at_least_one("seeds", request.seeds, space.seeds)
-    if is_hunt:
-        seeds = LOOKS[-1][0]  # at most
+    seeds = LOOKS[-1][0] if is_hunt else request.seeds or space.seeds  # of a hunt at most
     return SearchSpec(
         name=request.name,
         search_id=uuid.uuid4().hex,
@@ -134,8 +132,11 @@ def trials_note(request: Request) -> str | None:
     return f"trials {asked}: {tries}; {why}"
 
 
-def _check_share(request: Request) -> None:
-    """What no machine could give is refused before one is looked at."""
+def _check_numbers(request: Request) -> None:
+    """What no search or machine could give is refused before one is looked at."""
+    for name, given in (("trials", request.trials), ("seeds", request.seeds)):
+        if given is not None and given < 1:
+            raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
     # Written so that nan, which compares to nothing, is refused too.
     if request.cpus_per_trial is not None and not 0 < request.cpus_per_trial < math.inf:
         raise UsageError(f"`cpus_per_trial` is {request.cpus_per_trial:g}; it must be above 0")
@@ -148,22 +149,13 @@ def _tries(request: Request, depths: int) -> int:
     space_tries = request.space.tries or TRIES[request.space.strategy]
     if request.trials is None:
         return space_tries
-    trials = _at_least_one("trials", request.trials, 1)
-    if trials < depths:
+    if request.trials < depths:
         raise SpaceError(
-            f"`trials` is {trials}, but {depths} depths are explored with equally many tries each; "
-            f"give at least {depths}, or fewer depths by `set` depths=[0,...]"
+            f"`trials` is {request.trials}, but {depths} depths are explored with equally many "
+            f"tries each; give at least {depths}, or fewer depths by `set` depths=[0,...]"
         )
-    tries = trials // depths
+    tries = request.trials // depths
     return min(tries, space_tries) if request.space.extend else tries
-
-
-def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
-    if given is None:
-        return otherwise
-    if given < 1:
-        raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
-    return given
 
 
 def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:

@@ -1,11 +1,8 @@
-"""A published study as ordinary searches, carried out one after another, and what they found.
-
-A search's name follows from study, model, task and training size, so the same command finds what is
-there, goes on with it, and adds only what is missing.
-"""
+"""A published study as ordinary searches, carried out one after another, and what they found."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -28,7 +25,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import slug
 from elsa_tune.search.inputs import Request, SearchOptions, read_request
-from elsa_tune.search.launch import Say, resume, sizes, start
+from elsa_tune.search.launch import Say, inputs_of, resume, sizes, start
 from elsa_tune.search.planning.plan import Plan
 from elsa_tune.search.specification import differences, load_specification, specify, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
@@ -50,13 +47,12 @@ _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
     """A study as it is carried out here: a search for each model, task and training size, in this
-    order. extents: what is carried out and what was published, a line each.
+    order. heading: whose it is, what is carried out and what was published, a line each.
     """
 
     study: Study
-    scale: Scale
     searches: tuple[Request, ...]
-    extents: tuple[str, str]
+    heading: str
 
 
 def edition(
@@ -105,12 +101,8 @@ def edition(
         [search.task.name for search in searches],
         extent.train_sizes,
     )
-    return Edition(
-        study=study,
-        scale=scale,
-        searches=tuple(searches),
-        extents=(f"Here: {here}.", f"Published: {published(study)}."),
-    )
+    heading = f"{study.source}, scale {scale}\nHere: {here}.\nPublished: {published(study)}."
+    return Edition(study=study, searches=tuple(searches), heading=heading)
 
 
 def with_recorded_seeds(search: Request) -> Request:
@@ -149,7 +141,11 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     """
     failed: dict[str, str] = {}
     try:
-        unfinished = [search for search in searches if not _is_complete(search)]
+        unfinished = list(searches)
+        for search in searches:
+            with contextlib.suppress(ElsaTuneError):  # its turn says why
+                if standing(search).is_complete:
+                    unfinished.remove(search)
         _check_inputs(unfinished)
         for number, search in enumerate(searches, start=1):
             if search not in unfinished:
@@ -168,24 +164,14 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     return failed
 
 
-def _is_complete(search: Request) -> bool:
-    try:
-        return standing(search).is_complete
-    except ElsaTuneError:
-        return False  # its turn says why
-
-
 def _check_inputs(searches: Sequence[Request]) -> None:
     """What the last search lacks should not be said hours after the first one began."""
-    from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.loop import evaluation_steps
-    from elsa_tune.training.model.model_files import pinned, weights_fingerprint
+    from elsa_tune.training.model.model_files import pinned
 
-    for model in {search.model.location: search.model for search in searches}.values():
-        weights_fingerprint(pinned(model))
     # A task's sizes are subsets of the same rows.
     for one in {(one.model.location, one.task.name): one for one in searches}.values():
-        prepare(one.model, one.task, one.recipe)
+        inputs_of(specify(dataclasses.replace(one, model=pinned(one.model))))
     for search in searches:
         if search.recipe.train_size is not None:
             evaluation_steps(search.recipe, search.recipe.train_size)
@@ -284,20 +270,15 @@ class StudyResults:
     @property
     def text(self) -> str:
         """All of it as a person reads it: what was done, the table, the answers."""
-        heading = [
-            f"{self.edition.study.source}, scale {self.edition.scale}",
-            *([f"Not finished: {self.left} trials to go."] if self.left else []),
-            *(f"Not read: {name}." for name in self.unread),
-            *self.edition.extents,
-        ]
-        answers = "\n".join(map(_sentence, self.answers))
-        return "\n\n".join(["\n".join(heading), table_text(self.table), answers])
-
-
-def _sentence(answer: Answer) -> str:
-    task = "all tasks together" if answer.task == ALL_TASKS else answer.task
-    size = size_text(answer.train_size, ", {:,} examples")
-    return f"{answer.model} on {task}{size}: {answer.sentence} {answer.certainty}".strip()
+        heading = [self.edition.heading, *(f"Not read: {name}." for name in self.unread)]
+        if self.left:
+            heading.append(f"Not finished: {self.left} trials to go.")
+        answers = []
+        for one in self.answers:
+            task = "all tasks together" if one.task == ALL_TASKS else one.task
+            asked = f"{one.model} on {task}{size_text(one.train_size, ', {:,} examples')}"
+            answers.append(f"{asked}: {one.sentence} {one.certainty}".strip())
+        return "\n\n".join(map("\n".join, (heading, [table_text(self.table)], answers)))
 
 
 def read_study(edition: Edition) -> StudyResults:

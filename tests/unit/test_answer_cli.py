@@ -147,8 +147,8 @@ def test_nothing_measured_is_no_curve(run: Run, save: Save) -> None:
         (["--search", "first"], "names no search"),
         (["--train-size", "many"], "--train-size is 'many'"),
         (["--train-size", "0"], "--train-size is '0'"),
-        (["--storage-path", "here"], "--from reads a file"),
-        (["--tracking-uri", "sqlite:///x.db"], "--from reads a file"),
+        (["--storage-path", "here"], "--from and --storage-path each say where"),
+        (["--tracking-uri", "sqlite:///x.db"], "give one of them"),
         (["--scale", "percent"], "leave out --scale percent"),
         (["--map", "quality"], "--map is 'quality'; it must be OURS=THEIRS"),
         (["--map", "qualty=quality"], "did you mean 'quality'"),
@@ -278,7 +278,7 @@ def test_an_export_is_answered_and_what_was_understood_is_told(run: Run) -> None
 
 def test_a_journal_has_no_columns_to_map(run: Run) -> None:
     found = run("curve", "--from", "journal.jsonl", "--map", "seed=s")
-    assert (found.status, found.out) == (2, "") and "--map names columns of a results" in found.err
+    assert (found.status, found.out) == (2, "") and "--map and --scale percent are" in found.err
 
 
 def test_what_was_published_is_asked_like_a_table(run: Run) -> None:
@@ -298,11 +298,12 @@ def test_what_was_published_is_asked_like_a_table(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--from", "x.csv"], "leave out --from"),
-        (["--search", "x", "--storage-path", "y"], "leave out --search and --storage-path"),
-        (["--tracking-uri", "sqlite:///x.db"], "leave out --tracking-uri"),
-        (["--scale", "percent"], "--scale percent is for a results table"),
-        (["--map", "seed=s"], "--map names columns of a results table"),
+        (["--from", "x.csv"], "--published and --from each say where the results are"),
+        (["--search", "x"], "the published tables names no search"),
+        (["--search", "x", "--storage-path", "y"], "--published and --storage-path each say"),
+        (["--tracking-uri", "sqlite:///x.db"], "give one of them"),
+        (["--scale", "percent"], "--scale percent are for a results table"),
+        (["--map", "seed=s"], "are for a results table given with --from"),
         (["--task", "rtee"], "did you mean 'rte'? known: cola, mnli"),
         (["--model", "bert"], "Looked in the published tables"),
     ],

@@ -265,9 +265,7 @@ def two(folder: Path) -> list[Request]:
 
 
 def of(*searches: Request) -> Edition:
-    return Edition(
-        study=Study.ELSA, scale=Scale.SMOKE, searches=searches, extents=("Here.", "Published.")
-    )
+    return Edition(study=Study.ELSA, searches=searches, heading="Here.")
 
 
 @pytest.mark.usefixtures("no_checks")
@@ -431,6 +429,6 @@ def test_a_dry_run_without_weights_has_the_trials_and_says_why_it_has_no_hours(a
     assert result.exit_code == 0, result.exception
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert any(line.startswith("elsa-roberta_base-rte 45 45") for line in lines)
-    assert "in all 90 90 - -" in lines
+    assert "in all 90 90 -" in lines
     assert "Here: 5 seeds at each depth; models roberta_base; tasks rte, stsb;" in result.stdout
     assert lines[-1].startswith("time: not known")

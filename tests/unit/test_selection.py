@@ -113,7 +113,8 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
         )
     ]
     line = depth_lines(spec, known)[0]
-    assert (line.best, line.best_rate, line.measured) == (0.8, 2e-5, 0.55)
+    assert line.best is not None and line.measured == 0.55
+    assert (line.best.score, line.best.trial.learning_rate) == (0.8, 2e-5)
     text = io.StringIO()
     board = Board(spec, lambda: known, lambda: None, Console(file=text))
     with board:

@@ -12,6 +12,7 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.search.saying import say
+from elsa_tune.words import listed
 
 if TYPE_CHECKING:
     from elsa_tune.analysis.answer import Answer
@@ -141,10 +142,6 @@ def report(
     asked: Asked,
     target: Target = 0.9,
     exclude_task: ExcludeTask = None,
-    against: Annotated[
-        Literal["published"] | None,
-        typer.Option(help="Draw the two studies' printed numbers beside ours."),
-    ] = None,
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
 
@@ -157,26 +154,13 @@ def report(
     from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.report.page import Context
 
-    if asked.published and against is not None:
-        raise UsageError(
-            "--published asks the printed numbers, and --against published would draw the same "
-            "numbers twice; leave out one"
-        )
     check_target(target)
     source, question = _read_question(asked)
     check_folder(out)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
-    page, *others = write_report(
-        answers,
-        rows,
-        out,
-        Context(
-            published=() if against is None else _printed_answers(answers),
-            command=given_command(),
-            origins=source.origins(question),
-        ),
-    )
+    context = Context(command=given_command(), origins=source.origins(question))
+    page, *others = write_report(answers, rows, out, context)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
     _require_an_answer(answers, told=False)
@@ -185,24 +169,18 @@ def report(
 def _read_question(asked: Asked) -> tuple[Source, Question]:
     """What is asked and where, the options checked against one another before anything is read."""
     table, columns, search, storage_path = asked.from_, asked.map_, asked.search, asked.storage_path
-    stores = {"--tracking-uri": asked.tracking_uri, "--storage-path": storage_path}
-    if asked.published:
-        others = {"--from": table, "--search": search, **stores}
-        if given := [name for name, value in others.items() if value is not None]:
-            raise UsageError(
-                f"--published asks what two studies printed; leave out {' and '.join(given)}"
-            )
-    if table is not None and any(value is not None for value in stores.values()):
-        raise UsageError("--from reads a file; leave out --tracking-uri and --storage-path")
-    if None not in stores.values():
-        raise UsageError(
-            "--tracking-uri reads MLflow, --storage-path the journals; give one of them"
-        )
+    origins = {
+        "--published": asked.published or None,
+        "--from": table,
+        "--tracking-uri": asked.tracking_uri,
+        "--storage-path": storage_path,
+    }
+    given = [name for name, value in origins.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{listed(given)} each say where the results are; give one of them")
     is_csv = table is not None and table.suffix != ".jsonl"
-    if columns and not is_csv:
-        raise UsageError("--map names columns of a results table given with --from")
-    if asked.scale == "percent" and not is_csv:
-        raise UsageError("--scale percent is for a results table given with --from")
+    if (columns or asked.scale == "percent") and not is_csv:
+        raise UsageError("--map and --scale percent are for a results table given with --from")
     is_named = table is not None or search is not None or asked.published
     if not is_named and (asked.model is None or not asked.task):
         missing = "--model" if asked.model is None else "--task (or --task all)"
@@ -290,15 +268,3 @@ def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
         if answer.decided_by is None
     )
     raise NoAnswerError(f"nothing that was asked has an answer: {reasons}")
-
-
-def _printed_answers(answers: Sequence[Answer]) -> list[Answer]:
-    """What the printed tables answer on the models and tasks of these answers."""
-    from elsa_tune.analysis.answers import answer_rows
-    from elsa_tune.tables.published import published_rows
-
-    wanted = {(answer.model, answer.task) for answer in answers}
-    rows = [row for row in published_rows() if (row.model, row.task) in wanted]
-    if not rows:
-        say("elsa-tune: nothing is published on these models and tasks")
-    return [answer for answer in answer_rows(rows) if answer.decided_by is None]

@@ -11,11 +11,10 @@ import typer
 
 from elsa_tune.cli.options import DryRun, Places, grouped
 from elsa_tune.cli.printing import show
-from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
+from elsa_tune.errors import InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
 from elsa_tune.tables.published import Study
-from elsa_tune.words import duration
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition
@@ -77,9 +76,7 @@ def reproduce(
     if dry_run:
         _print_plan(planned)
         return
-    say(f"reproducing {study}: {len(planned.searches)} searches")
-    for sentence in planned.extents:
-        say(f"  {sentence}")
+    say(f"{planned.heading}\n{len(planned.searches)} searches")
     try:
         failed = carry_out(planned.searches, say)
     except InterruptedSearchError:
@@ -104,34 +101,27 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _print_plan(edition: Edition) -> None:
-    from elsa_tune.search.pace import forecast
+    from elsa_tune.search.pace import probed_time
     from elsa_tune.studies.reproduction import standing
 
     plans = [standing(search) for search in edition.searches]
     every = [(search, plan.left) for search, plan in zip(edition.searches, plans, strict=True)]
-    left = sum(one.total() for _, one in every)
-    seconds: dict[str, float] = {}
+    unfinished = [(search, left) for search, left in every if left]
     time = "none, everything is there"
-    if left:
+    if unfinished:
         say("training for a few seconds for each model and task, to estimate the hours")
-        try:
-            seconds = forecast([one for one in every if one[1]])
-            time = f"about {duration(sum(seconds.values()))} on this machine, from a short probe"
-        except (ElsaTuneError, OSError) as error:
-            time = f"not known, {error}"
-    typer.echo(f"{edition.study}, scale {edition.scale}: {edition.study.source}")
-    for sentence in edition.extents:
-        typer.echo(f"  {sentence}")
+        time = probed_time(unfinished)
+    typer.echo(edition.heading)
     rows = [
         {
             "search": search.name,
             "trials": plan.trials,
-            "to_go": to_go.total(),
+            "to_go": left.total(),
             "status": plan.state.status_text,
-            "time": duration(seconds[search.name]) if search.name in seconds else "",
         }
-        for (search, to_go), plan in zip(every, plans, strict=True)
+        for (search, left), plan in zip(every, plans, strict=True)
     ]
+    left = sum(one.total() for _, one in every)
     show([*rows, {"search": "in all", "trials": sum(one.trials for one in plans), "to_go": left}])
     typer.echo(f"time: {time}")
 

@@ -22,13 +22,7 @@ from elsa_tune.cli.options import (
     grouped,
 )
 from elsa_tune.cli.printing import show
-from elsa_tune.errors import (
-    ElsaTuneError,
-    InterruptedSearchError,
-    NoAnswerError,
-    RunError,
-    UsageError,
-)
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.words import duration
 
@@ -195,17 +189,13 @@ def _up_to(planned: int, most: int) -> str:
 
 def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.search.pace import forecast, recorded_seconds
+    from elsa_tune.search.pace import probed_time, recorded_seconds
 
     trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
     trials.update(dict.fromkeys(spec.explored, spec.tries))
     if probe:
         say("training for a few seconds to estimate the time")
-        try:
-            seconds = forecast([(request, trials)])[request.name]
-        except (ElsaTuneError, OSError) as error:
-            return f"not known, {error}"
-        return f"about {duration(seconds)} on this machine, from a short probe"
+        return probed_time([(request, trials)])
     found = recorded_seconds(request, trials)
     if found is None:
         return "not known; --probe trains for a few seconds to find out"

@@ -27,9 +27,6 @@ def trial(
     data_dir: DataDir = None,
     metric: Metric = None,
     settings: Settings = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")
-    ] = None,
     output: Annotated[
         Literal["lines", "json"],
         typer.Option("--format", help="`lines`, or `json`: one object per evaluation."),
@@ -53,12 +50,8 @@ def trial(
     inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)
     spec = inputs.trial(depth, learning_rate, seed)
 
-    import torch
-
     from elsa_tune.training.loop import few_steps, train
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     notes: set[str] = set()
     qualities, held_out = [], []
     for result in train(spec):

@@ -1,9 +1,6 @@
 """Which learning rates a search explores next, and when a depth has its own.
 
 Pure functions of the specification and the trials so far: a fresh, a resumed and a dry run agree.
-The given range (1e-5..5e-5) was made for the full model. A single layer or a bare head wants ten
-to fifty times more, and a freeze curve is only as fair as its rates. So a depth whose best rate
-lies at the border goes on outward, one rate at a time, while it improves by more than noise.
 """
 
 from __future__ import annotations

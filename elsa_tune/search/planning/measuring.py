@@ -1,11 +1,8 @@
 """What is measured next: every depth alike, or by the walk of a hunt, which measures the full
 model and the depths that can decide, looks at most twice, and stops.
 
-A depth whose first look rejects is left behind for the next deeper one. Where a look does not
-reject, more seeds come only if they promise something. Which trials run never endangers the
-certificate (docs/concepts/how-sure.md): it uses planned seeds at planned looks alone.
-
-Measured and simulated: bench/strategy.py.
+Which trials run never endangers the certificate (docs/concepts/how-sure.md): it uses planned seeds
+at planned looks alone. Measured and simulated: bench/strategy.py.
 """
 
 from __future__ import annotations

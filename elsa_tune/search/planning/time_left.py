@@ -1,7 +1,4 @@
-"""How long trials take: from those that ran and when each of them did.
-
-It must not read a clock; whoever asks says what time it is.
-"""
+"""How long trials take, from those that ran and when; whoever asks says what time it is."""
 
 from __future__ import annotations
 

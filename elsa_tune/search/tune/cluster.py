@@ -139,18 +139,14 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
         with warnings.catch_warnings():
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
             warnings.simplefilter("ignore")
-            if address is None:
-                # Not RAY_ADDRESS, nor a cluster that happens to run here: `address` asks for those.
-                ray.init(
-                    address="local",
-                    num_cpus=usable_cores(),
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
-            else:
+            own: dict[str, Any] = {}
+            if address is not None:
                 _knock(address)
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            else:
+                # Not RAY_ADDRESS, nor a cluster that happens to run here: `address` asks for those.
+                own = {"num_cpus": usable_cores(), "include_dashboard": False}
+            where = address or "local"
+            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **own)
     except SystemExit as end:
         # What Ray makes of SIGTERM from here on; to us it is an interruption like Ctrl-C.
         raise KeyboardInterrupt from end

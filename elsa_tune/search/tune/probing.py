@@ -1,7 +1,4 @@
-"""The linear probe of a search: one task beside its trials, recorded as soon as it is done.
-
-It must not cost the search anything: no trial waits for it, and a probe that fails is said once.
-"""
+"""The linear probe of a search: one task beside its trials, for which none of them waits."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
 """Why a search ends before its plan does (somebody said so, or its time is up), and a trial before
-its last epoch: ASHA with rungs per depth, where trials compete on learning rate with trials of the
-same depth, never across. In one common rung deep-frozen trials always lose to the full model and
-are gone before anyone knows whether they would have reached 90 % of it.
+its last epoch: ASHA with rungs per depth. In common ones deep-frozen trials always lose.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -62,14 +59,10 @@ class Interruption:
 
 
 class SearchStopper(Stopper):
-    """Ends a Ray Tune run on an interruption or at a time; single trials it leaves alone.
+    """Ends a Ray Tune run as soon as `is_over` says so; single trials it leaves alone."""
 
-    deadline: by `time.monotonic`, None for no limit.
-    """
-
-    def __init__(self, interruption: Interruption, deadline: float | None) -> None:
-        self._interruption = interruption
-        self._deadline = deadline
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
 
     def __getstate__(self) -> dict[str, Any]:
         # Ray pickles it beside its own state, which we never restore from.
@@ -81,12 +74,7 @@ class SearchStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Whether the whole run should end now."""
-        return self._interruption.requested or self.time_is_up
-
-    @property
-    def time_is_up(self) -> bool:
-        """Whether the deadline has passed."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        return self._is_over()
 
 
 class PerDepthAsha(FIFOScheduler):
