@@ -60,7 +60,6 @@ TARGET = look(INK, marker="", line="--", width=1.4)
 CHANCE = look(INK, marker="", line=":", width=1.4)
 SEEDS = look(SERIES[0], line="", hollow=True, size=4, width=1)
 MEANS = look(SERIES[0])
-PUBLISHED = look(SERIES[3], line=":", hollow=True, size=8, width=1.2)
 OPERATING = look(SERIES[1], marker="*", line="", size=15)
 CORRECTED = look(SERIES[4], marker="v", line="", size=10)
 CERTIFIED = look(SERIES[2], marker="D", line="", hollow=True, size=15, width=2)
@@ -113,20 +112,20 @@ class Chart:
     left_out: str = ""
 
 
-def all_charts(named: Mapping[str, Answer], published: Sequence[Answer] = ()) -> list[Chart]:
+def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
     """Every figure of a report, those that could not be drawn without panels."""
-    return [freeze_curve(named, published), learning_rates(named)]
+    return [freeze_curve(named), learning_rates(named)]
 
 
-def freeze_curve(named: Mapping[str, Answer], published: Sequence[Answer] = ()) -> Chart:
+def freeze_curve(named: Mapping[str, Answer]) -> Chart:
     """Each curve with its interval, the threshold, chance, and the points that were decided.
 
-    named: answers of one task each, by their names. published: drawn where model and task match.
+    named: answers of one task each, by their names.
     """
     panels = []
     for name, answer in named.items():
         if answer.with_quality:
-            series = _curve_series(answer, _printed_for(answer, published))
+            series = _curve_series(answer)
             ticks = depth_ticks({point.depth for point in answer.with_quality})
             panels.append(_panel(name, answer, FROZEN_TITLE, series, ticks))
     return Chart(
@@ -198,24 +197,10 @@ def _left_out(reason: str, panels: Sequence[Panel], named: Mapping[str, Answer])
     return f"{reason}: {listed(name for name in named if name in missing)}." if missing else ""
 
 
-def _printed_for(answer: Answer, published: Sequence[Answer]) -> Answer | None:
-    """The published answer on the same model and task, by the same metric where it is named.
-
-    On the same number of examples where there is one, else on the whole training set.
-    """
-    same = {
-        one.train_size: one
-        for one in reversed(published)
-        if (one.model, one.task) == (answer.model, answer.task)
-        and answer.metric in (None, one.metric)
-    }
-    return same.get(answer.train_size, same.get(None))
-
-
 # ---- the freeze curve ----------------------------------------------------------------------------
 
 
-def _curve_series(answer: Answer, printed: Answer | None) -> Iterator[Series]:
+def _curve_series(answer: Answer) -> Iterator[Series]:
     found = answer.with_quality
     first, last = _position(found[0].depth), _position(found[-1].depth)
     margin = max(0.3, 0.03 * (last - first))
@@ -230,9 +215,15 @@ def _curve_series(answer: Answer, printed: Answer | None) -> Iterator[Series]:
     if seeds:
         x, y = zip(*seeds, strict=True)
         yield Series(name="single seeds", look=SEEDS, x=x, y=y)
-    yield _means(answer, "mean over seeds", MEANS)
-    if printed is not None:
-        yield _means(printed, "published", PUBLISHED)
+    yield Series(
+        name="mean over seeds",
+        look=MEANS,
+        x=tuple(_position(point.depth) for point in found),
+        y=tuple(100 * (point.quality or 0.0) for point in found),
+        low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
+        high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
+        hover=tuple(_point_text(answer, point) for point in found),
+    )
     decided = [
         ("certified", CERTIFIED, answer.certified),
         ("operating point", OPERATING, answer.operating_point),
@@ -250,20 +241,6 @@ def _curve_series(answer: Answer, printed: Answer | None) -> Iterator[Series]:
 def _position(depth: FreezeDepth) -> float:
     """Where a depth stands on the x axis; embeddings-only between the full model and N = 1."""
     return 0.5 if depth.is_embeddings_only else float(depth.frozen_layers)
-
-
-def _means(answer: Answer, name: str, how: Look) -> Series:
-    found = answer.with_quality
-    after = "\npublished" if name == "published" else ""
-    return Series(
-        name=name,
-        look=how,
-        x=tuple(_position(point.depth) for point in found),
-        y=tuple(100 * (point.quality or 0.0) for point in found),
-        low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
-        high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
-        hover=tuple(_point_text(answer, point) + after for point in found),
-    )
 
 
 def _point_text(answer: Answer, point: CurvePoint) -> str:

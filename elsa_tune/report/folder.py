@@ -45,7 +45,7 @@ def write_report(
     context = context or Context()
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
-    charts = all_charts(named, context.published)
+    charts = all_charts(named)
     contents = {
         f"{FIGURES}/{chart.key}.{kind}": drawn
         for chart in charts

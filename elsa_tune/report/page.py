@@ -30,12 +30,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 class Context:
     """What a report shows beside its answers.
 
-    published: answers of printed tables, drawn over ours where model and task are the same.
     command: what made this report, for the reader to repeat. origins: when and where a search ran,
     by its name.
     """
 
-    published: Sequence[Answer] = ()
     command: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
 

@@ -84,20 +84,6 @@ def test_a_wide_interval_does_not_squeeze_what_was_measured() -> None:
     assert len(ticks) >= 3 and 75 < min(ticks) < max(ticks) < 95
 
 
-def test_published_numbers_are_drawn_where_model_and_task_match() -> None:
-    mine = named(falling_curve())
-    (answer,) = mine.values()
-    printed = [
-        replace(answer, train_size=None),
-        replace(answer, train_size=50, task="rte", points=()),
-        replace(answer, task="cola"),
-    ]
-    legend = by_legend(charts.freeze_curve(mine, printed))
-    assert legend["published"] == charts.PUBLISHED
-    assert legend["published"]["markerfacecolor"] == charts.GROUND  # hollow
-    assert "published" not in by_legend(charts.freeze_curve(mine, printed[2:]))
-
-
 def test_embeddings_only_stands_between_the_full_model_and_the_first_layer() -> None:
     rows = falling_curve() + seeds(EMBEDDINGS_ONLY, [0.89, 0.89])
     panel = only(charts.freeze_curve(named(rows)))

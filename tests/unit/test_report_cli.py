@@ -25,7 +25,7 @@ from tests.recorded_search import (
     trial_started,
     whole_trial,
 )
-from tests.unit.result_rows import falling_curve, row, seeds
+from tests.unit.result_rows import falling_curve, seeds
 
 
 @pytest.fixture
@@ -91,26 +91,6 @@ def test_a_journal_without_a_record_is_bad_input(drawn: Run, tmp_path: Path) -> 
     found = drawn("--from", path, "--out", tmp_path / "report")
     assert (found.status, found.out) == (2, "") and "holds no record of a search" in found.err
     assert len(found.err.splitlines()) == 1
-
-
-def test_the_printed_numbers_are_not_drawn_beside_themselves(drawn: Run, tmp_path: Path) -> None:
-    found = drawn("--published", "--against", "published", "--out", tmp_path / "report")
-    assert (found.status, found.out) == (2, "") and "leave out one of them" in found.err
-
-
-def test_the_published_numbers_are_drawn_beside(drawn: Run, tmp_path: Path) -> None:
-    rows = [
-        row(n, 0.85 - n / 100, model="bert_base", task="mnli", layers=12, seed=seed)
-        for n in (0, 9, 12)
-        for seed in (1, 2, 3)
-    ]
-    out = tmp_path / "report"
-    options = ("--against", "published", "--out", out)
-    found = drawn("--from", saved(tmp_path, rows), *options)
-    assert found.status == 0 and "nothing is published" not in found.err
-    assert ">published<" in (out / "index.html").read_text()
-    other = drawn("--from", saved(tmp_path, falling_curve()), *options)
-    assert other.status == 0 and "nothing is published on these models and tasks" in other.err
 
 
 def journal(storage: Path) -> Path:

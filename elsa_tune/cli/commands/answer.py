@@ -141,10 +141,6 @@ def report(
     asked: Asked,
     target: Target = 0.9,
     exclude_task: ExcludeTask = None,
-    against: Annotated[
-        Literal["published"] | None,
-        typer.Option(help="Draw the two studies' printed numbers beside ours."),
-    ] = None,
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
 
@@ -157,26 +153,13 @@ def report(
     from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.report.page import Context
 
-    if asked.published and against is not None:
-        raise UsageError(
-            "--published asks the printed numbers, and --against published would draw the same "
-            "numbers twice; leave out one"
-        )
     check_target(target)
     source, question = _read_question(asked)
     check_folder(out)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
-    page, *others = write_report(
-        answers,
-        rows,
-        out,
-        Context(
-            published=() if against is None else _printed_answers(answers),
-            command=given_command(),
-            origins=source.origins(question),
-        ),
-    )
+    context = Context(command=given_command(), origins=source.origins(question))
+    page, *others = write_report(answers, rows, out, context)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
     _require_an_answer(answers, told=False)
@@ -290,15 +273,3 @@ def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
         if answer.decided_by is None
     )
     raise NoAnswerError(f"nothing that was asked has an answer: {reasons}")
-
-
-def _printed_answers(answers: Sequence[Answer]) -> list[Answer]:
-    """What the printed tables answer on the models and tasks of these answers."""
-    from elsa_tune.analysis.answers import answer_rows
-    from elsa_tune.tables.published import published_rows
-
-    wanted = {(answer.model, answer.task) for answer in answers}
-    rows = [row for row in published_rows() if (row.model, row.task) in wanted]
-    if not rows:
-        say("elsa-tune: nothing is published on these models and tasks")
-    return [answer for answer in answer_rows(rows) if answer.decided_by is None]
