@@ -20,7 +20,7 @@ METRIC_WORDS = {
 
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.
-BORDER_ARROWS = {Border.HIGH: "↑", Border.LOW: "↓"}
+BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
 BORDER_WORDS = {
     Border.HIGH: "the largest rate tried is the best",
     Border.LOW: "the smallest rate tried is the best",
@@ -53,11 +53,6 @@ def interval(low: float | None, high: float | None) -> str:
 def rate_text(learning_rate: float | None) -> str:
     """`3e-05`, or `not named`."""
     return "not named" if learning_rate is None else f"{learning_rate:g}"
-
-
-def border_arrow(border: Border | None) -> str:
-    """`↑`, `↓`, or nothing."""
-    return "" if border is None else BORDER_ARROWS[border]
 
 
 def metric_text(metric: str | None) -> str:

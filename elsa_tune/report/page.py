@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -24,18 +24,6 @@ from elsa_tune.words import listed, percent, points, target_text
 
 # Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What a report shows beside its answers.
-
-    command: what made this report, for the reader to repeat. origins: when and where a search ran,
-    by its name.
-    """
-
-    command: str = ""
-    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
@@ -55,11 +43,13 @@ def page_html(
     answers: Sequence[Answer],
     rows: Sequence[ResultRow],
     charts: Sequence[Chart],
-    context: Context,
+    command: str = "",
+    origins: Mapping[str, str] | None = None,
 ) -> str:
     """The complete file. Every name in it is text: the template escapes all but our own drawings.
 
-    rows: of the trials that the answers came from.
+    rows: of the trials that the answers came from. command: what made this report, for the reader
+    to repeat. origins: when and where a search ran, by its name.
     """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -74,7 +64,7 @@ def page_html(
         policy=POLICY,
         heading=_headline(named, target),
         story=story(answers),
-        facts=facts(rows, context.origins),
+        facts=facts(rows, origins or {}),
         overview=None if len(answers) == 1 else answers_table(answers),
         warnings=_warnings(answers, named),
         charts=charts,
@@ -86,7 +76,7 @@ def page_html(
         target=target_text(target),
         procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
         probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
-        command=context.command,
+        command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
 
