@@ -76,9 +76,7 @@ class Source(ABC):
         """At least the rows of the question. say: takes what was understood, or passed over."""
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """The folders and states of the searches that are asked for, in the order of their start;
-        none for what is no record.
-        """
+        """Folders and states of the searches asked for, by their start; [] for no record."""
         return []
 
     def origins(self, question: Question) -> dict[str, str]:
@@ -176,10 +174,7 @@ class Journals(Source):
         self._read: dict[str | None, Searches] = {}
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Those of the search that is asked for, or of all, in the order of their start.
-
-        A journal that cannot be read is left out, unless there is no other.
-        """
+        """Those of the search asked for, or of all that can be read, by their start."""
         searches = self.searches(question, say)
         rows = [row for folder, state in searches for row in rows_of(state, folder)]
         if not rows and not any(state.search.attempt for _, state in searches):

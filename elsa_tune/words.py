@@ -1,6 +1,4 @@
-"""How numbers and depths are written: qualities are fractions on the way in and x 100 with one
-decimal on the way out.
-"""
+"""How numbers and depths are written: qualities as fractions come out x 100, one decimal."""
 
 from __future__ import annotations
 
@@ -110,9 +108,7 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
-    """The lines of a table, two spaces between columns. right: places of the columns whose cells
-    stand to the right.
-    """
+    """The lines of a table, two spaces between columns; those in `right` stand to the right."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -70,12 +70,11 @@ def certify(
 
 
 def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, ...] | None:
-    """The numbers of fine-tuned layers, among the points (as in `certify`), that may be the true
-    answer, at 95 %.
+    """Which points' fine-tuned layers may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
-    below 0), half to certifying one too small (as `certify`, at 97.5 %), so that the true answer is
-    left out at most once in twenty times. None where a depth has too few seeds to tell.
+    below 0), half to certifying one too small (as `certify`, at 97.5 %). None where a depth has too
+    few seeds to tell.
     """
     if any(point.depth not in contrasts for point in points):
         return None
@@ -111,9 +110,9 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
-    """An answer that has an operating point, with all that is sure about it.
+    """An answer with an operating point, and how sure it is; `reason`: why nothing is certified.
 
-    learnt: the full model was found above chance at 95 %. `reason` is why nothing is certified.
+    learnt: the full model was found above chance at 95 %.
     """
     full, basis = answer.full, answer.uncertainty.basis
     assert full is not None
@@ -150,9 +149,7 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
 
 
 def _tested(curve: FreezeCurve) -> list[CurvePoint]:
-    """The depths with frozen layers in the order of testing; [] where they were planned for other
-    results.
-    """
+    """The frozen depths in the order of testing; [] where they were planned for other results."""
     measured = {point.depth: point for point in curve.measured if not point.depth.is_full_model}
     if curve.looks is None:
         return list(measured.values())
@@ -198,9 +195,7 @@ def contrast_of(
 
 
 def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) -> float:
-    """The probability that a depth's second look would reject, if its contrast is what it seems to
-    be; 0 where it has none.
-    """
+    """The probability that the second look would reject, from the contrast now; 0 without one."""
     taken = () if curve.looks is None else curve.looks.taken(depth)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0

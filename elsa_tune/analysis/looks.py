@@ -48,9 +48,7 @@ class PlannedLooks:
         return any(len(looks.counts) > 1 for looks in self.of.values())
 
     def order(self) -> list[FreezeDepth]:
-        """The depths that are tested, first to last: a depth follows only the one it was planned
-        to follow.
-        """
+        """The depths in the order of testing: each follows the one it was planned to follow."""
         follower = {looks.after: depth for depth, looks in self.of.items()}
         found: list[FreezeDepth] = []
         place = FULL_MODEL.frozen_layers
@@ -65,8 +63,7 @@ def planned_looks(
 ) -> PlannedLooks | None:
     """The looks of measured depths; None where no plan says when to look.
 
-    A look sees its own seeds, and of other depths those of their first looks, so that no later seed
-    can change it.
+    A look sees its own seeds and other depths' first looks, so that no later seed can change it.
     """
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
@@ -115,8 +112,7 @@ def planned_looks(
 
 
 def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
-    """One-sided nominal levels of one or two looks, so that either rejects falsely with at most
-    `error`.
+    """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
 
     counts: for each look, seeds of the depth and of the full model, at least as many as before.
     """

@@ -1,6 +1,4 @@
-"""The figures of a report as data, which `figures` draws: the freeze curve, and quality by learning
-rate and depth. Qualities are x 100.
-"""
+"""The figures of a report as data, which `figures` draws. Qualities are x 100."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
-    """Mean quality over the learning rate, a line a depth, of trials that were neither stopped nor
-    failed.
-    """
+    """Mean quality of the completed trials over the learning rate, a line a depth."""
     depths = sorted({point.depth for answer in named.values() for point in answer.points})
     panels = []
     for name, answer in named.items():
@@ -180,9 +176,7 @@ def depth_ticks(depths: set[FreezeDepth]) -> Ticks:
 
 
 def _spaced(places: Sequence[float], most: int) -> list[float]:
-    """Of places on an axis, in rising order, those that leave one another room; the last is among
-    them: at the deep end lies the answer.
-    """
+    """Rising places on an axis that have room; the last, where the answer lies, is among them."""
     kept = [places[-1]]
     for place in places[-2::-1]:
         if kept[-1] - place >= (places[-1] - places[0]) / most:

@@ -67,9 +67,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 
 def page_svgs(chart: Chart) -> list[str]:
-    """Its panels for the page, each under its own legend: colours are variables, and what a point
-    tells is its `<title>`.
-    """
+    """Its panels for the page, each under its own legend; a point's `<title>` is its hover text."""
     found = []
     for number, panel in enumerate(chart.panels):
         # Names inside an SVG are the page's: two panels must not have the same.
@@ -132,8 +130,7 @@ def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
 def _figure(chart: Chart) -> Figure:
     """Panels in rows under one legend.
 
-    The margins are fixed rather than fitted: matplotlib's layout engines take most of a minute for
-    a hundred panels.
+    Fixed margins: matplotlib's layout engines take most of a minute for a hundred panels.
     """
     count = len(chart.panels)
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)

@@ -1,7 +1,6 @@
 """A report on disk: one folder with the page, the figures and the tables.
 
-Each file is written aside and then renamed, the page last: a reader meets old files or new ones,
-never half of one.
+Each file is written aside and renamed, the page last: a reader never meets half of one.
 """
 
 from __future__ import annotations

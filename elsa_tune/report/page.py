@@ -1,7 +1,6 @@
 """The report as one HTML page that needs nothing else: words, figures, tables, and no script.
 
-Everything is in the file, and a content security policy forbids it the network. The same input
-gives the same bytes.
+A content security policy forbids it the network. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
-    """The answers of one task each, which joint ones are not, in their order: `minilm on rte`, with
-    the training size where there are several.
-    """
+    """Answers of one task each: `minilm on rte`, with the training size where there are several."""
     single = [answer for answer in answers if answer.decided_by is None]
     sizes_differ = len({answer.train_size for answer in single}) > 1
     found = {}

@@ -37,9 +37,7 @@ _SOURCES = {
 
 @functools.cache
 def printed_rows(study: Study) -> tuple[ResultRow, ...]:
-    """Every mean of a study in the order of its tables; MNLI's second evaluation split is a task
-    `mnli_mismatched`.
-    """
+    """The means in the tables' order; MNLI's second evaluation split is task `mnli_mismatched`."""
     rows = import_results(Path(__file__).parent / "data" / "published.csv").rows
     return tuple(row for row in rows if row.comparison == study.source)
 

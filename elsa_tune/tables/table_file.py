@@ -99,9 +99,7 @@ def listing(folder: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of TSV and JSONL that are not empty; they end at \\n and nowhere else: U+2028,
-    U+0085 and a lone carriage return are characters of a text.
-    """
+    """Lines that are not empty. They end at \\n alone: U+2028 and U+0085 belong to a text."""
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if line := line.removesuffix("\r"):
             yield number, line
@@ -125,9 +123,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
 def _separated(
     path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
 ) -> Table:
-    """Cells under their header; a short row lacks its last cells, a long one cannot be told
-    apart.
-    """
+    """Cells under their header; a short row lacks its last cells, a long one is malformed."""
     if header is None:
         _, header = next(rows, (1, []))
     wanted = header if wanted is None else wanted

@@ -301,9 +301,7 @@ def draft_task(path: Path) -> str:
 
 
 def _label(columns: dict[str, list[str]]) -> str | None:
-    """A column named so, else that with the fewest different values that repeat, the last of
-    equals.
-    """
+    """A column named so, else the one with the fewest values that repeat; of equals the last."""
     differing = {name: len(set(cells)) for name, cells in columns.items() if len(set(cells)) > 1}
     repeating = [name for name in differing if 2 * differing[name] <= len(columns[name])]
     named = [

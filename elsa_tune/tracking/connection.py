@@ -120,9 +120,7 @@ def all_pages(question: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line of at most 200 characters; MLflow's own repeat the store's URI, which
-    is shown without its secrets.
-    """
+    """An error in one line of at most 200 characters; the store's URI, without its secrets."""
     return shown_uri(first_line(error))[:200]
 
 

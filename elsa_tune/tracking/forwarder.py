@@ -1,6 +1,4 @@
-"""Passes a journal on to MLflow in the background, in order, whatever MLflow does: it never raises
-into its caller or makes it wait.
-"""
+"""Passes a journal on to MLflow in the background; never raises into its caller or blocks it."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ class Forwarder:
         return self
 
     def offer(self, record: Record) -> None:
-        """Take one record that the journal has stamped since this forwarder was made; returns at
-        once and never raises.
-        """
+        """Take one record that the journal has stamped since; returns at once and never raises."""
         with self._wake:
             self._pending.append(record)
             self._wake.notify()
@@ -228,8 +224,7 @@ class Sender:
         self._store.forget()
 
     def send(self, batch: Sequence[Record]) -> None:
-        """Bring one record into the store, or several reports of one trial; `state` has them when
-        all came through.
+        """Bring one record into the store, or several reports of one trial; then `state` has them.
 
         Raises RefusedError when the store will never take them, StoreGoneError when everything must
         be sent again, and whatever MLflow raises when trying again may help.

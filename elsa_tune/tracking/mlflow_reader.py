@@ -204,9 +204,7 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
-    """The search that started last, and the page of its runs on a server at this address; None
-    where nothing is recorded.
-    """
+    """The search that started last, and the page of its runs at this address; None without any."""
     tag = f"tags.`{names.SEARCH_TAG}`"
     found = client.search_runs(
         _experiments(client),

@@ -96,9 +96,7 @@ def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None 
 
 
 def curve_reports(answers: Any, time: float) -> list[Report]:
-    """The freeze curve as metrics whose step is the number of frozen layers, and the operating
-    points; nothing where the decision is no answer of one task.
-    """
+    """The curve as metrics with step = frozen layers, and the operating points; [] for several."""
     if not (isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)):
         return []
     [answer] = answers
@@ -120,9 +118,7 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
 
 
 def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
-    """The description of a search's run as a tag, with the figure where the run has it; {} where
-    the decisions have none.
-    """
+    """A search's description as a tag, with its figure where the run has one; {} without any."""
     if DESCRIPTION not in decisions:
         return {}
     figure = f"\n\n{_FIGURE.format(run_id)}" if REPORT in decisions else ""

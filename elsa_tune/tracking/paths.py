@@ -92,8 +92,7 @@ class StorePaths:
 class SearchPaths:
     """Every file of one search: the folder `storage/NAME` and what lies in it, absolute.
 
-    Raises StorageError for a name that is not made of letters, digits and `._-` or is longer than
-    100.
+    Raises StorageError for a name that is not 1 to 100 letters, digits and `._-`.
     """
 
     def __init__(self, storage: Path, name: str) -> None:
@@ -187,9 +186,7 @@ def sqlite_file(tracking_uri: str) -> Path | None:
 
 
 def shown_uri(text: str) -> str:
-    """A URI, or a text that repeats URIs, as it may be printed or stored: without passwords,
-    tokens and keys.
-    """
+    """A URI, or a text with URIs, as it may be shown or stored: without passwords and tokens."""
     text = _PASSWORD.sub(rf"\1:{_HIDDEN}@", text)
     text = _LONE_TOKEN.sub(rf"\1{_HIDDEN}@", text)
     return _SECRET_PARAMETER.sub(rf"\1{_HIDDEN}", text)

@@ -35,9 +35,7 @@ RUN_SCHEME = "runs:/"
 def read_rows(
     tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[ResultRow]:
-    """`rows_of` all searches in a store on these tasks and of this name; errors as in
-    `read_searches`.
-    """
+    """`rows_of` the searches on these tasks and of this name; errors as in `read_searches`."""
     return [
         row
         for state in read_searches(tracking_uri, tasks, search)
@@ -102,9 +100,7 @@ def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
 
 
 class KeptPredictions:
-    """Predictions of recorded trials. tracking_uri: the store that rows of the scheme `runs:/` are
-    read from.
-    """
+    """Predictions of recorded trials. tracking_uri: the store of places like `runs:/...`."""
 
     def __init__(self, tracking_uri: str | None = None) -> None:
         self._uri = tracking_uri
@@ -139,8 +135,7 @@ def predictions_place(
 ) -> str | None:
     """Where a trial's predictions are read: in the search's folder if there, else in MLflow.
 
-    artifact: their file, relative to either. None where there is neither, or where the file would
-    lie outside of them.
+    artifact: their file, relative to either. None without any, or where it would lie outside.
     """
     if not artifact or Path(artifact).is_absolute() or ".." in Path(artifact).parts:
         return None

@@ -17,9 +17,7 @@ from elsa_tune.tracking.state import SearchState, read_state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSearch:
-    """A search and where it is recorded. folder: None where only the MLflow store knows it (another
-    machine's, or another storage path's).
-    """
+    """A search and where it is recorded. folder: None where only the MLflow store knows it."""
 
     name: str
     state: SearchState

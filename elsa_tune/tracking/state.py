@@ -84,8 +84,7 @@ class TrialState:
 
 @dataclass(slots=True)
 class SearchState:
-    """A search as the records tell it that were added; another one costs the same however many
-    there are.
+    """A search as its records tell it; adding one costs the same however many there are.
 
     search: its last session's start. started: when the first began, seconds since the epoch. end:
     that session's, if it has ended. is_alive: whether its driver lives. trials: by key, in the
@@ -136,9 +135,7 @@ class SearchState:
             self.trials[record.trial] = trial
 
     def expects(self, record: Report | TrialEnded) -> bool:
-        """Whether it is of a trial that runs; a word from an attempt that was given up meanwhile
-        counts for nothing.
-        """
+        """Whether it is of a trial that runs; an attempt that was given up counts for nothing."""
         trial = self.trials.get(record.trial)
         return trial is not None and trial.runs and trial.start.attempt == record.attempt
 

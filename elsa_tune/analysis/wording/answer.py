@@ -95,9 +95,7 @@ def in_short(answer: Answer) -> str:
 
 
 def saves_sentence(point: CurvePoint) -> str:
-    """`Saves 64.0 % of the trained parameters and no memory.`, "" where nothing is known or
-    frozen.
-    """
+    """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
     if point.depth.is_full_model:
         return ""
     shares = {

@@ -1,6 +1,4 @@
-"""A curve's depths as the cells of a table, and an answer in Markdown, for a run's description and
-a model's card.
-"""
+"""A curve's depths as the cells of a table, and an answer in Markdown."""
 
 from __future__ import annotations
 
