@@ -1,7 +1,4 @@
-"""Results that can be asked for an answer: the record, a journal, a results table, printed numbers.
-
-The command line and Python ask them alike; `recorded` finds the record of a working directory.
-"""
+"""What can be asked for an answer: the record, a journal, a results table, printed numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from elsa_tune.errors import (
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.published import published_rows
-from elsa_tune.tables.results_csv import import_results
+from elsa_tune.tables.results_csv import import_results, published_rows
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, read_rows, rows_of

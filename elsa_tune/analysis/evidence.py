@@ -18,8 +18,7 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 # A quality recomputed from predictions may differ from the recorded one by rounding.
 SAME_SCORE = 1e-5
 
-# Sets of draws, half a megabyte each, that a process keeps: a hunt asks for the same ones again
-# after every trial.
+# Sets of draws, half a megabyte each, that a process keeps: a hunt asks for them again and again.
 DRAWS_KEPT = 32
 
 

@@ -116,10 +116,7 @@ def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
-    """Each curve with its interval, the threshold, chance, and the points that were decided.
-
-    named: answers of one task each, by their names.
-    """
+    """Each named curve with its interval, the target, chance, and the points that were decided."""
     panels = []
     for name, answer in named.items():
         if answer.with_quality:

@@ -35,9 +35,8 @@ def write_report(
     origins: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from; returns its files, page first.
-    command, origins: as in `page_html`.
 
-    Raises StorageError where the folder cannot be written.
+    command, origins: as in `page_html`. Raises StorageError where the folder cannot be written.
     """
     check_folder(folder)
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it

@@ -1,8 +1,12 @@
-"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md)."""
+"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md); the
+means printed in the two studies that are reproduced, which are such a table.
+"""
 
 from __future__ import annotations
 
 import csv
+import enum
+import functools
 import io
 import re
 from collections import Counter
@@ -11,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import (
@@ -167,3 +172,36 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
         lines.append([values[name] for name in COLUMNS])
     return csv_text(COLUMNS, lines)
+
+
+# ---- the two studies ----
+
+
+class Study(enum.StrEnum):
+    """A published study, whose means are rows here."""
+
+    ELSA = "elsa"  # the whole training set, depths L/2..L: Tables 3-5 (BERT-base from Table 3)
+    LOW_RESOURCE = "low-resource"  # RoBERTa-base, 50 to 1,000 examples, depths 0..L; CoLA: accuracy
+
+    @property
+    def source(self) -> str:
+        """Whose numbers these are, as in the `comparison` of its rows."""
+        return _SOURCES[self]
+
+
+_SOURCES = {
+    Study.ELSA: "Lee, Tang, Lin 2019 (arXiv 1911.03090)",
+    Study.LOW_RESOURCE: "the low-resource blog study, appendix",
+}
+
+
+@functools.cache
+def printed_rows(study: Study) -> tuple[ResultRow, ...]:
+    """The means in the tables' order; MNLI's second evaluation split is task `mnli_mismatched`."""
+    rows = import_results(Path(__file__).parent / "data" / "published.csv").rows
+    return tuple(row for row in rows if row.comparison == study.source)
+
+
+def published_rows() -> list[ResultRow]:
+    """The means of both studies on the tasks that a search knows."""
+    return [row for study in Study for row in printed_rows(study) if row.task != MISMATCHED]

@@ -194,10 +194,7 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
 
 
 def cell_text(value: object, where: str, column: str) -> str | None:
-    """A typed cell as CSV would show it: 1 and 1.0 as "1", true as "true", null and NaN as None.
-
-    Raises DataError for a list or an object.
-    """
+    """A cell as CSV shows it: 1.0 as "1", true as "true", null and NaN as None; else DataError."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,7 +1,4 @@
-"""A connection to an MLflow store: whether it answers, and MLflow's client for it.
-
-Importing MLflow takes seconds: it is done on first use.
-"""
+"""A connection to an MLflow store. MLflow is imported on first use, for that takes seconds."""
 
 from __future__ import annotations
 
@@ -52,10 +49,7 @@ class Connection:
             )
 
     def initialise(self) -> None:
-        """Make the store ready, creating a SQLite schema once, however many ask; idempotent.
-
-        Raises TrackingError when it cannot be opened.
-        """
+        """Make the store ready, its SQLite schema once, however many ask. Raises TrackingError."""
         database = sqlite_file(self.uri)
         try:
             if database is None:

@@ -84,10 +84,7 @@ class Forwarder:
         return len(self._pending)
 
     def close(self, timeout_s: float = 30.0) -> int:
-        """Send what is left, for at most so many seconds; returns how many records stay unsent.
-
-        The next forwarder on this journal sends those.
-        """
+        """Send what is left for at most that long; returns how many records the next one sends."""
         with self._wake:
             self._closing_time = time.monotonic() + timeout_s
             self._wake.notify()
@@ -209,8 +206,7 @@ class RefusedError(Exception):
 class Sender:
     """Makes records calls of the store, without threads or retries.
 
-    journal: named in the parent run; artifacts are relative to its folder. state: what was sent so
-    far, which says what runs.
+    journal: artifacts are relative to its folder. state: what was sent so far.
     """
 
     def __init__(self, journal: Path, store: MlflowStore) -> None:

@@ -84,10 +84,7 @@ class MlflowStore(Connection):
     def log(
         self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: Mapping[str, str]
     ) -> None:
-        """Add metrics and tags to a trial's run ("": the parent's). What is there stays once.
-
-        Metrics that are not finite are left out.
-        """
+        """Add finite metrics and tags to a trial's run ("" for the parent's), each once."""
         from mlflow.entities import Metric, RunTag
 
         metrics = [

@@ -146,10 +146,7 @@ def data_input(search: SearchStarted) -> DatasetInput:
 
 
 def tag_text(value: Any) -> str:
-    """A decision as a tag: text as it is, else JSON, with inner lists counted where it is too long.
-
-    The whole of it stands in the journal.
-    """
+    """A decision as a tag: text as it is, else JSON, inner lists counted where too long."""
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False)

@@ -72,7 +72,7 @@ class TrialState:
     def latest(self) -> dict[str, float]:
         """The last finite value of every metric, those of the end before those of the reports.
 
-        `quality` is that of the trial, under its selection; the last reported one until it ended.
+        `quality`: the trial's, under its selection; the last reported one until it ended.
         """
         values: dict[str, float] = {}
         ordered = sorted(self.reports, key=lambda report: (report.step, report.time))

@@ -121,10 +121,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty:
-    """What is known of the spread of one freeze curve.
-
-    examples: None where nothing is known of them. chance: None where not known.
-    """
+    """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
     runs: Mapping[FreezeDepth, DepthRuns]
     chance: float | None = None
