@@ -83,8 +83,7 @@ class Source(ABC):
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """The rows that the question is about, never empty.
 
-        Raises UsageErrors for unknown names and unreadable sources, NoAnswerError where the names
-        are good but nothing is recorded under them.
+        Raises UsageErrors for unknown names and unreadable sources, NoAnswerError without results.
         """
         rows = self.rows(question, say)
         for what, name in (("search", question.search), ("model", question.model)):

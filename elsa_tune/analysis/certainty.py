@@ -1,10 +1,9 @@
 """How sure an answer is: what is certified, what is plausible, what would settle it.
 
-Fixed-sequence testing: the hypotheses D_k <= 0 are tested each at 5 %, from the full model down to
-ever fewer fine-tuned layers, until the first that is not rejected. The order is fixed beforehand,
-so the family-wise error stays at 5 % without any correction (Maurer, Hothorn and Lehmacher 1995;
-Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). Over several tasks a k is certified
-where each task's test rejects, an intersection-union test (Berger 1982, Technometrics 24, 295-300).
+Fixed-sequence testing: the hypotheses D_k <= 0 are tested each at 5 %, from the full model down,
+until the first that is not rejected, which keeps the family-wise error at 5 % (Maurer, Hothorn and
+Lehmacher 1995; Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). Over several tasks
+an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's must reject.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, 
     """Which points' fine-tuned layers may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
-    below 0), half to certifying one too small (as `certify`, at 97.5 %). None where a depth has too
-    few seeds to tell.
+    below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
     """
     if any(point.depth not in contrasts for point in points):
         return None
@@ -213,9 +211,7 @@ def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) 
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
-    """With the seeds that would probably certify the operating point, or that examples forbid it;
-    neither where it is certified, or too few seeds are there to tell.
-    """
+    """With the seeds that would probably certify the operating point, unless examples forbid it."""
     full, chosen = points[0], answer.operating_point
     assert chosen is not None
     steps = [point for point in points[1:] if point.fine_tuned_layers >= chosen.fine_tuned_layers]

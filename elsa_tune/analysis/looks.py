@@ -1,13 +1,11 @@
 """The planned looks of a curve: which seeds a test of a depth may use, and at which level.
 
 A test is valid however a search was stopped only if it uses the seeds that were planned for it,
-and no others: seeds that came later, or sooner, count for the curve alone. One error is spent over
-two looks at a depth, of which the second has the seeds of the first and more. For means over
-growing samples the correlation of both test statistics is sqrt(Var2 / Var1), at least
-sqrt(min(s1 / s2, r1 / r2)) with s seeds of the depth and r of the full model; evaluation examples
-are common to both looks and only raise it. The probability that either rejects falls with the
-correlation (Slepian 1962), so the least one there can be is the worst case, and nothing has to be
-estimated. Pocock 1977 (Biometrika 64) is the case of equal levels.
+and no others. One error is spent over two looks at a depth, of which the second has the seeds of
+the first and more. The correlation of both test statistics is sqrt(Var2 / Var1), at least
+sqrt(min(s1 / s2, r1 / r2)) with s seeds of the depth and r of the full model; the examples, common
+to both, only raise it. The probability that either rejects falls with it (Slepian 1962), so the
+least one is the worst case. Pocock 1977 (Biometrika 64) is the case of equal levels.
 """
 
 from __future__ import annotations

@@ -128,10 +128,7 @@ def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
 
 
 def _figure(chart: Chart) -> Figure:
-    """Panels in rows under one legend.
-
-    Fixed margins: matplotlib's layout engines take most of a minute for a hundred panels.
-    """
+    """Panels in rows under one legend, by fixed margins: layout engines take a minute for a hundred."""
     count = len(chart.panels)
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)

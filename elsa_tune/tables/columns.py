@@ -45,8 +45,7 @@ _STATUSES = {
 def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -> ResultRow:
     """The row of line `number`, from its cells by our names, empty ones left out.
 
-    percent: quality, std and chance are percentages, else fractions. Raises ResultsError with what
-    is wrong with the line.
+    percent: quality, std and chance are in percent. Raises ResultsError with what is wrong.
     """
     try:
         row = _ROW.validate_python(_values(cells, percent))

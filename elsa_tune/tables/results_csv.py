@@ -1,6 +1,4 @@
-"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md); the
-means printed in the two studies that are reproduced, which are such a table.
-"""
+"""A results table of any tool as rows, and back; and the two studies' printed means, one such."""
 
 from __future__ import annotations
 
@@ -142,9 +140,7 @@ def _as_meant(cell: str) -> str:
 
 
 def plain_cell(value: object) -> object:
-    """A cell as it is written: a text that a spreadsheet would take for a formula gets an
-    apostrophe in front, which `import_results` takes away again.
-    """
+    """A cell as written: what looks like a formula gets an apostrophe, which reading drops."""
     if not isinstance(value, str) or not _FORMULA.match(value):
         return value
     try:

@@ -1,9 +1,8 @@
-"""Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with their line
-numbers.
+"""Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with line numbers.
 
 No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted as RFC
-4180 has it; TSV knows no quoting at all (the GLUE files' rule): a field ends at the tab and a row
-at the line's end.
+4180 has it; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a row at the end
+of its line.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def running(journal: Path) -> StorageError:
 def read_journal(path: Path) -> list[Record]:
     """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
 
-    A last line that was cut short is passed over. Raises StorageError, with the line's number, for
-    any other line that is not a record.
+    A last line that was cut short is passed over. Raises StorageError, with its number, for any other
+    line that is no record.
     """
     return _read(path)[0]
 

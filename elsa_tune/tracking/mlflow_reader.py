@@ -95,7 +95,8 @@ def _search_state(run: Any) -> SearchState:
         search=search,
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
-        is_alive=_driver_may_live(tags),
+        # Of another machine's driver nobody here can tell.
+        is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG]))),
         decisions={
             name: _decided(value)
             for name, value in names.after_prefix(names.DECISION_PREFIX, tags).items()
@@ -157,12 +158,6 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
     if journal is None or tags.get(names.HOST_TAG) != socket.gethostname():
         return None
     return Path(journal).parent
-
-
-def _driver_may_live(tags: Mapping[str, str]) -> bool:
-    """False where the lock of the search's journal is free."""
-    # Of another machine's nobody here can tell.
-    return local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG])))
 
 
 def is_lost(tracking_uri: str, search_id: str) -> bool:

@@ -78,9 +78,7 @@ def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
-    """`N6 2e-05 s1` for a measuring trial, `N6 2e-05 explore, stopped early`; the key where the
-    trial says too little of itself. status: how it ended, left out where it completed.
-    """
+    """`N6 2e-05 s1`, or `N6 2e-05 explore, stopped early`; the key of a trial without a rate."""
     rate, phase, seed = (params.get(name) for name in ("learning_rate", "phase", "seed"))
     if phase == Phase.PROBE:
         name = "linear probe"

@@ -123,9 +123,7 @@ class SearchPaths:
         return command if is_default else f"{command} --storage-path {self.storage}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
-        """A store as the specification names it: where it lies in the folder around the storage,
-        relative to that, so that they may be moved or copied together.
-        """
+        """A store in the folder around the storage, relative to it: both move together."""
         database, around = sqlite_file(tracking_uri), self.storage.parent
         if database is None or around == around.parent or not database.is_relative_to(around):
             return tracking_uri

@@ -106,7 +106,7 @@ class KeptPredictions:
         self._uri = tracking_uri
         self._fetched: dict[str, Predictions | None] = {}  # each look at a depth asks again
 
-    def predictions(self, row: ResultRow) -> Predictions | None:
+    def __call__(self, row: ResultRow) -> Predictions | None:
         """What the row's trial answered; None where it is not kept, or cannot be had any more."""
         if row.predictions is None:
             return None

@@ -165,8 +165,7 @@ class Uncertainty:
         """How far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
-        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: with so
-        many seeds that spread like those at hand.
+        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: S instead.
         """
         runs = self.runs[depth]
         count = as_if_seeds or runs.count

@@ -246,11 +246,10 @@ def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:
 
 
 def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
-    """Beyond what seeds and examples explain.
+    """Beyond what seeds and examples explain, both of which the depth's 95 % interval has.
 
-    The depth's 95 % interval has both. That the probe's own quality moves with the examples is no
-    reason for a wider one: both are judged by the same, and mostly move together. Without an
-    interval (one run) it takes two standard errors of a share of so many examples.
+    Probe and depth are judged by the same examples and mostly move together. Without an interval
+    (one run) it takes two standard errors of a share of that many examples.
     """
     if point.quality is None:
         return False
