@@ -71,10 +71,9 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
     certified, reason, numbers = _sure(tasks, common, corrected=False)
-    corrected = for_chance = None
-    if all(task.chance is not None for task in tasks):
-        corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-        for_chance = _sure(tasks, common, corrected=True)[0]
+    # Both None where the chance of a task is not known.
+    corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
+    for_chance = _sure(tasks, common, corrected=True)[0]
     if certified is None and reason is None:
         reason = next((task.reason for task in tasks if task.certified is None), None)
     # Those that fail at the next smaller k; none where there is none to fail at.

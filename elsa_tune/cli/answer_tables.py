@@ -77,9 +77,8 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
 def _said(console: Console, answer: Answer) -> None:
     """The sentence, what it saves, how sure it is, and what would settle it."""
     console.print(answer.sentence, style="bold" if answer.is_answered else "bold red")
-    saves = "" if answer.operating_point is None else saves_sentence(answer.operating_point)
     step = "" if answer.next_step is None else f"Next: {answer.next_step}"
-    for text in filter(None, (saves, answer.certainty, step)):
+    for text in filter(None, (saves_sentence(answer.operating_point), answer.certainty, step)):
         console.print(text)
 
 

@@ -247,10 +247,7 @@ def _point_text(answer: Answer, point: CurvePoint) -> str:
 
 
 def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Series]:
-    """A line for each depth, and a mark where it was measured; x: the rate's decimal logarithm.
-
-    depths: of the figure, so that each looks the same in every panel.
-    """
+    """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
         name, number = depths_text([point.depth]), depths.index(point.depth)

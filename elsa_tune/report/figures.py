@@ -128,7 +128,7 @@ def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
 
 
 def _figure(chart: Chart) -> Figure:
-    """Panels in rows under one legend, by fixed margins: layout engines take a minute for a hundred."""
+    """Panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)

@@ -107,9 +107,7 @@ def story(answers: Sequence[Answer]) -> list[str]:
 
 def _beside(answer: Answer) -> str:
     """What it saves, how sure it is, and the floor that costs no training."""
-    chosen, probe = answer.operating_point, answer.probe
-    saves = "" if chosen is None else saves_sentence(chosen)
-    floor = "" if probe is None else probe_sentence(probe)
+    saves, floor = saves_sentence(answer.operating_point), probe_sentence(answer.probe)
     return " ".join(filter(None, (saves, answer.certainty, floor)))
 
 

@@ -29,6 +29,7 @@ from elsa_tune.tables.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_ESCAPE = re.compile(rf"'(?={_FORMULA.pattern})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _lines(path: Path) -> Iterator[Row]:
     """The lines that hold anything, the header first; all as long as the header, and stripped."""
     fields = 0
     for number, cells in csv_rows(path):
-        stripped = [_as_meant(cell.strip()) for cell in cells]
+        stripped = [cell[1:] if _ESCAPE.match(cell) else cell for cell in map(str.strip, cells)]
         if not any(stripped):
             continue
         fields = fields or len(stripped)
@@ -133,10 +134,6 @@ def _lines(path: Path) -> Iterator[Row]:
                 f"{path}, line {number}: {len(stripped)} fields where the header has {fields}"
             )
         yield number, stripped
-
-
-def _as_meant(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def plain_cell(value: object) -> object:

@@ -31,9 +31,9 @@ class Connection:
         self._client: MlflowClient | None = None
 
     def check(self, timeout_s: float = 5.0) -> None:
-        """Return if the store answers (or, for SQLite, can be made) within so many seconds.
+        """Return if the store answers in time (SQLite: can be made); else raise TrackingError.
 
-        Raises TrackingError, with the remedy, otherwise. Writes nothing but an empty folder.
+        Writes nothing but an empty folder.
         """
         database = sqlite_file(self.uri)
         if database is not None:

@@ -58,10 +58,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             raise
 
     def stamp(self, record: R) -> R:
-        """The record with its time: now, but at least a millisecond after every record before it.
-
-        A record that has a time keeps it. Never fails.
-        """
+        """The record with a time, its own or now, a millisecond or more after every other."""
         if record.time:
             return record
         with self._mutex:
@@ -124,8 +121,8 @@ def running(journal: Path) -> StorageError:
 def read_journal(path: Path) -> list[Record]:
     """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
 
-    A last line that was cut short is passed over. Raises StorageError, with its number, for any other
-    line that is no record.
+    A last line that was cut short is passed over. Raises StorageError, with the line, for any other
+    that is no record.
     """
     return _read(path)[0]
 

@@ -191,10 +191,7 @@ def shown_uri(text: str) -> str:
 
 
 def without_credentials(uri: str) -> str:
-    """The URI without what `shown_uri` hides: which store it is, whoever asks.
-
-    A database keeps the user's name, to which its drivers find a password elsewhere.
-    """
+    """The URI without what `shown_uri` hides; a database keeps its user's name."""
     shown = shown_uri(uri)
     if _scheme(uri) in _DATABASE_SCHEMES:
         bare = shown.replace(f":{_HIDDEN}@", "@", 1)

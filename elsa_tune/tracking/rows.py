@@ -44,9 +44,8 @@ def read_rows(
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
-    """One row a trial, in the order of their start; those of unfinished searches come with their
-    status, and a final one, which is no result, has none. folder: the search's. Raises ResultsError
-    for a trial that lacks what a row needs.
+    """One row a trial, in the order of their start, with its status; none for a final one, which is
+    no result. folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
     """
     return [
         _row(state.search.name, trial, folder)

@@ -29,8 +29,8 @@ _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialState:
-    """A trial's last attempt: its records. cut_off: when its search ended, or was taken up again,
-    without the trial having ended. run_id: its run in MLflow, where it was read from there.
+    """A trial's last attempt. cut_off: when its search ended or was resumed before it did.
+    run_id: its run in MLflow, where it was read from there.
     """
 
     start: TrialStarted
@@ -102,8 +102,8 @@ class SearchState:
     def replay(cls, records: Iterable[Record], alive: bool = True) -> SearchState:
         """Follow the records from the first to the last.
 
-        alive: whether a driver holds the search's lock now. Where none does, a search without an
-        end reads as killed, and trials without an end as interrupted.
+        alive: whether a driver holds the lock now. Where none does, a search without an end was
+        killed, and trials without one were interrupted.
         """
         state, heard = cls(is_alive=alive), 0.0
         for record in records:

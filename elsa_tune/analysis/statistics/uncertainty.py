@@ -142,9 +142,7 @@ class Uncertainty:
         return self.examples is not None and not self.examples.are_counted
 
     def quality(self, depth: FreezeDepth) -> Interval | None:
-        """The depth's quality; None with fewer than two seeds, or where all scored exactly the same
-        and nothing is known of the examples: no spread is not certainty.
-        """
+        """The depth's quality; None with one seed, or equal scores of unknown examples."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
             return None
@@ -165,7 +163,7 @@ class Uncertainty:
         """How far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
-        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: S instead.
+        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: for S.
         """
         runs = self.runs[depth]
         count = as_if_seeds or runs.count

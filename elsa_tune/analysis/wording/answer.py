@@ -94,9 +94,9 @@ def in_short(answer: Answer) -> str:
     return f"{told}; rates {at}" if at else told
 
 
-def saves_sentence(point: CurvePoint) -> str:
+def saves_sentence(point: CurvePoint | None) -> str:
     """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
-    if point.depth.is_full_model:
+    if point is None or point.depth.is_full_model:
         return ""
     shares = {
         "trained parameters": point.saves.trainable_parameters,
@@ -112,8 +112,10 @@ def saves_sentence(point: CurvePoint) -> str:
     return f"Saves {listed(told)}." if told else ""
 
 
-def probe_sentence(probe: LinearProbe) -> str:
+def probe_sentence(probe: LinearProbe | None) -> str:
     """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    if probe is None:
+        return ""
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
     told = ", ".join(f"{percent(one)} {what}" for what, one in kept.items() if one is not None)
     share = f" ({told})" if told else ""
