@@ -41,13 +41,12 @@ class Imported:
 
 
 def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
-    """Read a CSV of results. percent: quality, std and chance are percentages, else fractions.
-    mapping: what `read_mapping` reads.
+    """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
     Exports of known tools are recognised by their columns. Rows that repeat another exactly are
-    returned too; the curve counts them once and says so. Raises ResultsError for anything that is
-    not a number where one must be or a value out of its range, naming the line; for a missing
-    column, for qualities that are no percentages, and for an empty or unreadable file.
+    returned too; the curve counts them once and says so. Raises ResultsError, with the line, for
+    what is no number where one must be or out of its range; for a missing column, qualities that
+    are no percentages, and an empty or unreadable file.
     """
     said = read_mapping(mapping)
     lines = _lines(path)

@@ -1,8 +1,7 @@
 """Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with line numbers.
 
-No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted as RFC
-4180 has it; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a row at the end
-of its line.
+No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted by RFC
+4180; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ class Table:
     """The wanted columns of one file.
 
     columns: cells by column name, all of one length; None where a row has no such cell. lines: the
-    line of each row (the first one for a quoted CSV row over several lines), for Parquet its
-    number; both from 1. malformed: (line, what is wrong) of rows that cannot be told apart into
-    columns; they are in no list.
+    line of each row (the first of several), for Parquet its number; both from 1. malformed: (line,
+    what is wrong) of rows that cannot be told apart into columns; they are in no list.
     """
 
     path: Path
@@ -54,8 +52,7 @@ def read_table(
     """Read the wanted columns of a file, None for every one of plain values (in JSONL, of its first
     line); `header` names the columns of a file without a header line.
 
-    Raises DataError for a file that is missing, unreadable or undecodable, and for a wanted column
-    that is missing or stands there twice.
+    Raises DataError for an unreadable file, and a wanted column that is missing or there twice.
     """
     if format == "parquet":
         return _read_parquet(path, wanted)

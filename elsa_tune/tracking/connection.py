@@ -31,10 +31,7 @@ class Connection:
         self._client: MlflowClient | None = None
 
     def check(self, timeout_s: float = 5.0) -> None:
-        """Return if the store answers in time (SQLite: can be made); else raise TrackingError.
-
-        Writes nothing but an empty folder.
-        """
+        """Raise TrackingError unless the store answers in time, or SQLite's can be made."""
         database = sqlite_file(self.uri)
         if database is not None:
             _check_sqlite(database)

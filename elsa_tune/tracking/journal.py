@@ -121,8 +121,7 @@ def running(journal: Path) -> StorageError:
 def read_journal(path: Path) -> list[Record]:
     """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
 
-    A last line that was cut short is passed over. Raises StorageError, with the line, for any other
-    that is no record.
+    Raises StorageError, with the line, for what is no record, but a last line that was cut short.
     """
     return _read(path)[0]
 

@@ -35,9 +35,8 @@ def read_searches(
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
 
-    Params are texts. A trial's reports are one, of its last values; a trial that has only just
-    begun, without params yet, is left out. Raises TrackingError when the store is missing, damaged
-    or does not answer.
+    Params are texts. A trial's reports are one, of its last values; a trial without params yet is
+    left out. Raises TrackingError when the store is missing, damaged or does not answer.
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it

@@ -102,8 +102,7 @@ class SearchState:
     def replay(cls, records: Iterable[Record], alive: bool = True) -> SearchState:
         """Follow the records from the first to the last.
 
-        alive: whether a driver holds the lock now. Where none does, a search without an end was
-        killed, and trials without one were interrupted.
+        alive: whether a driver holds the lock; else what has no end was killed, or interrupted.
         """
         state, heard = cls(is_alive=alive), 0.0
         for record in records:
