@@ -218,7 +218,7 @@ def run_study(
 class _Kept:
     answers: dict[str, Predictions]
 
-    def predictions(self, row: ResultRow) -> Predictions | None:
+    def __call__(self, row: ResultRow) -> Predictions | None:
         return self.answers.get(row.trial or "")
 
 

@@ -1,7 +1,4 @@
-"""Results that can be asked for an answer: the record, a journal, a results table, printed numbers.
-
-The command line and Python ask them alike; `recorded` finds the record of a working directory.
-"""
+"""What can be asked for an answer: the record, a journal, a results table, printed numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from elsa_tune.errors import (
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.published import published_rows
-from elsa_tune.tables.results_csv import import_results
+from elsa_tune.tables.results_csv import import_results, published_rows
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, read_rows, rows_of
@@ -76,9 +72,7 @@ class Source(ABC):
         """At least the rows of the question. say: takes what was understood, or passed over."""
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        """The folders and states of the searches that are asked for, in the order of their start;
-        none for what is no record.
-        """
+        """Folders and states of the searches asked for, by their start; [] for no record."""
         return []
 
     def origins(self, question: Question) -> dict[str, str]:
@@ -89,8 +83,7 @@ class Source(ABC):
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """The rows that the question is about, never empty.
 
-        Raises UsageErrors for unknown names and unreadable sources, NoAnswerError where the names
-        are good but nothing is recorded under them.
+        Raises UsageErrors for unknown names and unreadable sources, NoAnswerError without results.
         """
         rows = self.rows(question, say)
         for what, name in (("search", question.search), ("model", question.model)):
@@ -176,10 +169,7 @@ class Journals(Source):
         self._read: dict[str | None, Searches] = {}
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
-        """Those of the search that is asked for, or of all, in the order of their start.
-
-        A journal that cannot be read is left out, unless there is no other.
-        """
+        """Those of the search asked for, or of all that can be read, by their start."""
         searches = self.searches(question, say)
         rows = [row for folder, state in searches for row in rows_of(state, folder)]
         if not rows and not any(state.search.attempt for _, state in searches):

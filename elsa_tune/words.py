@@ -1,6 +1,4 @@
-"""How numbers and depths are written: qualities are fractions on the way in and x 100 with one
-decimal on the way out.
-"""
+"""How numbers and depths are written: qualities as fractions come out x 100, one decimal."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ METRIC_WORDS = {
 
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.
-BORDER_ARROWS = {Border.HIGH: "↑", Border.LOW: "↓"}
+BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
 BORDER_WORDS = {
     Border.HIGH: "the largest rate tried is the best",
     Border.LOW: "the smallest rate tried is the best",
@@ -53,11 +51,6 @@ def interval(low: float | None, high: float | None) -> str:
 def rate_text(learning_rate: float | None) -> str:
     """`3e-05`, or `not named`."""
     return "not named" if learning_rate is None else f"{learning_rate:g}"
-
-
-def border_arrow(border: Border | None) -> str:
-    """`↑`, `↓`, or nothing."""
-    return "" if border is None else BORDER_ARROWS[border]
 
 
 def metric_text(metric: str | None) -> str:
@@ -115,9 +108,7 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
-    """The lines of a table, two spaces between columns. right: places of the columns whose cells
-    stand to the right.
-    """
+    """The lines of a table, two spaces between columns; those in `right` stand to the right."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -192,7 +192,7 @@ class Kept:
         self._task = task
         self._trials = {key_of(trial): trial for trial in task.trials}
 
-    def predictions(self, row: ResultRow) -> Predictions | None:
+    def __call__(self, row: ResultRow) -> Predictions | None:
         """Of the row's trial."""
         return self._task.predictions(self._trials[row.predictions or ""])
 

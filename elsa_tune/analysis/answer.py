@@ -1,6 +1,4 @@
-"""The answer as a value: a freeze curve with what was decided from it, as every printer shows it;
-and when a depth is good enough. docs/reference/answer.md documents each field as JSON.
-"""
+"""A freeze curve with what was decided from it, and when a depth is good enough."""
 
 from __future__ import annotations
 
@@ -64,17 +62,15 @@ class Answer(FreezeCurve):
     more fine-tuned layers than the raw operating point that miss the target. within_given: the raw
     operating point by the given learning rates alone, a depth whose rate lies beyond them judged by
     its best exploring run within them, which is no measurement; None where no depth went beyond.
-    sentence: the answer, or why there is none, as a person reads it.
-    decided_by: in a joint answer the tasks that forbid a smaller k (or leave it without an answer),
-    None otherwise.
-    certified, corrected_certified: None where nothing is certain enough. plausible: the numbers of
-    fine-tuned layers that may be the true operating point, at 95 %; None where seeds are too few to
-    tell. contrasts, corrected_contrasts: of each measured depth but the full model. certainty: all
-    that as a person reads it, "" without an operating point. next_step: the command that would
-    settle what is open, None where nothing is or no command would. seeds_to_settle: how many
-    measuring seeds a depth would certify the operating point in four of five cases, if they spread
-    like those that are there; None where that cannot be said, or is certain already.
-    examples_forbid: no number of seeds would do, for the evaluation examples are too few.
+    sentence: the answer, or why there is none, as a person reads it. decided_by: in a joint answer
+    the tasks that forbid a smaller k (or leave it without an answer), None otherwise. certified,
+    corrected_certified: None where nothing is certain enough. plausible: the numbers of fine-tuned
+    layers that may be the true operating point, at 95 %; None with too few seeds. contrasts,
+    corrected_contrasts: of each measured depth but the full model. certainty: all that as a person
+    reads it, "" without an operating point. next_step: the command that would settle what is open,
+    None where there is none. seeds_to_settle: the seeds a depth that would certify the operating
+    point in four of five cases, if they spread like those that are there; None where that cannot be
+    said, or is certain. examples_forbid: no number of seeds would do, for examples are too few.
     open_look: a planned look at the first depth that is not certified has not been taken.
     """
 

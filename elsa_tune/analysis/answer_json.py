@@ -1,7 +1,4 @@
-"""Answers and curves as plain values for JSON and CSV: the schema of docs/reference/answer.md.
-
-Numbers are finite or None, so that the JSON is always valid.
-"""
+"""Answers and curves as plain, always finite values for JSON and CSV (docs/reference/answer.md)."""
 
 from __future__ import annotations
 

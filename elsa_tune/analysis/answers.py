@@ -58,8 +58,7 @@ def answer_curves(
     """Answer each curve; a model with several tasks gets a joint answer (task `*`) after its own.
 
     exclude_tasks: left out of the joint answers, not of the list. Raises UsageError for a target
-    outside (0, 1] or when every task is excluded, UnknownNameError for an excluded task that is
-    not there.
+    outside (0, 1] or when every task is excluded, UnknownNameError for one that is not there.
     """
     check_target(target)
     known = {curve.task for curve in curves}

@@ -1,10 +1,9 @@
 """How sure an answer is: what is certified, what is plausible, what would settle it.
 
-Fixed-sequence testing: the hypotheses D_k <= 0 are tested each at 5 %, from the full model down to
-ever fewer fine-tuned layers, until the first that is not rejected. The order is fixed beforehand,
-so the family-wise error stays at 5 % without any correction (Maurer, Hothorn and Lehmacher 1995;
-Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). Over several tasks a k is certified
-where each task's test rejects, an intersection-union test (Berger 1982, Technometrics 24, 295-300).
+Fixed-sequence testing: the hypotheses D_k <= 0 are tested each at 5 %, from the full model down,
+until the first that is not rejected, which keeps the family-wise error at 5 % (Maurer, Hothorn and
+Lehmacher 1995; Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). Over several tasks
+an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's must reject.
 """
 
 from __future__ import annotations
@@ -70,12 +69,10 @@ def certify(
 
 
 def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, ...] | None:
-    """The numbers of fine-tuned layers, among the points (as in `certify`), that may be the true
-    answer, at 95 %.
+    """Which points' fine-tuned layers may be the true answer, at 95 %; points as in `certify`.
 
     Half of the error goes to calling a depth too small that is not (its two-sided interval lies
-    below 0), half to certifying one too small (as `certify`, at 97.5 %), so that the true answer is
-    left out at most once in twenty times. None where a depth has too few seeds to tell.
+    below 0), half to certifying one too small (`certify` at 97.5 %). None with too few seeds.
     """
     if any(point.depth not in contrasts for point in points):
         return None
@@ -111,9 +108,9 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
-    """An answer that has an operating point, with all that is sure about it.
+    """An answer with an operating point, and how sure it is; `reason`: why nothing is certified.
 
-    learnt: the full model was found above chance at 95 %. `reason` is why nothing is certified.
+    learnt: the full model was found above chance at 95 %.
     """
     full, basis = answer.full, answer.uncertainty.basis
     assert full is not None
@@ -150,9 +147,7 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
 
 
 def _tested(curve: FreezeCurve) -> list[CurvePoint]:
-    """The depths with frozen layers in the order of testing; [] where they were planned for other
-    results.
-    """
+    """The frozen depths in the order of testing; [] where they were planned for other results."""
     measured = {point.depth: point for point in curve.measured if not point.depth.is_full_model}
     if curve.looks is None:
         return list(measured.values())
@@ -198,9 +193,7 @@ def contrast_of(
 
 
 def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) -> float:
-    """The probability that a depth's second look would reject, if its contrast is what it seems to
-    be; 0 where it has none.
-    """
+    """The probability that the second look would reject, from the contrast now; 0 without one."""
     taken = () if curve.looks is None else curve.looks.taken(depth)
     if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
@@ -218,9 +211,7 @@ def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) 
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
-    """With the seeds that would probably certify the operating point, or that examples forbid it;
-    neither where it is certified, or too few seeds are there to tell.
-    """
+    """With the seeds that would probably certify the operating point, unless examples forbid it."""
     full, chosen = points[0], answer.operating_point
     assert chosen is not None
     steps = [point for point in points[1:] if point.fine_tuned_layers >= chosen.fine_tuned_layers]

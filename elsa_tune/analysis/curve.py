@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
@@ -51,8 +51,7 @@ class CurvePoint:
     them that early stopping ended. trainable_parameters, train_seconds (s), peak_memory_mb (MiB):
     medians over the completed runs. ci_low, ci_high: 95 % interval of the quality that a fresh seed
     can expect, None where nothing is known of the spread. runs: the measuring runs that count.
-    rates: at how many learning rates the depth was measured; more than one is a choice made on the
-    same runs.
+    rates: at how many learning rates it was measured, several being a choice on the same runs.
     """
 
     depth: FreezeDepth
@@ -318,8 +317,5 @@ def saves(full: CurvePoint, point: CurvePoint) -> Saves:
             return None
         return 1 - of_point / of_full
 
-    return Saves(
-        trainable_parameters=saved(full.trainable_parameters, point.trainable_parameters),
-        train_seconds=saved(full.train_seconds, point.train_seconds),
-        peak_memory_mb=saved(full.peak_memory_mb, point.peak_memory_mb),
-    )
+    names = (one.name for one in fields(Saves))
+    return Saves(**{name: saved(getattr(full, name), getattr(point, name)) for name in names})

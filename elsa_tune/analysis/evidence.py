@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
-from typing import Protocol
+from collections.abc import Callable
 
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
@@ -18,16 +17,12 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 # A quality recomputed from predictions may differ from the recorded one by rounding.
 SAME_SCORE = 1e-5
 
-# Sets of draws, half a megabyte each, that a process keeps: a hunt asks for the same ones again
-# after every trial.
+# Sets of draws, half a megabyte each, that a process keeps: a hunt asks for them again and again.
 DRAWS_KEPT = 32
 
 
-class Evidence(Hashable, Protocol):
-    """Where predictions come from."""
-
-    def predictions(self, row: ResultRow) -> Predictions | None:
-        """What the trial of a row answered; None where it is not known."""
+# What the trial of a row answered; None where it is not known. Hashable.
+Evidence = Callable[[ResultRow], Predictions | None]
 
 
 def curve_uncertainty(
@@ -35,9 +30,8 @@ def curve_uncertainty(
 ) -> Uncertainty:
     """The spread of a group's depths whose runs are known one by one.
 
-    Example by example only where every run that counts has its predictions; a warning says so
-    where they cannot be used. Else by the number of examples, where that is known and the metric is
-    accuracy; else by seeds alone.
+    By predictions only where every run that counts has them; a warning says where they cannot be
+    used. Else by the number of examples, where the metric is accuracy; else by seeds alone.
     """
     runs = {
         depth: DepthRuns(
@@ -76,7 +70,7 @@ def _example_draws(
         columns[depth].append(None if run.is_diverged else len(found))
         if run.is_diverged:
             continue
-        answered = evidence.predictions(run.row)
+        answered = evidence(run.row)
         if answered is None:
             # One is enough: looking for more may cost a server's time each.
             raise ResultsError(f"those of {run.row.trial} are lost or damaged")

@@ -81,10 +81,10 @@ def require_one_each(
     *,
     train_sizes_apart: bool = True,
 ) -> None:
-    """Raise ResultsError, listing the groups, where several stand for one curve.
+    """Raise ResultsError, listing the groups as `in_short` has them, where several are one curve.
 
-    in_short: what a group says alone, for the list. train_sizes_apart: results of several training
-    sizes are answers of their own (as in a table); otherwise they too must be chosen from.
+    train_sizes_apart: several training sizes are answers of their own (as in a table); else they
+    too must be chosen from.
     """
     rivals: dict[tuple[object, ...], list[ResultGroup]] = {}
     for group in groups:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 from elsa_tune.analysis.answer import (
     ALL_TASKS,
@@ -29,8 +29,6 @@ from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent, target_text
-
-_Value = TypeVar("_Value")
 
 
 def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answer:
@@ -51,10 +49,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     answer = Answer(
         model=first.model,
         task=ALL_TASKS,
-        train_size=_if_same(task.train_size for task in tasks),
-        search=_if_same(task.search for task in tasks),
-        metric=_if_same(task.metric for task in tasks),
-        selection=_if_same(task.selection for task in tasks),
+        **_what_all_share(tasks, ("train_size", "search", "metric", "selection")),
         target=first.target,
         layers=first.layers,
         chance=None,
@@ -76,10 +71,9 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     raw = smallest(common, passes)
     assert raw is not None  # every task has an answer, so that every full model passes
     certified, reason, numbers = _sure(tasks, common, corrected=False)
-    corrected = for_chance = None
-    if all(task.chance is not None for task in tasks):
-        corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
-        for_chance = _sure(tasks, common, corrected=True)[0]
+    # Both None where the chance of a task is not known.
+    corrected = smallest(common, _pass_everywhere(tasks, corrected=True))
+    for_chance = _sure(tasks, common, corrected=True)[0]
     if certified is None and reason is None:
         reason = next((task.reason for task in tasks if task.certified is None), None)
     # Those that fail at the next smaller k; none where there is none to fail at.
@@ -118,9 +112,8 @@ def _sure(
 ) -> tuple[Certified | None, Reason | None, tuple[int, ...] | None]:
     """What is certified (where the test of every task rejects), why not, the plausible numbers.
 
-    The lower bounds of the least of the tasks' contrasts are the least of theirs without any
-    correction: too high a one needs that of the task which is truly the least. Its upper one may be
-    missed in any task.
+    Lower bounds are the least of the tasks' without any correction: too high a one needs that of
+    the task which is truly the least. The upper one may be missed in any task.
     """
     if any(point.rates > 1 for task in tasks for point in task.measured):
         return None, None, None
@@ -141,9 +134,10 @@ def _sure(
     return certified, reason, plausible(common, least) if learnt else None
 
 
-def _if_same(values: Iterable[_Value]) -> _Value | None:
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
+def _what_all_share(tasks: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
+    """These fields of the tasks; None where they differ."""
+    found = {name: {getattr(task, name) for task in tasks} for name in names}
+    return {name: one.pop() if len(one) == 1 else None for name, one in found.items()}
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:

@@ -1,13 +1,11 @@
 """The planned looks of a curve: which seeds a test of a depth may use, and at which level.
 
 A test is valid however a search was stopped only if it uses the seeds that were planned for it,
-and no others: seeds that came later, or sooner, count for the curve alone. One error is spent over
-two looks at a depth, of which the second has the seeds of the first and more. For means over
-growing samples the correlation of both test statistics is sqrt(Var2 / Var1), at least
-sqrt(min(s1 / s2, r1 / r2)) with s seeds of the depth and r of the full model; evaluation examples
-are common to both looks and only raise it. The probability that either rejects falls with the
-correlation (Slepian 1962), so the least one there can be is the worst case, and nothing has to be
-estimated. Pocock 1977 (Biometrika 64) is the case of equal levels.
+and no others. One error is spent over two looks at a depth, of which the second has the seeds of
+the first and more. The correlation of both test statistics is sqrt(Var2 / Var1), at least
+sqrt(min(s1 / s2, r1 / r2)) with s seeds of the depth and r of the full model; the examples, common
+to both, only raise it. The probability that either rejects falls with it (Slepian 1962), so the
+least one is the worst case. Pocock 1977 (Biometrika 64) is the case of equal levels.
 """
 
 from __future__ import annotations
@@ -48,9 +46,7 @@ class PlannedLooks:
         return any(len(looks.counts) > 1 for looks in self.of.values())
 
     def order(self) -> list[FreezeDepth]:
-        """The depths that are tested, first to last: a depth follows only the one it was planned
-        to follow.
-        """
+        """The depths in the order of testing: each follows the one it was planned to follow."""
         follower = {looks.after: depth for depth, looks in self.of.items()}
         found: list[FreezeDepth] = []
         place = FULL_MODEL.frozen_layers
@@ -65,8 +61,7 @@ def planned_looks(
 ) -> PlannedLooks | None:
     """The looks of measured depths; None where no plan says when to look.
 
-    A look sees its own seeds, and of other depths those of their first looks, so that no later seed
-    can change it.
+    A look sees its own seeds and other depths' first looks, so that no later seed can change it.
     """
     rows = [run.row for runs in measured.values() for run in runs]
     if all(row.looks is None for row in rows):
@@ -115,8 +110,7 @@ def planned_looks(
 
 
 def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
-    """One-sided nominal levels of one or two looks, so that either rejects falsely with at most
-    `error`.
+    """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
 
     counts: for each look, seeds of the depth and of the full model, at least as many as before.
     """

@@ -15,7 +15,7 @@ from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.search.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import BORDER_WORDS, border_arrow, listed, metric_text, points
+from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
 
 RAW_MARK = "▶"
 CORRECTED_MARK = "▷"
@@ -44,9 +44,10 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
         _heading(console, curve)
         if isinstance(curve, Answer):
             console.print(curve.sentence, style="bold" if curve.is_answered else "bold red")
-            saves = "" if curve.operating_point is None else saves_sentence(curve.operating_point)
             step = "" if curve.next_step is None else f"Next: {curve.next_step}"
-            for text in filter(None, (saves, curve.certainty, step)):
+            for text in filter(
+                None, (saves_sentence(curve.operating_point), curve.certainty, step)
+            ):
                 console.print(text)
         if curve.points:
             _depths(console, curve)
@@ -115,7 +116,7 @@ def _depths(console: Console, curve: FreezeCurve) -> None:
     told = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in shown]
     has_rates = any(column.header == "rate" for column in table.columns)
     borders = {point.tried.at_border for point in rows} if has_rates else set()
-    told += [f"{border_arrow(one)} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
+    told += [f"{BORDER_ARROWS[one]} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
     if told:
         console.print("  ".join(told), style="dim")
     if spared:

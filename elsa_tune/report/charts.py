@@ -1,6 +1,4 @@
-"""The figures of a report as data, which `figures` draws: the freeze curve, and quality by learning
-rate and depth. Qualities are x 100.
-"""
+"""The figures of a report as data, which `figures` draws. Qualities are x 100."""
 
 from __future__ import annotations
 
@@ -118,10 +116,7 @@ def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
-    """Each curve with its interval, the threshold, chance, and the points that were decided.
-
-    named: answers of one task each, by their names.
-    """
+    """Each named curve with its interval, the target, chance, and the points that were decided."""
     panels = []
     for name, answer in named.items():
         if answer.with_quality:
@@ -139,9 +134,7 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
 
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
-    """Mean quality over the learning rate, a line a depth, of trials that were neither stopped nor
-    failed.
-    """
+    """Mean quality of the completed trials over the learning rate, a line a depth."""
     depths = sorted({point.depth for answer in named.values() for point in answer.points})
     panels = []
     for name, answer in named.items():
@@ -180,9 +173,7 @@ def depth_ticks(depths: set[FreezeDepth]) -> Ticks:
 
 
 def _spaced(places: Sequence[float], most: int) -> list[float]:
-    """Of places on an axis, in rising order, those that leave one another room; the last is among
-    them: at the deep end lies the answer.
-    """
+    """Rising places on an axis that have room; the last, where the answer lies, is among them."""
     kept = [places[-1]]
     for place in places[-2::-1]:
         if kept[-1] - place >= (places[-1] - places[0]) / most:
@@ -256,10 +247,7 @@ def _point_text(answer: Answer, point: CurvePoint) -> str:
 
 
 def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Series]:
-    """A line for each depth, and a mark where it was measured; x: the rate's decimal logarithm.
-
-    depths: of the figure, so that each looks the same in every panel.
-    """
+    """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
         name, number = depths_text([point.depth]), depths.index(point.depth)

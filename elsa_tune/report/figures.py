@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
+from matplotlib import font_manager, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -44,29 +44,7 @@ NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands befor
 WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
 SPOT = 7.0  # half the side of what answers the pointer
 
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "figure.dpi": 72.0,
-    "font.size": 10.5,
-    "axes.titlesize": "medium",
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    # A name with a dollar sign is no formula.
-    "text.parse_math": False,
-}
+STYLE = Path(__file__).parent / "assets" / "figures.mplstyle"
 
 # What an SVG in a page can do without: metadata and a style for the whole page, names of groups,
 # turns by nothing, digits that nobody sees, its size and font, which are the page's.
@@ -89,9 +67,7 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 
 def page_svgs(chart: Chart) -> list[str]:
-    """Its panels for the page, each under its own legend: colours are variables, and what a point
-    tells is its `<title>`.
-    """
+    """Its panels for the page, each under its own legend; a point's `<title>` is its hover text."""
     found = []
     for number, panel in enumerate(chart.panels):
         # Names inside an SVG are the page's: two panels must not have the same.
@@ -117,7 +93,7 @@ def shortened(name: str) -> str:
 def _drawing(salt: str) -> Iterator[None]:
     families = ["DejaVu Sans", *_fonts_for_other_scripts()]
     with (
-        matplotlib.rc_context({**STYLE, "font.family": families, "svg.hashsalt": salt}),
+        style.context([STYLE, {"font.family": families, "svg.hashsalt": salt}]),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -152,11 +128,7 @@ def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
 
 
 def _figure(chart: Chart) -> Figure:
-    """Panels in rows under one legend.
-
-    The margins are fixed rather than fitted: matplotlib's layout engines take most of a minute for
-    a hundred panels.
-    """
+    """Panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)

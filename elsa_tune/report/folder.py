@@ -1,7 +1,6 @@
 """A report on disk: one folder with the page, the figures and the tables.
 
-Each file is written aside and then renamed, the page last: a reader meets old files or new ones,
-never half of one.
+Each file is written aside and renamed, the page last: a reader never meets half of one.
 """
 
 from __future__ import annotations
@@ -17,32 +16,29 @@ from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
 from elsa_tune.report import figures
 from elsa_tune.report.charts import all_charts
-from elsa_tune.report.page import Context, by_name, page_html
+from elsa_tune.report.page import by_name, page_html
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import write_results
 
 PAGE = "index.html"
 FIGURES = "figures"
-# What an earlier report may have left among the figures, three of them drawn by earlier versions
-# only: beside this page they would mislead.
-_OUR_FIGURES = re.compile(
-    r"(freeze_curve|relative_change|training_time|learning_rates|early_stopping)\.(png|svg)"
-)
+# What an earlier report may have left among the figures: beside this page it would mislead.
+_OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
 
 
 def write_report(
     answers: Sequence[Answer],
     rows: Sequence[ResultRow],
     folder: Path,
-    context: Context | None = None,
+    command: str = "",
+    origins: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from; returns its files, page first.
 
-    Raises StorageError where the folder cannot be written.
+    command, origins: as in `page_html`. Raises StorageError where the folder cannot be written.
     """
     check_folder(folder)
-    context = context or Context()
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
@@ -57,7 +53,7 @@ def write_report(
         "answers.csv": answers_csv(answers),
         "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
         "trials.csv": write_results(rows),
-        PAGE: page_html(answers, rows, charts, context),
+        PAGE: page_html(answers, rows, charts, command, origins),
     }
     return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
 

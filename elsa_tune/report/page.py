@@ -1,14 +1,13 @@
 """The report as one HTML page that needs nothing else: words, figures, tables, and no script.
 
-Everything is in the file, and a content security policy forbids it the network. The same input
-gives the same bytes.
+A content security policy forbids it the network. The same input gives the same bytes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -26,22 +25,8 @@ from elsa_tune.words import listed, percent, points, target_text
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What a report shows beside its answers.
-
-    command: what made this report, for the reader to repeat. origins: when and where a search ran,
-    by its name.
-    """
-
-    command: str = ""
-    origins: Mapping[str, str] = field(default_factory=dict)
-
-
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
-    """The answers of one task each, which joint ones are not, in their order: `minilm on rte`, with
-    the training size where there are several.
-    """
+    """Answers of one task each: `minilm on rte`, with the training size where there are several."""
     single = [answer for answer in answers if answer.decided_by is None]
     sizes_differ = len({answer.train_size for answer in single}) > 1
     found = {}
@@ -55,11 +40,13 @@ def page_html(
     answers: Sequence[Answer],
     rows: Sequence[ResultRow],
     charts: Sequence[Chart],
-    context: Context,
+    command: str = "",
+    origins: Mapping[str, str] | None = None,
 ) -> str:
     """The complete file. Every name in it is text: the template escapes all but our own drawings.
 
-    rows: of the trials that the answers came from.
+    rows: of the trials that the answers came from. command: what made this report, for the reader
+    to repeat. origins: when and where a search ran, by its name.
     """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -74,7 +61,7 @@ def page_html(
         policy=POLICY,
         heading=_headline(named, target),
         story=story(answers),
-        facts=facts(rows, context.origins),
+        facts=facts(rows, origins or {}),
         overview=None if len(answers) == 1 else answers_table(answers),
         warnings=_warnings(answers, named),
         charts=charts,
@@ -86,7 +73,7 @@ def page_html(
         target=target_text(target),
         procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
         probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
-        command=context.command,
+        command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
 
@@ -120,9 +107,7 @@ def story(answers: Sequence[Answer]) -> list[str]:
 
 def _beside(answer: Answer) -> str:
     """What it saves, how sure it is, and the floor that costs no training."""
-    chosen, probe = answer.operating_point, answer.probe
-    saves = "" if chosen is None else saves_sentence(chosen)
-    floor = "" if probe is None else probe_sentence(probe)
+    saves, floor = saves_sentence(answer.operating_point), probe_sentence(answer.probe)
     return " ".join(filter(None, (saves, answer.certainty, floor)))
 
 

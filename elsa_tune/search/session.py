@@ -151,12 +151,11 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
 def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
     """Write the page and figures; whether that went well."""
     from elsa_tune.report.folder import write_report
-    from elsa_tune.report.page import Context
 
     command = f"elsa-tune report --search {paths.name} --out DIR"
-    context = Context(command=command, origins={paths.name: origin_of(state)})
+    origins = {paths.name: origin_of(state)}
     try:
-        write_report(answers, rows_of(state, paths.folder), paths.report, context)
+        write_report(answers, rows_of(state, paths.folder), paths.report, command, origins)
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")
         return False

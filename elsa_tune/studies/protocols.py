@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from elsa_tune.tables.published import Study, printed_rows
+from elsa_tune.tables.results_csv import Study, printed_rows
 
 
 class Scale(enum.StrEnum):

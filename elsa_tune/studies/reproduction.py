@@ -32,7 +32,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
-from elsa_tune.tables.published import Study, printed_rows
+from elsa_tune.tables.results_csv import Study, printed_rows
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of

@@ -45,8 +45,7 @@ _STATUSES = {
 def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -> ResultRow:
     """The row of line `number`, from its cells by our names, empty ones left out.
 
-    percent: quality, std and chance are percentages, else fractions. Raises ResultsError with what
-    is wrong with the line.
+    percent: quality, std and chance are in percent. Raises ResultsError with what is wrong.
     """
     try:
         row = _ROW.validate_python(_values(cells, percent))
@@ -66,9 +65,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
 
 
 def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
-    """The fields of a row. What a table tells of the recipe beyond the columns that have a field of
-    their own goes into its comparison.
-    """
+    """The fields of a row; what has no field of its own goes into `comparison`."""
     values: dict[str, Any] = {"quality": None, "phase": "", "status": "completed", **cells}
     if values.get("frozen_layers", "").lower() == EMBEDDINGS:
         values["frozen_layers"] = "-1"
@@ -166,9 +163,8 @@ _EVALUATED = re.compile(rf"{_SPLIT}(?:{'|'.join(_METRICS)}|quality)")
 def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     """What the user said of our columns: the name of the table's, or `=` and a value for all rows.
 
-    texts: `OURS=THEIRS`, or `OURS==VALUE` for a value that the table does not have. Raises
-    UsageError for any other text or a column named twice, UnknownNameError for a column that is not
-    ours.
+    texts: `OURS=THEIRS` or `OURS==VALUE`. Raises UsageError for any other text or a column named
+    twice, UnknownNameError for a column that is not ours.
     """
     mapping: dict[str, str] = {}
     for text in texts:

@@ -1,8 +1,10 @@
-"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md)."""
+"""A results table of any tool as rows, and back; and the two studies' printed means, one such."""
 
 from __future__ import annotations
 
 import csv
+import enum
+import functools
 import io
 import re
 from collections import Counter
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import (
@@ -26,6 +29,7 @@ from elsa_tune.tables.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_ESCAPE = re.compile(rf"'(?={_FORMULA.pattern})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,12 @@ class Imported:
 
 
 def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
-    """Read a CSV of results. percent: quality, std and chance are percentages, else fractions.
-    mapping: what `read_mapping` reads.
+    """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
     Exports of known tools are recognised by their columns. Rows that repeat another exactly are
-    returned too; the curve counts them once and says so. Raises ResultsError for anything that is
-    not a number where one must be or a value out of its range, naming the line; for a missing
-    column, for qualities that are no percentages, and for an empty or unreadable file.
+    returned too; the curve counts them once and says so. Raises ResultsError, with the line, for
+    what is no number where one must be or out of its range; for a missing column, qualities that
+    are no percentages, and an empty or unreadable file.
     """
     said = read_mapping(mapping)
     lines = _lines(path)
@@ -121,7 +124,7 @@ def _lines(path: Path) -> Iterator[Row]:
     """The lines that hold anything, the header first; all as long as the header, and stripped."""
     fields = 0
     for number, cells in csv_rows(path):
-        stripped = [_as_meant(cell.strip()) for cell in cells]
+        stripped = [cell[1:] if _ESCAPE.match(cell) else cell for cell in map(str.strip, cells)]
         if not any(stripped):
             continue
         fields = fields or len(stripped)
@@ -132,14 +135,8 @@ def _lines(path: Path) -> Iterator[Row]:
         yield number, stripped
 
 
-def _as_meant(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
 def plain_cell(value: object) -> object:
-    """A cell as it is written: a text that a spreadsheet would take for a formula gets an
-    apostrophe in front, which `import_results` takes away again.
-    """
+    """A cell as written: what looks like a formula gets an apostrophe, which reading drops."""
     if not isinstance(value, str) or not _FORMULA.match(value):
         return value
     try:
@@ -167,3 +164,36 @@ def write_results(rows: Iterable[ResultRow]) -> str:
         values["embeddings_frozen"] = str(row.depth.embeddings_frozen).lower()
         lines.append([values[name] for name in COLUMNS])
     return csv_text(COLUMNS, lines)
+
+
+# ---- the two studies ----
+
+
+class Study(enum.StrEnum):
+    """A published study, whose means are rows here."""
+
+    ELSA = "elsa"  # the whole training set, depths L/2..L: Tables 3-5 (BERT-base from Table 3)
+    LOW_RESOURCE = "low-resource"  # RoBERTa-base, 50 to 1,000 examples, depths 0..L; CoLA: accuracy
+
+    @property
+    def source(self) -> str:
+        """Whose numbers these are, as in the `comparison` of its rows."""
+        return _SOURCES[self]
+
+
+_SOURCES = {
+    Study.ELSA: "Lee, Tang, Lin 2019 (arXiv 1911.03090)",
+    Study.LOW_RESOURCE: "the low-resource blog study, appendix",
+}
+
+
+@functools.cache
+def printed_rows(study: Study) -> tuple[ResultRow, ...]:
+    """The means in the tables' order; MNLI's second evaluation split is task `mnli_mismatched`."""
+    rows = import_results(Path(__file__).parent / "data" / "published.csv").rows
+    return tuple(row for row in rows if row.comparison == study.source)
+
+
+def published_rows() -> list[ResultRow]:
+    """The means of both studies on the tasks that a search knows."""
+    return [row for study in Study for row in printed_rows(study) if row.task != MISMATCHED]

@@ -1,9 +1,7 @@
-"""Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with their line
-numbers.
+"""Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with line numbers.
 
-No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted as RFC
-4180 has it; TSV knows no quoting at all (the GLUE files' rule): a field ends at the tab and a row
-at the line's end.
+No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted by RFC
+4180; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
 """
 
 from __future__ import annotations
@@ -30,9 +28,8 @@ class Table:
     """The wanted columns of one file.
 
     columns: cells by column name, all of one length; None where a row has no such cell. lines: the
-    line of each row (the first one for a quoted CSV row over several lines), for Parquet its
-    number; both from 1. malformed: (line, what is wrong) of rows that cannot be told apart into
-    columns; they are in no list.
+    line of each row (the first of several), for Parquet its number; both from 1. malformed: (line,
+    what is wrong) of rows that cannot be told apart into columns; they are in no list.
     """
 
     path: Path
@@ -55,8 +52,7 @@ def read_table(
     """Read the wanted columns of a file, None for every one of plain values (in JSONL, of its first
     line); `header` names the columns of a file without a header line.
 
-    Raises DataError for a file that is missing, unreadable or undecodable, and for a wanted column
-    that is missing or stands there twice.
+    Raises DataError for an unreadable file, and a wanted column that is missing or there twice.
     """
     if format == "parquet":
         return _read_parquet(path, wanted)
@@ -99,9 +95,7 @@ def listing(folder: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of TSV and JSONL that are not empty; they end at \\n and nowhere else: U+2028,
-    U+0085 and a lone carriage return are characters of a text.
-    """
+    """Lines that are not empty. They end at \\n alone: U+2028 and U+0085 belong to a text."""
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if line := line.removesuffix("\r"):
             yield number, line
@@ -125,9 +119,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
 def _separated(
     path: Path, rows: Iterator[Row], wanted: Sequence[str] | None, header: Sequence[str] | None
 ) -> Table:
-    """Cells under their header; a short row lacks its last cells, a long one cannot be told
-    apart.
-    """
+    """Cells under their header; a short row lacks its last cells, a long one is malformed."""
     if header is None:
         _, header = next(rows, (1, []))
     wanted = header if wanted is None else wanted
@@ -198,10 +190,7 @@ def _read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
 
 
 def cell_text(value: object, where: str, column: str) -> str | None:
-    """A typed cell as CSV would show it: 1 and 1.0 as "1", true as "true", null and NaN as None.
-
-    Raises DataError for a list or an object.
-    """
+    """A cell as CSV shows it: 1.0 as "1", true as "true", null and NaN as None; else DataError."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,7 +1,4 @@
-"""What `--task` may name: a known task, or a YAML file that describes the user's own.
-
-`draft_task` guesses such a file from a table.
-"""
+"""What `--task` may name: a known task, or a YAML file, of which `draft_task` guesses a draft."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, forma
 
 YAML_SUFFIXES = (".yaml", ".yml")
 DEFAULT_EVALUATION_SHARE = 0.2
-# More distinct labels than this in a file without declared classes are numbers or texts, not
-# classes.
+# More distinct labels than this, where no classes are declared, are numbers or texts.
 MOST_INFERRED_CLASSES = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 UNLABELLED = "-"  # MNLI and SNLI: the annotators did not agree
@@ -301,9 +297,7 @@ def draft_task(path: Path) -> str:
 
 
 def _label(columns: dict[str, list[str]]) -> str | None:
-    """A column named so, else that with the fewest different values that repeat, the last of
-    equals.
-    """
+    """A column named so, else the one with the fewest values that repeat; of equals the last."""
     differing = {name: len(set(cells)) for name, cells in columns.items() if len(set(cells)) > 1}
     repeating = [name for name in differing if 2 * differing[name] <= len(columns[name])]
     named = [

@@ -1,7 +1,4 @@
-"""A connection to an MLflow store: whether it answers, and MLflow's client for it.
-
-Importing MLflow takes seconds: it is done on first use.
-"""
+"""A connection to an MLflow store. MLflow is imported on first use, for that takes seconds."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ class Connection:
         self._client: MlflowClient | None = None
 
     def check(self, timeout_s: float = 5.0) -> None:
-        """Return if the store answers (or, for SQLite, can be made) within so many seconds.
-
-        Raises TrackingError, with the remedy, otherwise. Writes nothing but an empty folder.
-        """
+        """Raise TrackingError unless the store answers in time, or SQLite's can be made."""
         database = sqlite_file(self.uri)
         if database is not None:
             _check_sqlite(database)
@@ -52,10 +46,7 @@ class Connection:
             )
 
     def initialise(self) -> None:
-        """Make the store ready, creating a SQLite schema once, however many ask; idempotent.
-
-        Raises TrackingError when it cannot be opened.
-        """
+        """Make the store ready, its SQLite schema once, however many ask. Raises TrackingError."""
         database = sqlite_file(self.uri)
         try:
             if database is None:
@@ -73,8 +64,7 @@ class Connection:
     def _create_database(self, database: Path) -> None:
         """Make the schema aside, then rename: a kill leaves no half of it, which MLflow refuses.
 
-        MLflow runs some 60 migrations with a write to disk after each of 300 statements; in memory
-        that is 1.7 s, on a busy disk 10 s.
+        In memory MLflow's some 60 migrations take 1.7 s, on a busy disk 10 s.
         """
         self.import_mlflow()
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -120,9 +110,7 @@ def all_pages(question: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line of at most 200 characters; MLflow's own repeat the store's URI, which
-    is shown without its secrets.
-    """
+    """An error in one line of at most 200 characters; the store's URI, without its secrets."""
     return shown_uri(first_line(error))[:200]
 
 

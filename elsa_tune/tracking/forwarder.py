@@ -1,6 +1,4 @@
-"""Passes a journal on to MLflow in the background, in order, whatever MLflow does: it never raises
-into its caller or makes it wait.
-"""
+"""Passes a journal on to MLflow in the background; never raises into its caller or blocks it."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ class Forwarder:
         return self
 
     def offer(self, record: Record) -> None:
-        """Take one record that the journal has stamped since this forwarder was made; returns at
-        once and never raises.
-        """
+        """Take one record that the journal has stamped since; returns at once and never raises."""
         with self._wake:
             self._pending.append(record)
             self._wake.notify()
@@ -88,10 +84,7 @@ class Forwarder:
         return len(self._pending)
 
     def close(self, timeout_s: float = 30.0) -> int:
-        """Send what is left, for at most so many seconds; returns how many records stay unsent.
-
-        The next forwarder on this journal sends those.
-        """
+        """Send what is left for at most that long; returns how many records the next one sends."""
         with self._wake:
             self._closing_time = time.monotonic() + timeout_s
             self._wake.notify()
@@ -213,8 +206,7 @@ class RefusedError(Exception):
 class Sender:
     """Makes records calls of the store, without threads or retries.
 
-    journal: named in the parent run; artifacts are relative to its folder. state: what was sent so
-    far, which says what runs.
+    journal: artifacts are relative to its folder. state: what was sent so far.
     """
 
     def __init__(self, journal: Path, store: MlflowStore) -> None:
@@ -228,8 +220,7 @@ class Sender:
         self._store.forget()
 
     def send(self, batch: Sequence[Record]) -> None:
-        """Bring one record into the store, or several reports of one trial; `state` has them when
-        all came through.
+        """Bring one record into the store, or several reports of one trial; then `state` has them.
 
         Raises RefusedError when the store will never take them, StoreGoneError when everything must
         be sent again, and whatever MLflow raises when trying again may help.

@@ -23,8 +23,7 @@ from elsa_tune.tracking.paths import lock_of
 
 R = TypeVar("R", bound=Record)
 _TICK_S = 0.001
-# Someone who only looks whether a lock is held takes it for an instant: an owner-to-be tries for
-# this long.
+# How long to wait for the lock: whoever looks whether it is held takes it for an instant.
 PATIENCE_S = 1.0
 
 
@@ -59,10 +58,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             raise
 
     def stamp(self, record: R) -> R:
-        """The record with its time: now, but at least a millisecond after every record before it.
-
-        A record that has a time keeps it. Never fails.
-        """
+        """The record with a time, its own or now, a millisecond or more after every other."""
         if record.time:
             return record
         with self._mutex:
@@ -125,8 +121,7 @@ def running(journal: Path) -> StorageError:
 def read_journal(path: Path) -> list[Record]:
     """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
 
-    A last line that was cut short is passed over. Raises StorageError, with the line's number, for
-    any other line that is not a record.
+    Raises StorageError, with the line, for what is no record, but a last line that was cut short.
     """
     return _read(path)[0]
 
@@ -167,10 +162,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def take_lock(path: Path) -> filelock.BaseFileLock | None:
-    """Take the lock, to be freed by its `release`; None when somebody else keeps it.
-
-    Raises StorageError when the file cannot be made.
-    """
+    """Take the lock until its `release`; None when it is taken, StorageError when not writable."""
     lock = filelock.FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,8 +183,7 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
 def is_held(path: Path) -> bool:
     """Whether some living process holds the lock; False when the file does not exist.
 
-    Unlike filelock it asks for a shared lock: who looks disturbs nobody else who looks, and need
-    not be allowed to write.
+    Unlike filelock it asks for a shared lock, which disturbs no other reader and writes nothing.
     """
     with contextlib.suppress(OSError), path.open("rb") as file:
         try:

@@ -59,7 +59,7 @@ class Record:
 class SearchStarted(Record):
     """A driver took the search up: attempt 1 at first, 2, 3, ... at every resume.
 
-    search_id: unique over all machines and for ever; a name may be used again after a deletion.
+    search_id: unique over all machines and for ever, where a name may be used again.
     """
 
     kind: ClassVar[str] = "search_started"

@@ -35,9 +35,8 @@ def read_searches(
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
 
-    Params are texts. A trial's reports are one, of its last values; a trial that has only just
-    begun, without params yet, is left out. Raises TrackingError when the store is missing, damaged
-    or does not answer.
+    Params are texts. A trial's reports are one, of its last values; a trial without params yet is
+    left out. Raises TrackingError when the store is missing, damaged or does not answer.
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
@@ -95,7 +94,8 @@ def _search_state(run: Any) -> SearchState:
         search=search,
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
-        is_alive=_driver_may_live(tags),
+        # Of another machine's driver nobody here can tell.
+        is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG]))),
         decisions={
             name: _decided(value)
             for name, value in names.after_prefix(names.DECISION_PREFIX, tags).items()
@@ -159,12 +159,6 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
     return Path(journal).parent
 
 
-def _driver_may_live(tags: Mapping[str, str]) -> bool:
-    """False where the lock of the search's journal is free."""
-    # Of another machine's nobody here can tell.
-    return local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG])))
-
-
 def is_lost(tracking_uri: str, search_id: str) -> bool:
     """Whether the store has nothing of a search; one that cannot be read has not lost it."""
     if is_unmade(tracking_uri):
@@ -204,9 +198,7 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
-    """The search that started last, and the page of its runs on a server at this address; None
-    where nothing is recorded.
-    """
+    """The search that started last, and the page of its runs at this address; None without any."""
     tag = f"tags.`{names.SEARCH_TAG}`"
     found = client.search_runs(
         _experiments(client),

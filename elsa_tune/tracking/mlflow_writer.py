@@ -48,8 +48,7 @@ class _Run:
 class MlflowStore(Connection):
     """Writes to one MLflow store; not thread-safe, used by one thread at a time.
 
-    uri: absolute, as `StorePaths.tracking_uri` gives it. artifact_root: a folder for files where no
-    server decides on it, else None.
+    uri: absolute. artifact_root: a folder for files where no server decides on it, else None.
     """
 
     def __init__(self, uri: str, artifact_root: Path | None = None) -> None:
@@ -85,10 +84,7 @@ class MlflowStore(Connection):
     def log(
         self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: Mapping[str, str]
     ) -> None:
-        """Add metrics and tags to a trial's run ("": the parent's). What is there stays once.
-
-        Metrics that are not finite are left out.
-        """
+        """Add finite metrics and tags to a trial's run ("" for the parent's), each once."""
         from mlflow.entities import Metric, RunTag
 
         metrics = [
@@ -109,9 +105,8 @@ class MlflowStore(Connection):
         tags: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
-        """Let a run read as ended, with its status, message and last reports and tags. name: the
-        run's from now on, None leaves it. At a search's end, runs that a lost answer made twice are
-        removed.
+        """Let a run read as ended, with its status, message, last reports and tags. name: its new
+        name, or None. At a search's end, runs that a lost answer made twice are removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
         message = {"message": record.message} if record.message else {}
@@ -144,9 +139,7 @@ class MlflowStore(Connection):
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
     def run_id(self, search: SearchStarted, trial: str = "") -> str:
-        """MLflow's name of a trial's run, or of the search's own; StoreGoneError where it has
-        none.
-        """
+        """The id of a trial's run, or of the search's own; StoreGoneError where there is none."""
         try:
             return self._runs_of(search)[trial].run_id
         except KeyError:
@@ -168,9 +161,7 @@ class MlflowStore(Connection):
         params: Mapping[str, str],
         tags: Mapping[str, str],
     ) -> None:
-        """Find or create a run, and let it read RUNNING. A param cannot be changed there: another
-        value stands in a tag.
-        """
+        """Find or create a run that reads RUNNING. A changed param stands in a tag."""
         from mlflow.entities import Param
 
         trial = record.trial if isinstance(record, TrialStarted) else ""

@@ -78,9 +78,7 @@ def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
-    """`N6 2e-05 s1` for a measuring trial, `N6 2e-05 explore, stopped early`; the key where the
-    trial says too little of itself. status: how it ended, left out where it completed.
-    """
+    """`N6 2e-05 s1`, or `N6 2e-05 explore, stopped early`; the key of a trial without a rate."""
     rate, phase, seed = (params.get(name) for name in ("learning_rate", "phase", "seed"))
     if phase == Phase.PROBE:
         name = "linear probe"
@@ -96,9 +94,7 @@ def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None 
 
 
 def curve_reports(answers: Any, time: float) -> list[Report]:
-    """The freeze curve as metrics whose step is the number of frozen layers, and the operating
-    points; nothing where the decision is no answer of one task.
-    """
+    """The curve as metrics with step = frozen layers, and the operating points; [] for several."""
     if not (isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)):
         return []
     [answer] = answers
@@ -120,9 +116,7 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
 
 
 def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
-    """The description of a search's run as a tag, with the figure where the run has it; {} where
-    the decisions have none.
-    """
+    """A search's description as a tag, with its figure where the run has one; {} without any."""
     if DESCRIPTION not in decisions:
         return {}
     figure = f"\n\n{_FIGURE.format(run_id)}" if REPORT in decisions else ""
@@ -150,10 +144,7 @@ def data_input(search: SearchStarted) -> DatasetInput:
 
 
 def tag_text(value: Any) -> str:
-    """A decision as a tag: text as it is, else JSON, with inner lists counted where it is too long.
-
-    The whole of it stands in the journal.
-    """
+    """A decision as a tag: text as it is, else JSON, inner lists counted where too long."""
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False)

@@ -92,8 +92,7 @@ class StorePaths:
 class SearchPaths:
     """Every file of one search: the folder `storage/NAME` and what lies in it, absolute.
 
-    Raises StorageError for a name that is not made of letters, digits and `._-` or is longer than
-    100.
+    Raises StorageError for a name that is not 1 to 100 letters, digits and `._-`.
     """
 
     def __init__(self, storage: Path, name: str) -> None:
@@ -124,9 +123,7 @@ class SearchPaths:
         return command if is_default else f"{command} --storage-path {self.storage}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
-        """A store as the specification names it: where it lies in the folder around the storage,
-        relative to that, so that they may be moved or copied together.
-        """
+        """A store in the folder around the storage, relative to it: both move together."""
         database, around = sqlite_file(tracking_uri), self.storage.parent
         if database is None or around == around.parent or not database.is_relative_to(around):
             return tracking_uri
@@ -187,19 +184,14 @@ def sqlite_file(tracking_uri: str) -> Path | None:
 
 
 def shown_uri(text: str) -> str:
-    """A URI, or a text that repeats URIs, as it may be printed or stored: without passwords,
-    tokens and keys.
-    """
+    """A URI, or a text with URIs, as it may be shown or stored: without passwords and tokens."""
     text = _PASSWORD.sub(rf"\1:{_HIDDEN}@", text)
     text = _LONE_TOKEN.sub(rf"\1{_HIDDEN}@", text)
     return _SECRET_PARAMETER.sub(rf"\1{_HIDDEN}", text)
 
 
 def without_credentials(uri: str) -> str:
-    """The URI without what `shown_uri` hides: which store it is, whoever asks.
-
-    A database keeps the user's name, to which its drivers find a password elsewhere.
-    """
+    """The URI without what `shown_uri` hides; a database keeps its user's name."""
     shown = shown_uri(uri)
     if _scheme(uri) in _DATABASE_SCHEMES:
         bare = shown.replace(f":{_HIDDEN}@", "@", 1)

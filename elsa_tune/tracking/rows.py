@@ -35,9 +35,7 @@ RUN_SCHEME = "runs:/"
 def read_rows(
     tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[ResultRow]:
-    """`rows_of` all searches in a store on these tasks and of this name; errors as in
-    `read_searches`.
-    """
+    """`rows_of` the searches on these tasks and of this name; errors as in `read_searches`."""
     return [
         row
         for state in read_searches(tracking_uri, tasks, search)
@@ -46,9 +44,8 @@ def read_rows(
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
-    """One row a trial, in the order of their start; those of unfinished searches come with their
-    status, and a final one, which is no result, has none. folder: the search's. Raises ResultsError
-    for a trial that lacks what a row needs.
+    """One row a trial, in the order of their start, with its status; none for a final one, which is
+    no result. folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
     """
     return [
         _row(state.search.name, trial, folder)
@@ -102,15 +99,13 @@ def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
 
 
 class KeptPredictions:
-    """Predictions of recorded trials. tracking_uri: the store that rows of the scheme `runs:/` are
-    read from.
-    """
+    """Predictions of recorded trials. tracking_uri: the store of places like `runs:/...`."""
 
     def __init__(self, tracking_uri: str | None = None) -> None:
         self._uri = tracking_uri
         self._fetched: dict[str, Predictions | None] = {}  # each look at a depth asks again
 
-    def predictions(self, row: ResultRow) -> Predictions | None:
+    def __call__(self, row: ResultRow) -> Predictions | None:
         """What the row's trial answered; None where it is not kept, or cannot be had any more."""
         if row.predictions is None:
             return None
@@ -139,8 +134,7 @@ def predictions_place(
 ) -> str | None:
     """Where a trial's predictions are read: in the search's folder if there, else in MLflow.
 
-    artifact: their file, relative to either. None where there is neither, or where the file would
-    lie outside of them.
+    artifact: their file, relative to either. None without any, or where it would lie outside.
     """
     if not artifact or Path(artifact).is_absolute() or ".." in Path(artifact).parts:
         return None

@@ -5,36 +5,23 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import holder, take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches, runs_of
-from elsa_tune.tracking.names import ANSWER, TRIAL_TAG
+from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.state import SearchState, read_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSearch:
-    """A search and where it is recorded. folder: None where only the MLflow store knows it (another
-    machine's, or another storage path's).
-    """
+    """A search and where it is recorded. folder: None where only the MLflow store knows it."""
 
     name: str
     state: SearchState
     folder: Path | None = None
-
-    @property
-    def done(self) -> int:
-        """Trials that `resume` would keep."""
-        return len(self.state.final_trials)
-
-    @property
-    def answer(self) -> Any:
-        """What the search recorded as such, any JSON, or None."""
-        return self.state.decisions.get(ANSWER)
 
 
 def list_searches(

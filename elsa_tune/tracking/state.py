@@ -29,8 +29,8 @@ _NONE = SearchStarted(name="", search_id="", attempt=0, model="", task="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialState:
-    """A trial's last attempt: its records. cut_off: when its search ended, or was taken up again,
-    without the trial having ended. run_id: its run in MLflow, where it was read from there.
+    """A trial's last attempt. cut_off: when its search ended or was resumed before it did.
+    run_id: its run in MLflow, where it was read from there.
     """
 
     start: TrialStarted
@@ -72,7 +72,7 @@ class TrialState:
     def latest(self) -> dict[str, float]:
         """The last finite value of every metric, those of the end before those of the reports.
 
-        `quality` is that of the trial, under its selection; the last reported one until it ended.
+        `quality`: the trial's, under its selection; the last reported one until it ended.
         """
         values: dict[str, float] = {}
         ordered = sorted(self.reports, key=lambda report: (report.step, report.time))
@@ -84,8 +84,7 @@ class TrialState:
 
 @dataclass(slots=True)
 class SearchState:
-    """A search as the records tell it that were added; another one costs the same however many
-    there are.
+    """A search as its records tell it; adding one costs the same however many there are.
 
     search: its last session's start. started: when the first began, seconds since the epoch. end:
     that session's, if it has ended. is_alive: whether its driver lives. trials: by key, in the
@@ -103,8 +102,7 @@ class SearchState:
     def replay(cls, records: Iterable[Record], alive: bool = True) -> SearchState:
         """Follow the records from the first to the last.
 
-        alive: whether a driver holds the search's lock now. Where none does, a search without an
-        end reads as killed, and trials without an end as interrupted.
+        alive: whether a driver holds the lock; else what has no end was killed, or interrupted.
         """
         state, heard = cls(is_alive=alive), 0.0
         for record in records:
@@ -136,9 +134,7 @@ class SearchState:
             self.trials[record.trial] = trial
 
     def expects(self, record: Report | TrialEnded) -> bool:
-        """Whether it is of a trial that runs; a word from an attempt that was given up meanwhile
-        counts for nothing.
-        """
+        """Whether it is of a trial that runs; an attempt that was given up counts for nothing."""
         trial = self.trials.get(record.trial)
         return trial is not None and trial.runs and trial.start.attempt == record.attempt
 

@@ -91,7 +91,7 @@ def test_a_server_whose_files_climb_writes_nothing(
     with ThreadingHTTPServer(("127.0.0.1", 0), Climbing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kept = KeptPredictions(f"http://127.0.0.1:{server.server_port}")
-        assert kept.predictions(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
+        assert kept(row(3, 0.5, predictions="runs:/r/predictions/t.npz")) is None
         server.shutdown()
     assert not list(tmp_path.rglob("*.npz"))
 

@@ -472,20 +472,24 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     )
     found, warnings = list_searches(places.storage, uri)
     assert warnings == []
-    assert [(one.name, one.state.status.value, one.done, trials_in_all(one)) for one in found] == [
+    assert [
+        (one.name, one.state.status.value, len(one.state.final_trials), trials_in_all(one))
+        for one in found
+    ] == [
         ("second", "killed", 1, 4),
         ("first", "completed", 4, 4),
     ]
-    assert found[1].answer[0]["operating_point"] == {"fine_tuned_layers": 3}
+    assert found[1].state.decisions["answer"][0]["operating_point"] == {"fine_tuned_layers": 3}
     # From elsewhere the store tells the same.
     elsewhere, _ = list_searches(places.storage / "nothing", uri)
     for one, same in zip(elsewhere, found, strict=True):
-        assert (one.name, one.done, trials_in_all(one)) == (
+        assert (one.name, len(one.state.final_trials), trials_in_all(one)) == (
             same.name,
-            same.done,
+            len(same.state.final_trials),
             trials_in_all(same),
         )
-        assert (one.answer, one.state.status) == (same.answer, same.state.status)
+        assert one.state.decisions.get("answer") == same.state.decisions.get("answer")
+        assert one.state.status == same.state.status
         assert (one.state.search.model, one.state.search.task) == ("minilm", "rte")
     assert all(one.folder is None for one in elsewhere)
     with (

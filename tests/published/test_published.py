@@ -11,8 +11,7 @@ import pytest
 
 from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.published import Study, printed_rows, published_rows
-from elsa_tune.tables.results_csv import import_results
+from elsa_tune.tables.results_csv import Study, import_results, printed_rows, published_rows
 
 LAYERS = {"bert_base": 12, "roberta_base": 12, "bert_large": 24, "roberta_large": 24}
 

@@ -18,7 +18,7 @@ from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tables.published import published_rows
+from elsa_tune.tables.results_csv import published_rows
 from elsa_tune.words import METRIC_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]

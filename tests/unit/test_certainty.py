@@ -305,7 +305,7 @@ class Kept:
         self.answers = answers
         self.asked = 0
 
-    def predictions(self, one: ResultRow) -> Predictions | None:
+    def __call__(self, one: ResultRow) -> Predictions | None:
         self.asked += 1
         return self.answers.get(one.trial or "")
 

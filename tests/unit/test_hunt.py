@@ -76,7 +76,7 @@ class Drawn:
 
     # ---- as `Evidence` ----
 
-    def predictions(self, row: ResultRow) -> Predictions | None:
+    def __call__(self, row: ResultRow) -> Predictions | None:
         return self.answers[row.trial or ""]
 
     # ---- a search ----

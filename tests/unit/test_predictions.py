@@ -26,7 +26,7 @@ def test_they_are_read_from_the_searchs_folder(tmp_path: Path) -> None:
     write(tmp_path / "mine", "measure-N3")
     place = predictions_place("predictions/measure-N3.npz", tmp_path / "mine", "run7")
     asked = row(3, 2 / 3, trial="measure-N3", predictions=place)
-    found = KeptPredictions().predictions(asked)
+    found = KeptPredictions()(asked)
     assert found is not None and found.classes == 2
     assert found.predictions.tolist() == [0, 1, 1] and found.labels.tolist() == [0, 1, 0]
 
@@ -55,13 +55,13 @@ def test_a_broken_file_or_one_of_an_older_version_is_none(tmp_path: Path) -> Non
     )
     for trial in ("broken", "old", "uneven"):
         asked = row(3, 0.5, trial=trial, predictions=str(folder / f"{trial}.npz"))
-        assert KeptPredictions().predictions(asked) is None
+        assert KeptPredictions()(asked) is None
     unknown = row(3, 0.5)
-    assert KeptPredictions().predictions(unknown) is None
+    assert KeptPredictions()(unknown) is None
 
 
 def test_a_store_that_is_gone_gives_none(tmp_path: Path) -> None:
     asked = row(3, 0.5, trial="t", predictions="runs:/run7/predictions/t.npz")
     uri = f"sqlite:///{tmp_path}/none.db"
-    assert KeptPredictions(uri).predictions(asked) is None
-    assert KeptPredictions().predictions(asked) is None
+    assert KeptPredictions(uri)(asked) is None
+    assert KeptPredictions()(asked) is None

@@ -12,7 +12,6 @@ import pytest
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import StorageError
 from elsa_tune.report.folder import check_folder, write_report
-from elsa_tune.report.page import Context
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tables.results_csv import import_results
@@ -129,5 +128,5 @@ def test_a_disk_that_fails_is_told_and_no_half_of_a_file_is_left(
 
 def test_what_is_not_of_a_report_stays(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("old")
-    write_report(answers_of(SMALL), SMALL, tmp_path, Context())
+    write_report(answers_of(SMALL), SMALL, tmp_path)
     assert names(tmp_path) >= TABLES | {"mine.csv"}

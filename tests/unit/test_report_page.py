@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import POLICY, Context, curve_table, facts, story
+from elsa_tune.report.page import POLICY, curve_table, facts, story
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
@@ -46,7 +46,7 @@ class Elements(HTMLParser):
 
 def test_names_are_text_and_never_markup() -> None:
     rows = searched(NASTY, model=NASTY, task=NASTY)
-    page = page_of(rows, Context(command=f"report {NASTY}"))
+    page = page_of(rows, f"report {NASTY}")
     assert '<b onclick="x">' not in page and "<script" not in page and "</script>" not in page
     elements = Elements(page)
     text = " ".join(elements.texts)
@@ -91,9 +91,7 @@ def test_a_search_is_a_page_of_less_than_a_megabyte() -> None:
 
 
 def test_words_tables_and_figures_are_there_without_scripts() -> None:
-    text = " ".join(
-        Elements(page_of(falling_curve(), Context(command="elsa-tune report --x"))).texts
-    )
+    text = " ".join(Elements(page_of(falling_curve(), "elsa-tune report --x")).texts)
     assert "How many layers must be fine-tuned to keep 90 %: minilm on rte" in text
     assert "elsa-tune report --x" in text and "--from trials.csv --target 0.9" in text
     assert "Raw and corrected answers disagree".lower() in text.lower()
@@ -137,7 +135,7 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
         "Search": ["first, 2026-11-21 12:04 UTC, lab3, 2 cores"],
         "Data": ["rte, 480 training rows, 600 evaluation rows, fingerprint 949eccf9c86c"],
     }
-    text = " ".join(Elements(page_of(rows, Context(origins=origins))).texts)
+    text = " ".join(Elements(page_of(rows, origins=origins)).texts)
     assert "elsa-tune resume first --seeds" in text and "949eccf9c86c" in text
 
 

@@ -38,7 +38,7 @@ from elsa_tune.studies.reproduction import (
     read_study,
     standing,
 )
-from elsa_tune.tables.published import Study
+from elsa_tune.tables.results_csv import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,

@@ -268,8 +268,7 @@ def _ratio(above: Floats, squared_below: Floats) -> Floats:
 def _spearman(x: Floats, y: Floats) -> _Scores:
     """Pearson's correlation of mid-ranks; labels' ranks exact, predictions' interpolated.
 
-    A prediction's rank, scaled to 0..1, lies between the resampled shares below its bin's ends, at
-    its place among the bin's original examples.
+    A prediction's rank, in 0..1, is interpolated within its bin between the resampled shares.
     """
     order = np.argsort(y, kind="stable")
     x, y = x[order], y[order]
@@ -300,8 +299,7 @@ def _bins(x: Floats) -> tuple[Weights, Weights, Floats]:
     """One run's predictions in bins of neighbouring values: member, between, tied.
 
     member: [E, bins], 1 where the example is in the bin. between: [E, bins + 1], how near it is to
-    the bin's lower and upper end, two numbers that add up to 1. tied: [1, bins], what ties make of
-    a bin's cubed share.
+    the bin's ends; adds up to 1. tied: [1, bins], what ties make of a bin's cubed share.
     """
     examples = len(x)
     _, where, counts = np.unique(x, return_inverse=True, return_counts=True)

@@ -121,10 +121,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty:
-    """What is known of the spread of one freeze curve.
-
-    examples: None where nothing is known of them. chance: None where not known.
-    """
+    """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
     runs: Mapping[FreezeDepth, DepthRuns]
     chance: float | None = None
@@ -145,9 +142,7 @@ class Uncertainty:
         return self.examples is not None and not self.examples.are_counted
 
     def quality(self, depth: FreezeDepth) -> Interval | None:
-        """The depth's quality; None with fewer than two seeds, or where all scored exactly the same
-        and nothing is known of the examples: no spread is not certainty.
-        """
+        """The depth's quality; None with one seed, or equal scores of unknown examples."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
             return None
@@ -168,8 +163,7 @@ class Uncertainty:
         """How far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
-        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: with so
-        many seeds that spread like those at hand.
+        its runs answer differently. A depth with a failed seed stands alone. as_if_seeds: for S.
         """
         runs = self.runs[depth]
         count = as_if_seeds or runs.count
@@ -195,15 +189,13 @@ class Uncertainty:
         as_if_seeds: tuple[int, int] | None = None,
         ends: Ends = ENDS,
     ) -> Interval | None:
-        """D = (q_N - b) - target (q_0 - b), against the full model; None with fewer than two seeds
-        at either depth, or too few in all (FEWEST_FREEDOM).
+        """D = (q_N - b) - target (q_0 - b), against the full model; None with too few seeds.
 
         b: 0, or chance where corrected (then None without chance). The lower ends allow for
         collapses that the few seeds of this depth did not show but those of other depths did.
         Depths are taken as independent, though they may have the same seeds: where these move them
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
-        to expect with so many seeds, of the depth and of the full model, that spread like those at
-        hand.
+        to expect with that many seeds of the depth and of the full model, spread as now.
         """
         here, there = self.runs.get(depth), self.runs.get(FULL_MODEL)
         if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
@@ -234,9 +226,7 @@ class Uncertainty:
         )
 
     def failures(self) -> tuple[int, int]:
-        """Failed runs, and all runs, of the depths that learn: one that hardly learns fails for
-        another reason than bad luck.
-        """
+        """Failed and all runs of the depths that learn; others fail for more than bad luck."""
         learning = () if self.chance is None else self._learning
         return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
 
@@ -258,9 +248,7 @@ class Uncertainty:
         return self.examples.flips.get(depth, 0.0)
 
     def _once(self, moved: Floats | float, weights: Mapping[FreezeDepth, float]) -> Floats | float:
-        """The examples' moves of a weighted sum of depths without what single examples' flips add,
-        which the spread between seeds has already.
-        """
+        """The moves of a weighted sum of depths, without the flips that seeds' spread has."""
         variance = float(np.var(moved))
         if not variance:
             return moved
@@ -281,11 +269,10 @@ class Uncertainty:
         return 0.0
 
     def _unseen(self, runs: DepthRuns) -> tuple[float, float]:
-        """What collapses would do to a depth if they were as frequent there as over all depths that
-        learn: how far its mean would move, and the variance of that mean beyond what its runs show.
+        """What collapses do to a depth if they are as frequent there as over all depths that learn:
+        how far its mean moves, and the variance of that mean beyond what its runs show.
 
-        A fifth of seeds collapsing is invisible in three seeds half the time, but not in those of
-        all depths together.
+        A fifth of seeds collapsing is often invisible in three seeds, but not in all depths'.
         """
         working = runs.working
         failed, count = self.failures()
@@ -332,8 +319,7 @@ def learnt(
 
 
 def excluded_failure_rate(seeds: int) -> float:
-    """The largest share of failing seeds that so many seeds without a failure leave possible at
-    95 %.
+    """The largest share of failing seeds that S seeds without a failure leave possible at 95 %.
 
     The exact binomial bound 1 - .05^(1/S): 3 seeds leave 63 %, 5 leave 45 %, 10 leave 26 %.
     """

@@ -94,11 +94,9 @@ def in_short(answer: Answer) -> str:
     return f"{told}; rates {at}" if at else told
 
 
-def saves_sentence(point: CurvePoint) -> str:
-    """`Saves 64.0 % of the trained parameters and no memory.`, "" where nothing is known or
-    frozen.
-    """
-    if point.depth.is_full_model:
+def saves_sentence(point: CurvePoint | None) -> str:
+    """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
+    if point is None or point.depth.is_full_model:
         return ""
     shares = {
         "trained parameters": point.saves.trainable_parameters,
@@ -114,8 +112,10 @@ def saves_sentence(point: CurvePoint) -> str:
     return f"Saves {listed(told)}." if told else ""
 
 
-def probe_sentence(probe: LinearProbe) -> str:
+def probe_sentence(probe: LinearProbe | None) -> str:
     """What a linear probe on the frozen model has, and keeps of the full model's quality."""
+    if probe is None:
+        return ""
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
     told = ", ".join(f"{percent(one)} {what}" for what, one in kept.items() if one is not None)
     share = f" ({told})" if told else ""
@@ -248,11 +248,10 @@ def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:
 
 
 def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
-    """Beyond what seeds and examples explain.
+    """Beyond what seeds and examples explain, both of which the depth's 95 % interval has.
 
-    The depth's 95 % interval has both. That the probe's own quality moves with the examples is no
-    reason for a wider one: both are judged by the same, and mostly move together. Without an
-    interval (one run) it takes two standard errors of a share of so many examples.
+    Probe and depth are judged by the same examples and mostly move together. Without an interval
+    (one run) it takes two standard errors of a share of that many examples.
     """
     if point.quality is None:
         return False

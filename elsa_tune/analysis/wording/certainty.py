@@ -21,9 +21,7 @@ USUAL_SEEDS = 5
 
 
 def certainty_sentence(answer: Answer) -> str:
-    """What is certified, what cannot be ruled out, and what the seeds leave open. Its `reason` is
-    why nothing is certified.
-    """
+    """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
     return " ".join(_sentences(answer))
 
 

@@ -1,6 +1,4 @@
-"""A curve's depths as the cells of a table, and an answer in Markdown, for a run's description and
-a model's card.
-"""
+"""A curve's depths as the cells of a table, and an answer in Markdown."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import Iterable
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.words import border_arrow, interval, percent, rate_text, spread
+from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
 
 # Of Markdown's table.
 _COLUMNS = ("tuned", "frozen", "quality", "95 %", "kept", "corrected", "rate", "seeds")
@@ -24,7 +22,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
         "corrected": percent(point.corrected_retention),
-        "rate": "-" if rate is None else f"{rate_text(rate)}{border_arrow(point.tried.at_border)}",
+        "rate": "-" if rate is None else f"{rate_text(rate)}{BORDER_ARROWS[point.tried.at_border]}",
         "seeds": str(point.seeds),
         "failed": str(point.failed_seeds or ""),
         "tries": str(point.explored or ""),

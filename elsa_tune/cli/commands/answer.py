@@ -152,15 +152,14 @@ def report(
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.printing import given_command
     from elsa_tune.report.folder import check_folder, write_report
-    from elsa_tune.report.page import Context
 
     check_target(target)
     source, question = _read_question(asked)
     check_folder(out)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
-    context = Context(command=given_command(), origins=source.origins(question))
-    page, *others = write_report(answers, rows, out, context)
+    origins = source.origins(question)
+    page, *others = write_report(answers, rows, out, given_command(), origins)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
     _require_an_answer(answers, told=False)

@@ -64,16 +64,17 @@ def searches(
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
     from elsa_tune.search.planning.plan import trials_in_all
+    from elsa_tune.tracking.names import ANSWER
 
     return {
         "name": search.name,
         "model": search.state.search.model,
         "task": search.state.search.task,
         "status": search.state.status.value,
-        "trials_done": search.done,
+        "trials_done": len(search.state.final_trials),
         "trials_planned": trials_in_all(search),
         "started": local_time(search.state.started),
-        "answer": search.answer,
+        "answer": search.state.decisions.get(ANSWER),
         "folder": None if search.folder is None else str(search.folder),
     }
 

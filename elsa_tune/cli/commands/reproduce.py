@@ -14,7 +14,7 @@ from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
-from elsa_tune.tables.published import Study
+from elsa_tune.tables.results_csv import Study
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition

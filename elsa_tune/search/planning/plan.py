@@ -185,4 +185,4 @@ def trials_in_all(found: RecordedSearch) -> int | None:
     params = found.state.search.params
     counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
-    return max(sum(planned), found.done) if planned else None
+    return max(sum(planned), len(found.state.final_trials)) if planned else None
