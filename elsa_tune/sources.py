@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,
@@ -28,8 +28,7 @@ from elsa_tune.tables.published import published_rows
 from elsa_tune.tables.results_csv import import_results
 from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import origin_of, read_rows, rows_of
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, read_rows, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 
 FULL = "full"  # the whole training set, among training sizes
@@ -53,12 +52,12 @@ class Question:
 
     def is_met_by(self, rows: Iterable[ResultRow]) -> bool:
         """Whether there are rows of everything that it names."""
-        there = [
-            row
+        tasks = {
+            row.task
             for row in rows
             if self.model in (None, row.model) and self.search in (None, row.search)
-        ]
-        return bool(there) and {row.task for row in there} >= set(self.tasks or ())
+        }
+        return bool(tasks) and tasks >= set(self.tasks or ())
 
 
 class Source(ABC):
@@ -84,8 +83,8 @@ class Source(ABC):
 
     def origins(self, question: Question) -> dict[str, str]:
         """By search: when it started and on which machine, as far as that is kept."""
-        found = self.searches(question)
-        return {state.search.name: origin_of(state) for _, state in found if state.search.attempt}
+        states = [state for _, state in self.searches(question)]
+        return {state.search.name: origin_of(state) for state in states if state.search.attempt}
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """The rows that the question is about, never empty.
@@ -93,7 +92,37 @@ class Source(ABC):
         Raises UsageErrors for unknown names and unreadable sources, NoAnswerError where the names
         are good but nothing is recorded under them.
         """
-        return _of_train_sizes(self, question, _named(self, question, say))
+        rows = self.rows(question, say)
+        for what, name in (("search", question.search), ("model", question.model)):
+            if name is not None:
+                names = {getattr(row, what) for row in rows} - {None}
+                if name not in names:
+                    raise _missing(what, name, names, self)
+                rows = [row for row in rows if getattr(row, what) == name]
+        if not rows:
+            raise NoAnswerError(
+                f"no trial is recorded in {self.name}; `elsa-tune search` runs them"
+            )
+        tasks = {row.task for row in rows}
+        missing = [name for name in question.tasks or () if name not in tasks]
+        of = "" if question.model is None else f" for {question.model}"
+        for name in missing:
+            error = _missing("task", name, tasks, self, of)
+            # A known task without results spoils the question only if no other task has any.
+            if isinstance(error, UsageError) or len(missing) == len(question.tasks or ()):
+                raise error
+            say(f"nothing is recorded on {name}")
+        rows = [row for row in rows if row.task in (question.tasks or tasks)]
+        sizes = {row.train_size for row in rows}
+        for size in question.train_sizes or ():
+            if size not in sizes:
+                known = sorted(sizes, key=lambda size: size or math.inf)
+                there = ", ".join(str(one or FULL) for one in known)
+                raise NoAnswerError(
+                    f"no answer: no result in {self.name} has `train_size` {size or FULL}; there "
+                    f"is {there}"
+                )
+        return [row for row in rows if row.train_size in (question.train_sizes or sizes)]
 
     def curves(
         self, question: Question, rows: Sequence[ResultRow], target: float = DEFAULT_TARGET
@@ -163,21 +192,21 @@ class Journals(Source):
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Each journal is read once."""
-        search = question.search
-        if search not in self._read:
-            found: Searches = []
-            errors = []
-            for journal in self._journals(search):
-                try:
-                    found.append((journal.absolute().parent, read_state(journal)))
-                except StorageError as error:
-                    errors.append(error)
-            if errors and not found:
-                raise errors[0]
-            for unread in errors:
-                say(f"left out: {unread}")
-            self._read[search] = sorted(found, key=lambda one: one[1].started)
-        return self._read[search]
+        if question.search in self._read:
+            return self._read[question.search]
+        found: Searches = []
+        errors = []
+        for journal in self._journals(question.search):
+            try:
+                found.append((journal.absolute().parent, read_state(journal)))
+            except StorageError as error:
+                errors.append(error)
+        if errors and not found:
+            raise errors[0]
+        for unread in errors:
+            say(f"left out: {unread}")
+        self._read[question.search] = sorted(found, key=lambda one: one[1].started)
+        return self._read[question.search]
 
     def _journals(self, search: str | None) -> list[Path]:
         if not self.is_record:
@@ -211,8 +240,7 @@ class Store(Source):
         return rows if question.is_met_by(rows) else read_rows(self._uri)
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        found = read_searches(self._uri, question.tasks, question.search)
-        return [(None, state) for state in found]
+        return [(None, one) for one in read_searches(self._uri, question.tasks, question.search)]
 
 
 def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:
@@ -232,45 +260,6 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
         pass  # nothing is there, or nothing of this name
     default = places.tracking_uri()
     return journals if is_unmade(default) and search_names(places.storage) else Store(default)
-
-
-def _named(source: Source, question: Question, say: Say) -> list[ResultRow]:
-    """The rows of the search, the model and the tasks that are asked for."""
-    rows = source.rows(question, say)
-    for what, name in (("search", question.search), ("model", question.model)):
-        if name is not None:
-            there = {getattr(row, what) for row in rows} - {None}
-            if name not in there:
-                raise _missing(what, name, there, source)
-            rows = [row for row in rows if getattr(row, what) == name]
-    if not rows:
-        raise NoAnswerError(f"no trial is recorded in {source.name}; `elsa-tune search` runs them")
-    if question.tasks is None:
-        return rows
-    tasks = {row.task for row in rows}
-    missing = [name for name in question.tasks if name not in tasks]
-    of = "" if question.model is None else f" for {question.model}"
-    for name in missing:
-        error = _missing("task", name, tasks, source, of)
-        # A known task without results spoils the question only if no other task has any.
-        if isinstance(error, UsageError) or len(missing) == len(question.tasks):
-            raise error
-        say(f"nothing is recorded on {name}")
-    return [row for row in rows if row.task in question.tasks]
-
-
-def _of_train_sizes(source: Source, question: Question, rows: list[ResultRow]) -> list[ResultRow]:
-    if not question.train_sizes:
-        return rows
-    found = {row.train_size for row in rows}
-    for size in question.train_sizes:
-        if size not in found:
-            there = sorted(found, key=lambda size: size or math.inf)
-            raise NoAnswerError(
-                f"no answer: no result in {source.name} has `train_size` {size or FULL}; there is "
-                f"{', '.join(str(size or FULL) for size in there)}"
-            )
-    return [row for row in rows if row.train_size in question.train_sizes]
 
 
 def _missing(

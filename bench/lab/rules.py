@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
-from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
-from elsa_tune.report.freeze_charts import CHANCE, FROZEN_TITLE, depth_ticks
+from elsa_tune.report.charts import (
+    CHANCE,
+    FROZEN_TITLE,
+    INK,
+    SERIES,
+    Chart,
+    Panel,
+    Series,
+    depth_ticks,
+    look,
+)
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import metric_text
 
@@ -20,11 +29,11 @@ RULES = {
     "fair": "any rate, each depth's own",
 }
 LOOKS = {
-    "paper": Look(colour=1, marker="s", line="--"),
-    "same_range": Look(colour=4, marker="^", line=":"),
-    "fair": Look(colour=0),
+    "paper": look(SERIES[1], marker="s", line="--"),
+    "same_range": look(SERIES[4], marker="^", line=":"),
+    "fair": look(SERIES[0]),
 }
-ANSWERED = Look(colour=INK, marker="*", line="", hollow=True, size=15, width=1.4)
+ANSWERED = look(INK, marker="*", line="", hollow=True, size=15, width=1.4)
 
 
 def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:

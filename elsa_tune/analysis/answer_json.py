@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer
@@ -44,10 +44,7 @@ _OPERATING_POINT_COLUMNS = (
 )
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
 _WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
-_PROBE_COLUMNS = (
-    *("quality", "retention", "corrected_retention", "train_examples", "evaluation_examples"),
-    "features",
-)
+_PROBE_COLUMNS = (*(field.name for field in fields(LinearProbe)), "features")
 ANSWER_COLUMNS = (
     *_HEADING[:-2],
     *("target", "layers", "chance"),
@@ -129,11 +126,8 @@ def answers_csv(answers: Iterable[Answer]) -> str:
 
 def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     """One line per depth with the columns CURVE_COLUMNS."""
-    lines = (
-        {**_fields(curve, _HEADING), **curve_object(point)}
-        for curve in curves
-        for point in curve.points
-    )
+    depths = ((curve, point) for curve in curves for point in curve.points)
+    lines = ({**_fields(curve, _HEADING), **curve_object(point)} for curve, point in depths)
     return _table(CURVE_COLUMNS, lines)
 
 
@@ -172,29 +166,23 @@ def _probe(probe: LinearProbe | None) -> dict[str, Any] | None:
 def _contrast(found: Interval | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    return {
-        "value": _number(found.value),
-        "ci_low": _number(found.low),
-        "ci_high": _number(found.high),
-        "lower_bound": _number(found.lower),
-        "look": _object(found.look),
-    }
+    ends = {"ci_low": found.low, "ci_high": found.high, "lower_bound": found.lower}
+    rounded = {name: _number(one) for name, one in {"value": found.value, **ends}.items()}
+    return {**rounded, "look": _object(found.look)}
 
 
 def _number(value: float | None) -> float | None:
-    if value is None or isinstance(value, int) or not math.isfinite(value):
-        return value if isinstance(value, int) else None
+    if value is None or not math.isfinite(value):
+        return None
     # + 0.0 turns -0.0 into 0.0.
-    return round(value, DECIMALS) + 0.0
+    return value if isinstance(value, int) else round(value, DECIMALS) + 0.0
 
 
 def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in found.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}_"))
-        elif name != "curve":
-            flat[prefix + name] = value
+        parts = value if isinstance(value, Mapping) else None
+        flat |= {prefix + name: value} if parts is None else _flat(parts, f"{prefix}{name}_")
     return flat
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
-from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.certainty import verdict_on, with_certainty
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
-from elsa_tune.analysis.evidence import Evidence
-from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.joint import joint_answer
-from elsa_tune.analysis.statistics.uncertainty import Learnt
-from elsa_tune.analysis.target import (
+from elsa_tune.analysis.answer import (
     DEFAULT_TARGET,
+    Answer,
+    Reason,
     check_target,
     failing_above,
     passing,
     reaches,
     smallest,
 )
+from elsa_tune.analysis.certainty import verdict_on, with_certainty
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
+from elsa_tune.analysis.evidence import Evidence
+from elsa_tune.analysis.groups import comparison_groups, require_one_each
+from elsa_tune.analysis.joint import joint_answer
+from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short
 from elsa_tune.analysis.wording.certainty import certainty_sentence, next_step
 from elsa_tune.errors import UnknownNameError, UsageError
@@ -71,10 +72,13 @@ def answer_curves(
     for model in dict.fromkeys(curve.model for curve in curves):
         tasks = [answer_curve(curve, target) for curve in curves if curve.model == model]
         answers += tasks
-        for together in _joined(tasks):
+        # All tasks are joined, or, where a task has several training sizes, those of a size.
+        several_sizes = len({task.task for task in tasks}) < len(tasks)
+        for size in dict.fromkeys(task.train_size if several_sizes else None for task in tasks):
+            together = [one for one in tasks if not several_sizes or one.train_size == size]
             kept = [task for task in together if task.task not in exclude_tasks]
             left_out = [task.task for task in together if task.task in exclude_tasks]
-            if kept:
+            if len(together) > 1 and kept:
                 answers.append(joint_answer(kept, left_out))
     return answers
 
@@ -101,16 +105,6 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
         sentence=answer_sentence(answer),
         warnings=(*answer_warnings(answer, verdict), *curve.warnings),
     )
-
-
-def _joined(tasks: Sequence[Answer]) -> list[list[Answer]]:
-    """What is joined: all tasks, or, where a task has several training sizes, those of a size."""
-    if len({task.task for task in tasks}) == len(tasks):
-        together = [list(tasks)]
-    else:
-        sizes = dict.fromkeys(task.train_size for task in tasks)
-        together = [[task for task in tasks if task.train_size == size] for size in sizes]
-    return [several for several in together if len(several) > 1]
 
 
 def _decided(answer: Answer, *, learnt: bool) -> Answer:

@@ -14,19 +14,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from elsa_tune.analysis.answer import Answer, Certified, Contrasts, Reason
+from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.statistics.looks import levels, normal
+from elsa_tune.analysis.looks import NORMAL, levels
 from elsa_tune.analysis.statistics.uncertainty import (
     CONFIDENCE,
     ENDS,
-    FEWEST_SEEDS,
     Interval,
     Learnt,
+    Look,
     Spread,
+    Uncertainty,
     learnt,
 )
-from elsa_tune.analysis.target import ROUNDING
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 
 # A search with more seeds than this is not something to suggest.
 MOST_SEEDS = 30
@@ -94,22 +95,19 @@ def plausible(points: Sequence[CurvePoint], contrasts: Contrasts) -> tuple[int, 
 
 def verdict_on(curve: FreezeCurve) -> Learnt | None:
     """Whether the full model learnt; None where it was not measured."""
-    full = curve.full
+    full, known = curve.full, curve.uncertainty
     if full is None or full.quality is None:
         return None
-    known, spread = curve.uncertainty, None
-    if known is not None and full.depth in known.runs and full.seeds > 1:
+    spread, variance = None, known.example_variance(full.depth)
+    if full.seeds > 1 and full.depth in known.runs:
         spread = known.spread(full.depth)
-    elif full.std is not None and full.seeds > 1:
+    elif full.seeds > 1 and full.std is not None:
         spread = Spread(variance=full.std**2 / full.seeds, freedom=full.seeds - 1)
-    return learnt(
-        full.quality,
-        chance=curve.chance,
-        spread=spread,
-        examples=curve.examples,
-        is_accuracy=curve.metric == "accuracy",
-        example_variance=None if known is None else known.example_variance(full.depth),
-    )
+    if variance is None and curve.examples is not None and curve.metric == "accuracy":
+        # Of a share of right answers the number of examples tells how far it can be trusted.
+        variance = full.quality * (1 - full.quality) / curve.examples
+    variance = max(variance or 0.0, 0.0)
+    return learnt(full.quality, chance=curve.chance, spread=spread, example_variance=variance)
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
@@ -117,14 +115,19 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
 
     learnt: the full model was found above chance at 95 %. `reason` is why nothing is certified.
     """
-    full, target = answer.full, answer.target
-    assert full is not None and answer.uncertainty is not None
-    basis = answer.uncertainty.basis
+    full, basis = answer.full, answer.uncertainty.basis
+    assert full is not None
     points = [full, *_tested(answer)]
     if len(points) == 1:
         return replace(answer, reason=Reason.LOOKS_NOT_PLANNED)
-    raw = contrasts_of(answer, points, target)
-    corrected = contrasts_of(answer, points, target, corrected=True)
+    raw, corrected = (
+        {
+            point.depth: found
+            for point in points
+            if (found := contrast_of(answer, point.depth, answer.target, corrected=how)) is not None
+        }
+        for how in (False, True)
+    )
     answer = replace(
         answer,
         contrasts={depth: one for depth, one in raw.items() if depth != full.depth},
@@ -158,55 +161,34 @@ def _tested(curve: FreezeCurve) -> list[CurvePoint]:
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     """Whether a planned look at the first depth that does not reject has not been taken."""
-    if answer.looks is None:
-        return False
     for point in points[1:]:
         contrast = answer.contrasts.get(point.depth)
-        if contrast is not None and contrast.lower > ROUNDING:
+        if answer.looks is None or (contrast is not None and contrast.lower > ROUNDING):
             continue
         taken = 0 if contrast is None or contrast.look is None else contrast.look.number
         return 1 < len(answer.looks.of[point.depth].counts) > taken
     return False
 
 
-def contrasts_of(
+def contrast_of(
     curve: FreezeCurve,
-    points: Sequence[CurvePoint],
+    depth: FreezeDepth,
     target: float,
     *,
     corrected: bool = False,
     tasks: int = 1,
-) -> Contrasts:
-    """D = (q_N - b) - target (q_0 - b) of points of a curve, above 0 where they reach the target;
-    those with too few seeds are left out. b: 0, or chance where corrected. tasks: how many are
-    asked about together.
-    """
-    found = {
-        point.depth: _contrast(curve, point, target, corrected=corrected, tasks=tasks)
-        for point in points
-    }
-    return {depth: one for depth, one in found.items() if one is not None}
-
-
-def _contrast(
-    curve: FreezeCurve, point: CurvePoint, target: float, *, corrected: bool, tasks: int
 ) -> Interval | None:
-    full, known = curve.full, curve.uncertainty
-    if full is None or known is None or min(point.seeds, full.seeds) < FEWEST_SEEDS:
-        return None
-    if curve.looks is None or point is full:
-        low, high, lower = ENDS
-        ends = low, 1 - (1 - high) / tasks, lower
-        return known.contrast(point.depth, full.depth, target, corrected=corrected, ends=ends)
+    """D = (q_N - b) - target (q_0 - b), above 0 where the depth reaches the target; None with too
+    few seeds. b: 0, or chance where corrected. tasks: how many are asked about together.
+    """
+    looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
+    if curve.looks is not None and not depth.is_full_model:
+        looks = curve.looks.taken(depth)
     contrast = None
-    for look, seen in curve.looks.taken(point.depth):
-        found = seen.contrast(
-            point.depth,
-            full.depth,
-            target,
-            corrected=corrected,
-            ends=(look.half, 1 - look.half / tasks, look.level),
-        )
+    for look, seen in looks:
+        half, level = (ENDS[0], ENDS[2]) if look is None else (look.half, look.level)
+        ends = (half, 1 - half / tasks, level)
+        found = seen.contrast(depth, target, corrected=corrected, ends=ends)
         if found is None:
             continue  # so few seeds say nothing of their spread; the next look has more
         contrast = replace(found, look=look)
@@ -215,55 +197,42 @@ def _contrast(
     return contrast
 
 
-def second_look_promises(curve: FreezeCurve, point: CurvePoint, target: float) -> float:
+def second_look_promises(curve: FreezeCurve, depth: FreezeDepth, target: float) -> float:
     """The probability that a depth's second look would reject, if its contrast is what it seems to
     be; 0 where it has none.
     """
-    full, looks = curve.full, curve.looks
-    taken = [] if looks is None else looks.taken(point.depth)
-    if full is None or looks is None or len(taken) != 1 or taken[0][0].planned < 2:
+    taken = () if curve.looks is None else curve.looks.taken(depth)
+    if curve.looks is None or len(taken) != 1 or taken[0][0].planned < 2:
         return 0.0
-    of, [(_, seen)] = looks.of[point.depth], taken
+    of, [(_, seen)] = curve.looks.of[depth], taken
     level = levels(of.counts, of.error)[1]
-    expected = seen.contrast(
-        point.depth,
-        full.depth,
-        target,
-        corrected=False,
-        as_if_seeds=of.counts[1],
-        ends=(level / 2, 1 - level / 2, level),
-    )
+    ends = (level / 2, 1 - level / 2, level)
+    expected = seen.contrast(depth, target, as_if_seeds=of.counts[1], ends=ends)
     if expected is None:
         return 0.0
     now, then = (
-        seen.spread(point.depth, here).variance
-        + target**2 * seen.spread(full.depth, there).variance
+        seen.spread(depth, here).variance + target**2 * seen.spread(FULL_MODEL, there).variance
         for here, there in of.counts
     )
-    return normal(expected.lower / math.sqrt(max(now - then, 1e-12)))
+    return NORMAL.cdf(expected.lower / math.sqrt(max(now - then, 1e-12)))
 
 
 def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
     """With the seeds that would probably certify the operating point, or that examples forbid it;
     neither where it is certified, or too few seeds are there to tell.
     """
-    raw, known, target = answer.operating_point, answer.uncertainty, answer.target
-    assert raw is not None and known is not None
-    full = points[0]
-    steps = [point for point in points[1:] if point.fine_tuned_layers >= raw.fine_tuned_layers]
-    if answer.certified is not None and answer.certified.depth == raw.depth:
+    full, chosen = points[0], answer.operating_point
+    assert chosen is not None
+    steps = [point for point in points[1:] if point.fine_tuned_layers >= chosen.fine_tuned_layers]
+    if answer.certified is not None and answer.certified.depth == chosen.depth:
         return answer
     # Too few seeds, or means, say nothing of how seeds spread.
     if not steps or any(point.depth not in answer.contrasts for point in steps):
         return answer
 
     def expected(seeds: int) -> list[Interval]:
-        found = (
-            known.contrast(
-                point.depth, full.depth, target, corrected=False, as_if_seeds=(seeds, seeds)
-            )
-            for point in steps
-        )
+        known, target = answer.uncertainty, answer.target
+        found = (known.contrast(point.depth, target, as_if_seeds=(seeds, seeds)) for point in steps)
         return [one for one in found if one is not None]
 
     def certifies(seeds: int) -> bool:
@@ -272,13 +241,13 @@ def _with_what_settles(answer: Answer, points: Sequence[CurvePoint]) -> Answer:
             for one in expected(seeds)
         )
 
-    least = 1 + min(point.seeds for point in [full, *steps])
-    if least <= MOST_SEEDS and certifies(MOST_SEEDS):
+    choices = range(1 + min(point.seeds for point in [full, *steps]), MOST_SEEDS + 1)
+    if choices and certifies(MOST_SEEDS):
         # More seeds never hurt, so that the fewest are found by bisection.
-        choices = range(least, MOST_SEEDS + 1)
-        seeds = choices[bisect.bisect_left(choices, True, key=certifies)]
-        return replace(answer, seeds_to_settle=seeds)
+        fewest = choices[bisect.bisect_left(choices, True, key=certifies)]
+        return replace(answer, seeds_to_settle=fewest)
     endless = expected(10**6)
     examples_alone = all(one.value - one.allowance > 0 for one in endless)
-    forbid = examples_alone and any(one.lower <= 0 for one in endless)
-    return replace(answer, examples_forbid=forbid)
+    return replace(
+        answer, examples_forbid=examples_alone and any(one.lower <= 0 for one in endless)
+    )

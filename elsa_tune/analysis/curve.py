@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
+from elsa_tune.analysis.looks import PlannedLooks, planned_looks
 from elsa_tune.analysis.measured import (
+    EXPLORED,
+    DepthRates,
     MeasuredRun,
+    depth_rates,
     failure_text,
-    warn_of_uncounted,
+    usable_runs,
     without_copies,
 )
-from elsa_tune.analysis.planned import PlannedLooks, planned_looks
-from elsa_tune.analysis.rates import EXPLORED, DepthRates, depth_rates
 from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
@@ -102,9 +104,8 @@ class FreezeCurve:
     """All depths of one group, the full model first, with what the reader must be told.
 
     uncertainty: of the depths whose runs are known one by one. looks: None where no plan says when
-    depths are tested. given_rates: the lowest and highest
-    learning rate that the searches were given, None where not known or not the same. probe: None
-    where none was made.
+    depths are tested. given_rates: the lowest and highest learning rate that the searches were
+    given, None where not known or not the same. probe: None where none was made.
     """
 
     model: str
@@ -118,7 +119,7 @@ class FreezeCurve:
     examples: int | None
     points: tuple[CurvePoint, ...]
     warnings: tuple[AnswerWarning, ...]
-    uncertainty: Uncertainty | None = field(default=None, repr=False, compare=False)
+    uncertainty: Uncertainty = field(default=Uncertainty(runs={}), repr=False, compare=False)
     looks: PlannedLooks | None = field(default=None, repr=False, compare=False)
     given_rates: tuple[float, float] | None = None
     probe: LinearProbe | None = None
@@ -159,8 +160,8 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
     warnings: list[AnswerWarning] = []
-    found = [_point(group, depth, by_depth[depth], warnings) for depth in sorted(by_depth)]
-    full = next((p for p in found if p.depth.is_full_model and p.quality is not None), None)
+    found = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
+    full = next((point for point in found if point.depth.is_full_model and point.runs), None)
     measured = {point.depth: point.runs for point in found if point.qualities}
     uncertainty = curve_uncertainty(group, measured, evidence, warnings)
     given = {row.given_rates for row in group.rows}
@@ -177,40 +178,34 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         layers=group.first.layers,
         chance=group.chance,
         examples=group.examples,
-        points=tuple(
-            _with_interval(_beside(point, full, group.chance), uncertainty, group.first.metric)
-            for point in found
-        ),
+        points=tuple(_completed(point, full, group, uncertainty) for point in found),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        looks=planned_looks(measured, lambda runs: curve_uncertainty(group, runs, evidence, [])),
+        looks=planned_looks(group, measured, evidence),
         given_rates=given.pop() if len(given) == 1 else None,
-        probe=_probe(group.probe, full, group.chance),
+        probe=_probe(group, full),
     )
 
 
-def _probe(
-    row: ResultRow | None, full: CurvePoint | None, chance: float | None
-) -> LinearProbe | None:
+def _probe(group: ResultGroup, full: CurvePoint | None) -> LinearProbe | None:
+    row = group.probe
     if row is None or row.quality is None:
         return None
-    point = CurvePoint(depth=row.depth, fine_tuned_layers=0, quality=row.quality)
-    beside = _beside(point, full, chance)
+    retention, corrected = _retentions(row.quality, full, group.chance)
     return LinearProbe(
         quality=row.quality,
-        retention=beside.retention,
-        corrected_retention=beside.corrected_retention,
+        retention=retention,
+        corrected_retention=corrected,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
     )
 
 
 def _point(
-    group: ResultGroup,
-    depth: FreezeDepth,
-    rows: Sequence[ResultRow],
-    warnings: list[AnswerWarning],
+    group: ResultGroup, rows: Sequence[ResultRow], warnings: list[AnswerWarning]
 ) -> CurvePoint:
+    """rows: of one depth. Nothing of it is known beside the other depths yet."""
+    depth = rows[0].depth
     exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
     empty = CurvePoint(
         depth=depth,
@@ -220,10 +215,8 @@ def _point(
     )
     name = depths_text([depth])
     measuring = without_copies([row for row in rows if row.phase is Phase.MEASURE], name, warnings)
-    usable = [run for row in measuring if (run := MeasuredRun.of(row, group.chance)) is not None]
-    warn_of_uncounted(measuring, usable, name, warnings)
     by_rate: dict[float | None, list[MeasuredRun]] = {}
-    for run in usable:
+    for run in usable_runs(measuring, group.chance, name, warnings):
         by_rate.setdefault(run.row.learning_rate, []).append(run)
     means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     if not by_rate:
@@ -268,16 +261,13 @@ def _mean(runs: Sequence[MeasuredRun]) -> float:
 def _std(runs: Sequence[MeasuredRun], mean: float) -> float | None:
     """Standard deviation (ddof 1) over all runs, those inside rows that are means included."""
     total = sum(run.row.runs for run in runs)
-    if total < 2 or any(run.row.runs > 1 and _inner_std(run) is None for run in runs):
+    # Every diverged run counts as exactly chance.
+    means = [run.row for run in runs if run.row.runs > 1 and not run.is_diverged]
+    if total < 2 or any(row.std is None for row in means):
         return None
-    inside = math.fsum((run.row.runs - 1) * (_inner_std(run) or 0.0) ** 2 for run in runs)
+    inside = math.fsum((row.runs - 1) * (row.std or 0.0) ** 2 for row in means)
     between = math.fsum(run.row.runs * (run.quality - mean) ** 2 for run in runs)
     return math.sqrt((inside + between) / (total - 1))
-
-
-def _inner_std(run: MeasuredRun) -> float | None:
-    # Every diverged run counts as exactly chance.
-    return 0.0 if run.is_diverged else run.row.std
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -285,42 +275,51 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _beside(point: CurvePoint, full: CurvePoint | None, chance: float | None) -> CurvePoint:
-    """The point with what it keeps, raw and corrected for chance, and saves of the full model."""
-    if point.quality is None or full is None or full.quality is None:
+def _completed(
+    point: CurvePoint, full: CurvePoint | None, group: ResultGroup, uncertainty: Uncertainty
+) -> CurvePoint:
+    """The point with its interval, and beside the full model: what it keeps and saves."""
+    quality = point.quality
+    if quality is None:
         return point
-    corrected = None
-    if chance is not None and full.quality - chance > AT_CHANCE:
-        corrected = (point.quality - chance) / (full.quality - chance)
+    found = uncertainty.quality(point.depth)
+    if found is None and point.std:
+        found = interval_of_mean(quality, point.std, point.seeds)
+    if found is not None:
+        # No quality lies beyond its metric's range, however wide so few seeds leave it.
+        metric = group.first.metric
+        lowest = -1.0 if metric is None or metric in ZERO_CHANCE_METRICS else 0.0
+        point = replace(point, ci_low=max(found.low, lowest), ci_high=min(found.high, 1.0))
+    if full is None:
+        return point
+    retention, corrected = _retentions(quality, full, group.chance)
     return replace(
-        point,
-        retention=point.quality / full.quality if full.quality > SAME_QUALITY else None,
-        corrected_retention=corrected,
-        saves=saves(full, point),
+        point, retention=retention, corrected_retention=corrected, saves=saves(full, point)
     )
+
+
+def _retentions(
+    quality: float, full: CurvePoint | None, chance: float | None
+) -> tuple[float | None, float | None]:
+    """What a quality keeps of the full model's, raw and corrected for chance."""
+    if full is None or full.quality is None:
+        return None, None
+    raw = quality / full.quality if full.quality > SAME_QUALITY else None
+    if chance is None or full.quality - chance <= AT_CHANCE:
+        return raw, None
+    return raw, (quality - chance) / (full.quality - chance)
 
 
 def saves(full: CurvePoint, point: CurvePoint) -> Saves:
     """What a depth saves against the full model."""
+
+    def saved(of_full: float | None, of_point: float | None) -> float | None:
+        if of_full is None or of_point is None or of_full <= 0:
+            return None
+        return 1 - of_point / of_full
+
     return Saves(
-        trainable_parameters=_saved(full.trainable_parameters, point.trainable_parameters),
-        train_seconds=_saved(full.train_seconds, point.train_seconds),
-        peak_memory_mb=_saved(full.peak_memory_mb, point.peak_memory_mb),
+        trainable_parameters=saved(full.trainable_parameters, point.trainable_parameters),
+        train_seconds=saved(full.train_seconds, point.train_seconds),
+        peak_memory_mb=saved(full.peak_memory_mb, point.peak_memory_mb),
     )
-
-
-def _saved(of_full: float | None, of_point: float | None) -> float | None:
-    if of_full is None or of_point is None or of_full <= 0:
-        return None
-    return 1 - of_point / of_full
-
-
-def _with_interval(point: CurvePoint, uncertainty: Uncertainty, metric: str | None) -> CurvePoint:
-    found = uncertainty.quality(point.depth)
-    if found is None and point.quality is not None and point.std:
-        found = interval_of_mean(point.quality, point.std, point.seeds)
-    if found is None:
-        return point
-    # No quality lies beyond its metric's range, however wide so few seeds leave it.
-    lowest = -1.0 if metric is None or metric in ZERO_CHANCE_METRICS else 0.0
-    return replace(point, ci_low=max(found.low, lowest), ci_high=min(found.high, 1.0))

@@ -47,18 +47,18 @@ def curve_uncertainty(
         )
         for depth, several in measured.items()
     }
-    draws, metric, examples = None, group.first.metric, group.examples
-    answered = [run for several in measured.values() for run in several if not run.is_diverged]
-    is_recorded = bool(answered) and all(run.row.trial is not None for run in answered)
-    if evidence is not None and metric is not None and is_recorded:
-        several = tuple((depth, tuple(measured[depth])) for depth in sorted(measured))
+    draws, metric = None, group.first.metric
+    several = tuple((depth, tuple(measured[depth])) for depth in sorted(measured))
+    trials = {run.row.trial for _, runs in several for run in runs if not run.is_diverged}
+    if evidence is not None and metric is not None and trials and None not in trials:
         try:
             draws = _example_draws(evidence, metric, several)
         except ResultsError as error:
             text = f"predictions were not used: {error}"
             warnings.append(AnswerWarning(WarningCode.PREDICTIONS_UNUSED, text))
-    if draws is None and metric == "accuracy" and examples is not None:
-        draws = ExampleDraws.counted({depth: one.mean for depth, one in runs.items()}, examples)
+    if draws is None and metric == "accuracy" and group.examples is not None:
+        means = {depth: one.mean for depth, one in runs.items()}
+        draws = ExampleDraws.counted(means, group.examples)
     return Uncertainty(runs=runs, chance=group.chance, examples=draws)
 
 
@@ -69,22 +69,19 @@ def _example_draws(
     measured: tuple[tuple[FreezeDepth, tuple[MeasuredRun, ...]], ...],
 ) -> ExampleDraws:
     """Raises ResultsError, which says why, where predictions cannot be used; never kept."""
-    columns: dict[FreezeDepth, list[int | None]] = {}
+    columns: dict[FreezeDepth, list[int | None]] = {depth: [] for depth, _ in measured}
     found: list[Predictions] = []
     doubtful = 0
-    for depth, runs in measured:
-        numbers = columns[depth] = []
-        for run in runs:
-            if run.is_diverged:
-                numbers.append(None)
-                continue
-            answered = evidence.predictions(run.row)
-            if answered is None:
-                # One is enough: looking for more may cost a server's time each.
-                raise ResultsError(f"those of {run.row.trial} are lost or damaged")
-            doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
-            numbers.append(len(found))
-            found.append(answered)
+    for depth, run in ((depth, run) for depth, runs in measured for run in runs):
+        columns[depth].append(None if run.is_diverged else len(found))
+        if run.is_diverged:
+            continue
+        answered = evidence.predictions(run.row)
+        if answered is None:
+            # One is enough: looking for more may cost a server's time each.
+            raise ResultsError(f"those of {run.row.trial} are lost or damaged")
+        doubtful += abs(score(answered, metric) - run.quality) > SAME_SCORE
+        found.append(answered)
     if doubtful:
         raise ResultsError(f"{doubtful} of {len(found)} give another quality than the one recorded")
     return ExampleDraws.of(resample(found, metric), columns)

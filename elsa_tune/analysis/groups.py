@@ -71,7 +71,8 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
         else:
             parts.extend(by_search.values())
     # A search that has only been probed has no results yet.
-    return tuple(_group(part) for part in parts if any(_is_trial(row) for row in part))
+    have_trials = [part for part in parts if any(row.phase is not Phase.PROBE for row in part)]
+    return tuple(map(_group, have_trials))
 
 
 def require_one_each(
@@ -90,9 +91,8 @@ def require_one_each(
         row = group.first
         key = (row.model, row.task, row.train_size if train_sizes_apart else None)
         rivals.setdefault(key, []).append(group)
-    for several in rivals.values():
-        if len(several) > 1:
-            raise _choose_one(several, in_short)
+    if several := next((found for found in rivals.values() if len(found) > 1), None):
+        raise _choose_one(several, in_short)
 
 
 def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
@@ -100,13 +100,9 @@ def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
     return all(not (one & other) for one, other in itertools.combinations(seeds, 2))
 
 
-def _is_trial(row: ResultRow) -> bool:
-    return row.phase is not Phase.PROBE
-
-
 def _group(members: Sequence[ResultRow]) -> ResultGroup:
-    rows = [row for row in members if _is_trial(row)]
-    probes = (row for row in members if not _is_trial(row) and row.quality is not None)
+    rows = [row for row in members if row.phase is not Phase.PROBE]
+    probes = (row for row in members if row.phase is Phase.PROBE and row.quality is not None)
     first = rows[0]
     where = f"{first.model} on {first.task}"
     layers = sorted({row.layers for row in rows})
@@ -121,12 +117,11 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
             f"{where}: the rows say chance is {known[0]:g} and {known[-1]:g}; they were scored on "
             "different evaluation sets or by different metrics, so keep them apart"
         )
-    chance = known[0] if known else None
-    if chance is None and first.metric is not None and first.metric in ZERO_CHANCE_METRICS:
-        chance = 0.0
+    if not known and first.metric in ZERO_CHANCE_METRICS:
+        known = [0.0]
     return ResultGroup(
         searches=tuple(dict.fromkeys(row.search for row in rows if row.search is not None)),
-        chance=chance,
+        chance=known[0] if known else None,
         examples=min((row.examples for row in rows if row.examples is not None), default=None),
         rows=tuple(rows),
         # Like searches probe alike: one stands for all.
@@ -139,12 +134,11 @@ def _choose_one(
 ) -> ResultsError:
     """The error with one line per group: what tells it from the others, and what it says alone."""
     first = groups[0].first
-    parts = [_traits(group.first) for group in groups]
-    common = set.intersection(*(set(part) for part in parts))
+    common = set.intersection(*(set(_traits(group.first)) for group in groups))
     lines = []
-    for group, part in zip(groups, parts, strict=True):
+    for group in groups:
         measured = sum(row.phase is Phase.MEASURE for row in group.rows)
-        special = "; ".join(trait for trait in part if trait not in common)
+        special = "; ".join(trait for trait in _traits(group.first) if trait not in common)
         name = ", ".join(group.searches) or "(no search named)"
         lines.append(
             f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "

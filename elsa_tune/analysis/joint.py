@@ -6,17 +6,25 @@ own answers would be wrong where a curve is not monotone.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer, Certified, Reason
-from elsa_tune.analysis.certainty import certify, contrasts_of, plausible, verdict_on
+from elsa_tune.analysis.answer import (
+    ALL_TASKS,
+    Answer,
+    Certified,
+    Reason,
+    failing_above,
+    passing,
+    smallest,
+)
+from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
-from elsa_tune.analysis.target import failing_above, passing, smallest
-from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.analysis.warning import AnswerWarning, Warned, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -52,7 +60,7 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         chance=None,
         examples=None,
         points=tuple(common),
-        warnings=tuple(_warnings_on_tasks(tasks, common, excluded)),
+        warnings=tuple(itertools.starmap(AnswerWarning, _on_tasks(tasks, common, excluded))),
     )
     if without or all(point.depth.is_full_model for point in common):
         reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
@@ -74,6 +82,8 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         for_chance = _sure(tasks, common, corrected=True)[0]
     if certified is None and reason is None:
         reason = next((task.reason for task in tasks if task.certified is None), None)
+    # Those that fail at the next smaller k; none where there is none to fail at.
+    below = [point for point in common if point.fine_tuned_layers < raw.fine_tuned_layers][:1]
     answer = replace(
         answer,
         points=tuple(common),
@@ -81,15 +91,21 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         corrected_operating_point=corrected,
         failing_above=failing_above(common, passes, raw.fine_tuned_layers),
         reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else reason,
-        decided_by=_decided_by(tasks, common, raw),
+        decided_by=tuple(
+            task.task
+            for task in tasks
+            for point in below
+            if point.depth not in passing(task, task.target)
+        ),
         certified=certified,
         corrected_certified=for_chance,
         plausible=numbers,
     )
+    more = itertools.starmap(AnswerWarning, _on_answer(tasks, answer, raw))
     return replace(
         answer,
-        warnings=(*answer.warnings, *_warnings_on_answer(tasks, answer)),
-        sentence=" ".join(_sentences(tasks, answer)),
+        warnings=(*answer.warnings, *more),
+        sentence=" ".join(_sentences(tasks, answer, raw)),
         certainty=" ".join(_certainty(tasks, answer)),
     )
 
@@ -108,29 +124,19 @@ def _sure(
     """
     if any(point.rates > 1 for task in tasks for point in task.measured):
         return None, None, None
-    shared = [point.depth for point in common]
-    of_tasks = [
-        contrasts_of(
-            task,
-            [point for point in task.measured if point.depth in shared],
-            task.target,
-            corrected=corrected,
-            tasks=len(tasks),
-        )
-        for task in tasks
-    ]
     least = {}
-    for depth in shared:
-        known = [contrasts[depth] for contrasts in of_tasks if depth in contrasts]
+    for depth in [point.depth for point in common]:
+        contrasts = (
+            contrast_of(task, depth, task.target, corrected=corrected, tasks=len(tasks))
+            for task in tasks
+        )
+        known = [one for one in contrasts if one is not None]
         if len(known) == len(tasks):
-            least[depth] = Interval(
-                value=min(one.value for one in known),
-                low=min(one.low for one in known),
-                high=min(one.high for one in known),
-                lower=min(one.lower for one in known),
-            )
+            ends = ((one.value, one.low, one.high, one.lower) for one in known)
+            value, low, high, lower = map(min, zip(*ends, strict=True))
+            least[depth] = Interval(value=value, low=low, high=high, lower=lower)
     learnt = all(verdict_on(task) is Learnt.YES for task in tasks)
-    bases = {task.uncertainty.basis for task in tasks if task.uncertainty is not None}
+    bases = {task.uncertainty.basis for task in tasks}
     certified, reason = certify(common, least, learnt=learnt, basis=" or ".join(sorted(bases)))
     return certified, reason, plausible(common, least) if learnt else None
 
@@ -178,60 +184,45 @@ def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[F
     return frozenset.intersection(*passes)
 
 
-def _decided_by(
-    tasks: Sequence[Answer], common: Sequence[CurvePoint], raw: CurvePoint
-) -> tuple[str, ...]:
-    """The tasks that fail at the next smaller k; () where there is none to fail at."""
-    below = next((p for p in common if p.fine_tuned_layers < raw.fine_tuned_layers), None)
-    if below is None:
-        return ()
-    return tuple(task.task for task in tasks if below.depth not in passing(task, task.target))
-
-
 # ---- what is said --------------------------------------------------------------------------------
 
 
-def _warnings_on_tasks(
+def _on_tasks(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
-) -> Iterator[AnswerWarning]:
+) -> Iterator[Warned]:
     if len({task.train_size for task in tasks}) > 1:
         text = "the tasks were trained on different numbers of examples"
-        yield AnswerWarning(WarningCode.TRAIN_SIZES_DIFFER, text)
+        yield WarningCode.TRAIN_SIZES_DIFFER, text
     if excluded:
-        text = f"left out on request: {listed(excluded)}"
-        yield AnswerWarning(WarningCode.TASKS_EXCLUDED, text)
+        yield WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}"
     anywhere = {point.depth for task in tasks for point in task.measured}
     if partly := sorted(anywhere - {point.depth for point in common}):
         text = f"not measured for every task and so left out: {depths_text(partly)}"
-        yield AnswerWarning(WarningCode.NOT_MEASURED_EVERYWHERE, text)
+        yield WarningCode.NOT_MEASURED_EVERYWHERE, text
 
 
-def _warnings_on_answer(tasks: Sequence[Answer], joint: Answer) -> Iterator[AnswerWarning]:
-    raw, corrected = joint.operating_point, joint.corrected_operating_point
-    assert raw is not None
+def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[Warned]:
+    corrected = joint.corrected_operating_point
     if unknown := [task.task for task in tasks if task.chance is None]:
         text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
-        yield AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text)
+        yield WarningCode.NO_CORRECTED_JOINT, text
     if corrected is not None and corrected.depth != raw.depth:
-        text = (
+        yield (
+            WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
             f"{percent(raw.retention)} or more of the raw quality, but on one task only "
             f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
-            f"answer; corrected, k = {corrected.fine_tuned_layers}"
+            f"answer; corrected, k = {corrected.fine_tuned_layers}",
         )
-        yield AnswerWarning(WarningCode.CORRECTED_DISAGREES, text)
     if joint.failing_above:
-        text = (
-            "not every larger k reaches the target on every task: "
-            f"{depths_text(point.depth for point in joint.failing_above)} do not"
-        )
-        yield AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text)
+        missing = depths_text(point.depth for point in joint.failing_above)
+        text = f"not every larger k reaches the target on every task: {missing} do not"
+        yield WarningCode.LARGER_K_MISSES_TARGET, text
 
 
-def _sentences(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
+def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[str]:
     """The joint operating point, and which tasks decide it."""
-    raw, corrected = joint.operating_point, joint.corrected_operating_point
-    assert raw is not None
+    corrected = joint.corrected_operating_point
     each = f"on each of {listed(task.task for task in tasks)}"
     all_layers = f"all {layers_text(joint.layers)}"
     if raw.depth.is_full_model:
@@ -243,16 +234,12 @@ def _sentences(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
         yield f"{number} {verb} {percent(raw.retention)} or more {each}."
     if joint.decided_by:
         yield f"With fewer layers {listed(joint.decided_by)} would fall below."
-    if corrected is None:
-        return
-    if corrected.depth == raw.depth:
+    if corrected is not None and corrected.depth == raw.depth:
         yield "Corrected for chance the answer is the same."
-        return
-    needed = of_layers(corrected.fine_tuned_layers, joint.layers)
-    yield (
-        f"Corrected for chance {all_layers if corrected.depth.is_full_model else needed} are "
-        "needed."
-    )
+    elif corrected is not None:
+        needed = of_layers(corrected.fine_tuned_layers, joint.layers)
+        needed = all_layers if corrected.depth.is_full_model else needed
+        yield f"Corrected for chance {needed} are needed."
 
 
 def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:

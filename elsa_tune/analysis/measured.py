@@ -1,18 +1,22 @@
-"""The measuring runs of one depth: which rows count, as what quality, and which do not."""
+"""The trials of one depth: which rows count, as what quality, and what their learning rates say."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
+from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import points, rate_text
+
+EXPLORED = (TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +25,6 @@ class MeasuredRun:
 
     row: ResultRow
     quality: float
-
-    @classmethod
-    def of(cls, row: ResultRow, chance: float | None) -> MeasuredRun | None:
-        """The run that a measuring row stands for; None where it does not count."""
-        if row.status is TrialStatus.DIVERGED:
-            return None if chance is None else cls(row, chance)
-        if row.status is not TrialStatus.COMPLETED or row.quality is None:
-            return None
-        return cls(row, row.quality) if math.isfinite(row.quality) else None
 
     @property
     def is_diverged(self) -> bool:
@@ -46,6 +41,75 @@ class MeasuredRun:
 
 # The measuring runs of each depth.
 Runs = Mapping[FreezeDepth, Sequence[MeasuredRun]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthRates:
+    """What is known of a depth's learning rates.
+
+    means: (rate, mean quality) of its completed trials, exploring and measuring, by rising rate.
+    at_border: of all that were tried, where they are known. quality_within_given: the measured
+    quality where its rate is one of those given, else that of the best completed exploring run
+    among them (one run, looked at to choose); None where there is neither. tries_within_given:
+    exploring trials of the given rates.
+    """
+
+    means: tuple[tuple[float, float], ...] = ()
+    at_border: Border | None = None
+    quality_within_given: float | None = None
+    tries_within_given: int = 0
+
+
+def depth_rates(
+    rows: Sequence[ResultRow],
+    measured: Mapping[float, float],
+    chosen: float | None,
+    chance: float | None,
+) -> DepthRates:
+    """rows: of one depth. measured: mean quality by rate. chosen: the one that counts."""
+    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
+    means = _means(exploring)
+    rates = [row.learning_rate for row in exploring if row.learning_rate is not None]
+    tried = {rate: means.get(rate) for rate in rates}
+    if not tried and len(measured) > 1:  # a table without exploring trials: its rates were tried
+        tried = dict(measured)
+    within = [row for row in exploring if _is_given(row)]
+    quality = max((quality for _, quality in _completed(within)), default=None)
+    if chosen is not None and all(_is_given(row) for row in rows if row.learning_rate == chosen):
+        quality = measured.get(chosen)
+    return DepthRates(
+        means=tuple(sorted(_means(rows).items())),
+        at_border=border(tried, chance) if chosen in tried else None,
+        quality_within_given=quality,
+        tries_within_given=sum(row.runs for row in within),
+    )
+
+
+def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
+    """Mean quality of the completed trials by rate, where that is named."""
+    runs: dict[float, list[tuple[float, int]]] = {}
+    for row, quality in _completed(rows):
+        if row.learning_rate:
+            runs.setdefault(row.learning_rate, []).append((quality, row.runs))
+    means = {}
+    for rate, several in runs.items():
+        qualities, counts = zip(*several, strict=True)
+        means[rate] = statistics.fmean(qualities, counts)
+    return means
+
+
+def _completed(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, float]]:
+    """The rows that ran to their end, with their qualities."""
+    done = ((row, row.quality) for row in rows if row.status is TrialStatus.COMPLETED)
+    return [(row, one) for row, one in done if one is not None and math.isfinite(one)]
+
+
+def _is_given(row: ResultRow) -> bool:
+    """Whether its rate lies within those its search was given; yes where these are not known."""
+    if row.given_rates is None or row.learning_rate is None:
+        return True
+    low, high = row.given_rates
+    return low <= row.learning_rate <= high
 
 
 def failure_text(
@@ -69,23 +133,17 @@ def without_copies(
 ) -> list[ResultRow]:
     """Drop rows that repeat another exactly; one seed with two outcomes is a contradiction."""
     kept: dict[tuple[object, ...], ResultRow] = {}
-    dropped = 0
     for row in rows:
         # Without a seed, rows with different values are different runs, equal ones are copies.
         what = row.seed if row.seed is not None else (row.quality, row.runs, row.std)
-        key = (row.learning_rate, what)
-        if key not in kept:
-            kept[key] = row
-            continue
-        other = kept[key]
+        other = kept.setdefault((row.learning_rate, what), row)
         if (other.quality, other.status, other.runs) != (row.quality, row.status, row.runs):
             raise ResultsError(
                 f"{row.model} on {row.task}, {name}, learning rate {rate_text(row.learning_rate)}, "
                 f"seed {row.seed}: two rows disagree ({_outcome(other)} and {_outcome(row)}); keep "
                 "the right one"
             )
-        dropped += 1
-    if dropped:
+    if dropped := len(rows) - len(kept):
         rows_repeat = "row repeats another" if dropped == 1 else "rows repeat others"
         text = f"{name}: {dropped} {rows_repeat} exactly and counted once"
         warnings.append(AnswerWarning(WarningCode.REPEATED_ROWS, text))
@@ -97,28 +155,28 @@ def _outcome(row: ResultRow) -> str:
     return number if row.status is TrialStatus.COMPLETED else f"{row.status.value}, {number}"
 
 
-def warn_of_uncounted(
-    measuring: Sequence[ResultRow],
-    usable: Sequence[MeasuredRun],
-    name: str,
-    warnings: list[AnswerWarning],
-) -> None:
-    """Say how many measuring rows do not count, and why."""
+def usable_runs(
+    measuring: Sequence[ResultRow], chance: float | None, name: str, warnings: list[AnswerWarning]
+) -> list[MeasuredRun]:
+    """The rows that count; a warning says how many do not, and why."""
+    usable = [MeasuredRun(row, quality) for row, quality in _completed(measuring)]
+    if chance is not None:
+        diverged = [row for row in measuring if row.status is TrialStatus.DIVERGED]
+        usable += [MeasuredRun(row, chance) for row in diverged]
     counted = {id(run.row) for run in usable}
     why: dict[str, int] = {}
     for row in measuring:
-        if id(row) in counted:
-            continue
+        text = row.status.value.replace("_", " ")
         if row.status is TrialStatus.DIVERGED:
             text = "diverged, and as chance is not known there is no quality to count them as"
         elif row.status is TrialStatus.COMPLETED:
             text = "completed without a quality"
-        else:
-            text = row.status.value.replace("_", " ")
-        why[text] = why.get(text, 0) + row.runs
+        if id(row) not in counted:
+            why[text] = why.get(text, 0) + row.runs
     if why:
         total = sum(why.values())
         reasons = "; ".join(f"{count} {text}" for text, count in why.items())
         trials = "trial is" if total == 1 else "trials are"
         text = f"{name}: {total} measuring {trials} not counted ({reasons})"
         warnings.append(AnswerWarning(WarningCode.NOT_COUNTED, text))
+    return usable

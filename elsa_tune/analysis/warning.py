@@ -25,7 +25,6 @@ class WarningCode(enum.StrEnum):
     ONE_RATE = "one_rate_for_all_depths"
     SEEDS_DIFFER = "depths_differ_in_seeds"
     TRIES_DIFFER = "depths_differ_in_tries"
-    RATES_NOT_NAMED = "rates_not_named"
     # Of the curve's runs.
     SEVERAL_RATES = "several_rates_measured"
     SEEDS_FAILED = "seeds_failed"
@@ -38,6 +37,9 @@ class WarningCode(enum.StrEnum):
     TASKS_EXCLUDED = "tasks_excluded"
     NOT_MEASURED_EVERYWHERE = "depths_not_measured_for_every_task"
     TRAIN_SIZES_DIFFER = "tasks_differ_in_train_size"
+
+
+Warned = tuple[WarningCode, str]
 
 
 @dataclass(frozen=True, slots=True)

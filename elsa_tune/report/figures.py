@@ -23,15 +23,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from elsa_tune.report.charts import INK, Chart, Look, Panel, Series
+from elsa_tune.report.charts import GROUND, INK, SERIES, Chart, Panel
 
-# Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
-# blindness tell apart; yellow is left out, as it vanishes on paper.
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-INK_COLOUR, GRID, GROUND = "#3d4451", "#e3e5e9", "#ffffff"
+GRID = "#e3e5e9"
 # On the page every colour is a variable of its style sheet, which knows light from dark.
 VARIABLES = {
-    INK_COLOUR: "var(--ink)",
+    INK: "var(--ink)",
     GRID: "var(--grid)",
     GROUND: "var(--ground)",
     **{colour: f"var(--series-{slot})" for slot, colour in enumerate(SERIES)},
@@ -39,9 +36,9 @@ VARIABLES = {
 
 PNG_DPI = 160
 MOST_COLUMNS = 3
-WIDTH, HEIGHT = 360.0, 265.0  # of a panel, in points, which are pixels on the page
-LEFT, RIGHT, BOTTOM, TOP = 52.0, 8.0, 38.0, 10.0  # around the axes
-TITLE_HEIGHT, LEGEND_HEIGHT = 18.0, 19.0
+WIDTH, HEIGHT = 300.0, 217.0  # of a pair of axes, in points, which are pixels on the page
+LEFT, RIGHT, BOTTOM, TOP = 52.0, 8.0, 38.0, 28.0  # around it
+LEGEND_HEIGHT = 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
 WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
@@ -52,15 +49,17 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": 72.0,
     "font.size": 10.5,
     "axes.titlesize": "medium",
-    "text.color": INK_COLOUR,
-    "axes.labelcolor": INK_COLOUR,
-    "axes.edgecolor": INK_COLOUR,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
     "axes.linewidth": 0.6,
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": INK_COLOUR,
-    "ytick.color": INK_COLOUR,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "grid.color": GRID,
@@ -161,78 +160,53 @@ def _figure(chart: Chart) -> Figure:
     count = len(chart.panels)
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
-    height = HEIGHT + TITLE_HEIGHT
-    legend = {shortened(name): look for name, look in chart.legend.items()}
-    entry = HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend), default=0)
-    legend_columns = max(1, min(len(legend), int(columns * WIDTH / entry)))
-    whole = rows * height + LEGEND_HEIGHT * math.ceil(len(legend) / legend_columns)
-    figure = Figure((columns * WIDTH / 72, whole / 72))
-    for number, panel in enumerate(chart.panels):
-        row, column = divmod(number, columns)
-        _panel(figure, panel, column * WIDTH, (rows - 1 - row) * height)
-    if legend:
-        figure.legend(
-            handles=[Line2D([], [], label=name, **_drawn(look)) for name, look in legend.items()],
-            loc="upper center",
-            ncols=legend_columns,
-            frameon=False,
-            handlelength=2.6,
-        )
+    series = [one for panel in chart.panels for one in panel.series]
+    legend = {shortened(one.name): one.look for one in series}
+    width = columns * (LEFT + WIDTH + RIGHT)
+    in_a_row = int(width / (HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend))))
+    in_a_row = max(1, min(len(legend), in_a_row))
+    panels_height = rows * (TOP + HEIGHT + BOTTOM)
+    height = panels_height + LEGEND_HEIGHT * math.ceil(len(legend) / in_a_row)
+    figure = Figure((width / 72, height / 72))
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    figure.subplots_adjust(
+        left=LEFT / width,
+        right=1 - RIGHT / width,
+        bottom=BOTTOM / height,
+        top=(panels_height - TOP) / height,
+        wspace=(LEFT + RIGHT) / WIDTH,
+        hspace=(BOTTOM + TOP) / HEIGHT,
+    )
+    for panel, of in zip(chart.panels, axes, strict=False):
+        _draw(of, panel)
+    for of in axes[count:]:
+        of.remove()
+    figure.legend(
+        handles=[Line2D([], [], label=name, **look) for name, look in legend.items()],
+        loc="upper center",
+        ncols=in_a_row,
+        frameon=False,
+        handlelength=2.6,
+    )
     return figure
 
 
-def _panel(figure: Figure, panel: Panel, x: float, y: float) -> None:
-    """Draw a panel with its lower left corner there, in points."""
-    width, height = (72 * side for side in figure.get_size_inches())
-    axes = figure.add_axes(
-        (
-            (x + LEFT) / width,
-            (y + BOTTOM) / height,
-            (WIDTH - LEFT - RIGHT) / width,
-            (HEIGHT - BOTTOM - TOP) / height,
-        )
-    )
+def _draw(axes: Axes, panel: Panel) -> None:
     # A given y spares a search for the best one.
     axes.set_title(shortened(panel.title), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
-    axes.grid(True)
-    axes.set_axisbelow(True)
     for layer, series in enumerate(panel.series, 2):
-        _series(axes, series, layer)
+        if series.low:
+            # A depth without a band leaves a gap, beside which only the bar tells of one.
+            low, high = np.array(series.low, dtype=float), np.array(series.high, dtype=float)
+            band: dict[str, Any] = {"color": series.look["color"], "zorder": 1}
+            axes.fill_between(series.x, low, high, alpha=0.2, linewidth=0, **band)
+            axes.vlines(series.x, low, high, alpha=0.4, linewidth=1, **band)
+        axes.plot(series.x, series.y, zorder=layer, **series.look)
     axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
     # Two seeds' interval may be most of what there is: it must not squeeze what was measured.
     ys = [y for series in panel.series for y in series.y]
     room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, min(ys) - room), min(high, max(ys) + room))
-
-
-def _series(axes: Axes, series: Series, layer: int) -> None:
-    colour = _colour(series.look)
-    if series.low:
-        # A depth without a band leaves a gap, beside which only the bar tells of one.
-        low, high = np.array(series.low, dtype=float), np.array(series.high, dtype=float)
-        axes.fill_between(series.x, low, high, color=colour, alpha=0.2, linewidth=0, zorder=1)
-        axes.vlines(series.x, low, high, color=colour, alpha=0.4, linewidth=1, zorder=1)
-    axes.plot(series.x, series.y, zorder=layer, **_drawn(series.look))
-
-
-def _colour(look: Look) -> str:
-    return INK_COLOUR if look.colour == INK else SERIES[look.colour]
-
-
-def _drawn(look: Look) -> dict[str, Any]:
-    """A look in matplotlib's words."""
-    colour = _colour(look)
-    return {
-        "color": colour,
-        "linewidth": look.width,
-        "linestyle": look.line,
-        "marker": look.marker,
-        "markersize": look.size,
-        "markerfacecolor": colour if not look.hollow else "none" if look.size > 10 else GROUND,
-        "markeredgecolor": colour if look.hollow else GROUND,
-        "markeredgewidth": max(look.width, 1.0) if look.hollow else 0.6,
-        "clip_on": False,
-    }
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, min(ys) - room), min(top, max(ys) + room))

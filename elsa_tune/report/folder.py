@@ -16,10 +16,8 @@ from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, 
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
 from elsa_tune.report import figures
-from elsa_tune.report.charts import Chart
-from elsa_tune.report.freeze_charts import freeze_curve, learning_rates
-from elsa_tune.report.page import Context, page_html
-from elsa_tune.report.subjects import Subject, subjects_of
+from elsa_tune.report.charts import all_charts
+from elsa_tune.report.page import Context, by_name, page_html
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import write_results
@@ -27,7 +25,7 @@ from elsa_tune.tables.results_csv import write_results
 PAGE = "index.html"
 FIGURES = "figures"
 # What an earlier report may have left among the figures, three of them drawn by earlier versions
-# only: beside this page they would mislead. Other files of earlier versions stay where they are.
+# only: beside this page they would mislead.
 _OUR_FIGURES = re.compile(
     r"(freeze_curve|relative_change|training_time|learning_rates|early_stopping)\.(png|svg)"
 )
@@ -46,8 +44,8 @@ def write_report(
     check_folder(folder)
     context = context or Context()
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
-    subjects = subjects_of(answers, rows)
-    charts = all_charts(subjects, context.published)
+    named = by_name(answers)
+    charts = all_charts(named, context.published)
     contents = {
         f"{FIGURES}/{chart.key}.{kind}": drawn
         for chart in charts
@@ -56,19 +54,13 @@ def write_report(
     }
     texts = {
         **context.files,
-        "curve.csv": curves_csv(answer for answer in answers if answer.decided_by is None),
+        "curve.csv": curves_csv(named.values()),
         "answers.csv": answers_csv(answers),
         "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
         "trials.csv": write_results(rows),
-        PAGE: page_html(answers, subjects, charts, context),
+        PAGE: page_html(answers, rows, charts, context),
     }
-    contents |= {name: text.encode() for name, text in texts.items()}
-    return _write(folder, contents)
-
-
-def all_charts(subjects: Sequence[Subject], published: Sequence[Answer] = ()) -> list[Chart]:
-    """Every figure of a report, those that could not be drawn without panels."""
-    return [freeze_curve(subjects, published), learning_rates(subjects)]
+    return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
 
 
 def check_folder(folder: Path) -> None:
@@ -91,16 +83,14 @@ def _cannot_write(folder: Path, error: OSError) -> StorageError:
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    written: list[Path] = []
+    written = {folder / name: content for name, content in contents.items()}
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            target = folder / name
+        for target, content in written.items():
             write_aside(target, content)
-            written.append(target)
         for old in list((folder / FIGURES).iterdir()):
             if _OUR_FIGURES.fullmatch(old.name) and old not in written:
                 old.unlink()
     except OSError as error:
         raise _cannot_write(folder, error) from error
-    return written[::-1]
+    return list(written)[::-1]

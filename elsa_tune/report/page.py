@@ -6,19 +6,21 @@ gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer
+from elsa_tune.analysis.groups import size_text
+from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.report.charts import Chart
 from elsa_tune.report.figures import page_svgs
-from elsa_tune.report.story import facts, headline, paragraph, story
-from elsa_tune.report.subjects import Subject
-from elsa_tune.report.tables import answers_table, curve_table
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES
-from elsa_tune.words import target_text
+from elsa_tune.words import listed, percent, points, target_text
 
 # Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -40,13 +42,29 @@ class Context:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
+    """The answers of one task each, which joint ones are not, in their order: `minilm on rte`, with
+    the training size where there are several.
+    """
+    single = [answer for answer in answers if answer.decided_by is None]
+    sizes_differ = len({answer.train_size for answer in single}) > 1
+    found = {}
+    for answer in single:
+        size = size_text(answer.train_size, " ({:,} examples)", " (all examples)")
+        found[f"{answer.model} on {answer.task}{size if sizes_differ else ''}"] = answer
+    return found
+
+
 def page_html(
     answers: Sequence[Answer],
-    subjects: Sequence[Subject],
+    rows: Sequence[ResultRow],
     charts: Sequence[Chart],
     context: Context,
 ) -> str:
-    """The whole file. Every name in it is text: the template escapes all but our own drawings."""
+    """The complete file. Every name in it is text: the template escapes all but our own drawings.
+
+    rows: of the trials that the answers came from.
+    """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
         autoescape=True,
@@ -54,20 +72,21 @@ def page_html(
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    target = answers[0].target if answers else 0.9
+    named = by_name(answers)
+    target = answers[0].target if answers else DEFAULT_TARGET
     return environment.get_template("page.html.jinja").render(
         policy=POLICY,
-        heading=headline(subjects),
+        heading=_headline(named, target),
         notes=context.notes,
-        story=story(answers, subjects),
-        facts=facts(subjects, context.origins),
+        story=story(answers),
+        facts=facts(rows, context.origins),
         overview=None if len(answers) == 1 else answers_table(answers),
-        warnings=_warnings(answers, subjects),
+        warnings=_warnings(answers, named),
         charts=charts,
         page_svgs=page_svgs,
         sections=[
-            (one.name, paragraph(one.answer), one.answer.next_step, curve_table(one))
-            for one in subjects
+            (name, _paragraph(answer), answer.next_step, curve_table(name, answer))
+            for name, answer in named.items()
         ],
         target=target_text(target),
         procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
@@ -77,12 +96,146 @@ def page_html(
     )
 
 
-def _warnings(answers: Sequence[Answer], subjects: Sequence[Subject]) -> dict[str, list[str]]:
+def _headline(named: Mapping[str, Answer], target: float) -> str:
+    models = list(dict.fromkeys(answer.model for answer in named.values()))
+    tasks = list(dict.fromkeys(answer.task for answer in named.values()))
+    who = models[0] if len(models) == 1 else f"{len(models)} models"
+    what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return f"How many layers must be fine-tuned to keep {target_text(target)}: {who} on {what}"
+
+
+def story(answers: Sequence[Answer]) -> list[str]:
+    """The one answer, then all that is said of it; of several what they have in common."""
+    named = by_name(answers)
+    if len(named) == 1:
+        [answer] = named.values()
+        return [text for text in (answer.sentence, _beside(answer)) if text]
+    missing = [name for name, answer in named.items() if not answer.is_answered]
+    first = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
+    if missing:
+        names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
+        first += f"; there is none for {names}, and the reason stands with each"
+    together = [
+        f"{answer.model}, all tasks together: {answer.sentence} {answer.certainty}".strip()
+        for answer in answers
+        if answer.decided_by is not None
+    ]
+    return [f"{first}.", *together]
+
+
+def _beside(answer: Answer) -> str:
+    """What it saves, how sure it is, and the floor that costs no training."""
+    chosen, probe = answer.operating_point, answer.probe
+    saves = "" if chosen is None else saves_sentence(chosen)
+    floor = "" if probe is None else probe_sentence(probe)
+    return " ".join(filter(None, (saves, answer.certainty, floor)))
+
+
+def _paragraph(answer: Answer) -> str:
+    """One answer of several, with the gravest warning."""
+    warned = [f"Warning: {warning.text}." for warning in answer.warnings[:1]]
+    return " ".join(filter(None, (answer.sentence, _beside(answer), *warned)))
+
+
+def facts(rows: Sequence[ResultRow], origins: Mapping[str, str]) -> dict[str, list[str]]:
+    """Searches and data, as far as they are known. origins: when and where each search ran."""
+    searches = [f"{row.search}, {origins.get(row.search, '')}" for row in rows if row.search]
+    found = {"Search": [name.removesuffix(", ") for name in searches], "Data": map(_data, rows)}
+    told = {name: [text for text in dict.fromkeys(texts) if text] for name, texts in found.items()}
+    return {name: texts for name, texts in told.items() if texts}
+
+
+def _data(row: ResultRow) -> str:
+    """A task's rows and their fingerprint, as far as they are known; "" where nothing is."""
+    fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
+    known = [
+        "" if row.train_size is None else f"{row.train_size:,} training rows",
+        "" if row.examples is None else f"{row.examples:,} evaluation rows",
+        "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
+    ]
+    return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
+
+
+def _warnings(answers: Sequence[Answer], named: Mapping[str, Answer]) -> dict[str, list[str]]:
     """Each warning once, with the names of the answers that carry it."""
-    names = {id(subject.answer): subject.name for subject in subjects}
+    names = {id(answer): name for name, answer in named.items()}
     found: dict[str, list[str]] = {}
     for answer in answers:
         name = names.get(id(answer), f"{answer.model}, all tasks together")
         for warning in answer.warnings:
             found.setdefault(warning.text, []).append(name)
     return found
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns by name, each row's cells in their order, and the number of the row to point out."""
+
+    caption: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    chosen: int | None = None
+
+    @property
+    def is_number(self) -> tuple[bool, ...]:
+        """Of each column, whether it is set to the right."""
+        columns = zip(*self.rows, strict=True)
+        return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
+
+
+def answers_table(answers: Sequence[Answer]) -> Table:
+    """One row an answer, joint ones with the others."""
+    caption = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
+    return _table(caption, [_answer_cells(answer) for answer in answers])
+
+
+def curve_table(name: str, answer: Answer) -> Table:
+    """One row a depth; the operating point is pointed out."""
+    depths = [point.depth for point in answer.points]
+    chosen = answer.operating_point
+    cells = [
+        {
+            **point_cells(point),
+            "seconds": _number(point.train_seconds, "{:,.1f}"),
+            "peak MiB": _number(point.peak_memory_mb, "{:,.0f}"),
+            "trained parameters": _number(point.trainable_parameters, "{:,.0f}"),
+        }
+        for point in answer.points
+    ]
+    caption = f"{name}: quality × 100 by frozen layers, the full model first."
+    return _table(caption, cells, None if chosen is None else depths.index(chosen.depth))
+
+
+def _answer_cells(answer: Answer) -> dict[str, str]:
+    point, corrected = answer.operating_point, answer.corrected_operating_point
+    sure = answer.certified
+    return {
+        "model": answer.model,
+        "task": "all together" if answer.task == ALL_TASKS else answer.task,
+        "examples": _number(answer.train_size, "{:,}"),
+        "layers": f"{answer.layers}",
+        "k": _number(None if point is None else point.fine_tuned_layers),
+        "kept": percent(None if point is None else point.retention),
+        "kept, corrected": percent(None if point is None else point.corrected_retention),
+        "k, corrected": _number(None if corrected is None else corrected.fine_tuned_layers),
+        "k, certified": _number(None if sure is None else sure.fine_tuned_layers),
+        "k, plausible": ", ".join(map(str, answer.plausible or ())),
+        "full model": points(None if answer.full is None else answer.full.quality),
+        "constant answer": points(answer.chance),
+        "remark": (answer.reason or "").replace("_", " "),
+    }
+
+
+def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
+    """A column in which no cell holds anything is left out."""
+    told = [{name: "" if cell == "-" else cell for name, cell in row.items()} for row in rows]
+    kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]
+    cells = tuple(tuple(row[name] for name in kept) for row in told)
+    return Table(caption=caption, names=tuple(kept), rows=cells, chosen=chosen)
+
+
+def _number(value: float | None, form: str = "{}") -> str:
+    return "" if value is None else form.format(value)

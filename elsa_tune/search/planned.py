@@ -24,8 +24,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.searches import RecordedSearch
 from elsa_tune.tracking.state import SearchState
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.target import DEFAULT_TARGET
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.search.board import Board
@@ -35,8 +34,7 @@ from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import ANSWER, DESCRIPTION, MACHINE_TAG, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import origin_of, rows_of
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial

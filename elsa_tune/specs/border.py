@@ -1,7 +1,4 @@
-"""Whether the best of some learning rates lies at the border of what was tried.
-
-A search goes on outward from such a rate, and an answer says that it is one: both ask here.
-"""
+"""Whether the best of some learning rates lies at the border of what was tried."""
 
 from __future__ import annotations
 

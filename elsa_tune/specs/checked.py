@@ -47,14 +47,11 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any
     """The value of one YAML document; ValueError, in one line, where there is none."""
     try:
         reader = loader(text)
-        try:
-            node = reader.get_single_node()
-            if node is None:
-                return None
-            _count(node, {})
-            return reader.construct_document(node)
-        finally:
-            reader.dispose()
+        node = reader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return reader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}: " if mark else ""

@@ -1,7 +1,5 @@
-"""The tasks that have names: GLUE's nine, the embedded default and its control.
-
-Where the files of GLUE's official layout differ from the hub's columns, it is said here. Sources:
-Wang et al. 2018 (GLUE); the metrics are those of Lee, Tang, Lin 2019, section 3.
+"""The tasks that have names: GLUE's nine (Wang et al. 2018; metrics of Lee, Tang, Lin 2019, section
+3), the embedded default and its control.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ MISMATCHED = "mnli_mismatched"  # MNLI's second evaluation split, judged beside 
 RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GlueLayout:
     """How a task's local files differ from the hub's columns.
 
@@ -85,19 +83,16 @@ GLUE_TASKS: dict[str, TaskSpec] = {
 }
 
 LAYOUTS: dict[str, GlueLayout] = {
-    name: GlueLayout(text_columns=task.text_columns, label_column=task.label_column)
-    for name, task in GLUE_TASKS.items()
+    name: GlueLayout(task.text_columns, task.label_column) for name, task in GLUE_TASKS.items()
 } | {
     # No header; the second column is the label, the third the linguists' own star.
-    "cola": GlueLayout(
-        text_columns=_SINGLE, label_column="label", header=("source", "label", "star", "sentence")
-    ),
-    "mrpc": GlueLayout(text_columns=("#1 String", "#2 String"), label_column="Quality"),
-    "stsb": GlueLayout(text_columns=_PAIR, label_column="score"),
-    "qqp": GlueLayout(text_columns=("question1", "question2"), label_column="is_duplicate"),
+    "cola": GlueLayout(_SINGLE, "label", header=("source", "label", "star", "sentence")),
+    "mrpc": GlueLayout(("#1 String", "#2 String"), "Quality"),
+    "stsb": GlueLayout(_PAIR, "score"),
+    "qqp": GlueLayout(("question1", "question2"), "is_duplicate"),
     "mnli": GlueLayout(
-        text_columns=_PAIR,
-        label_column="gold_label",
+        _PAIR,
+        "gold_label",
         splits=(
             ("train", "train"),
             ("evaluation", "validation_matched"),
@@ -106,9 +101,8 @@ LAYOUTS: dict[str, GlueLayout] = {
     ),
 }
 
-
-def _embedded(name: str, shuffled: bool) -> TaskSpec:
-    return TaskSpec(
+KNOWN_TASKS: dict[str, TaskSpec] = GLUE_TASKS | {
+    name: TaskSpec(
         name=name,
         kind=TaskKind.CLASSIFICATION,
         text_columns=("name", "sentence"),
@@ -118,13 +112,5 @@ def _embedded(name: str, shuffled: bool) -> TaskSpec:
         source=EmbeddedSource(shuffled_labels=shuffled),
         published_chance={"accuracy": 0.5},
     )
-
-
-STDLIB = _embedded("stdlib", shuffled=False)
-STDLIB_SHUFFLED = _embedded("stdlib_shuffled", shuffled=True)
-
-KNOWN_TASKS: dict[str, TaskSpec] = {
-    **GLUE_TASKS,
-    STDLIB.name: STDLIB,
-    STDLIB_SHUFFLED.name: STDLIB_SHUFFLED,
+    for name, shuffled in (("stdlib", False), ("stdlib_shuffled", True))
 }

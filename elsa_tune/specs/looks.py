@@ -1,7 +1,4 @@
-"""When a depth is tested against the full model, as it was planned before anything was measured.
-
-It must not know levels or results; see `analysis/statistics/looks.py` and docs/concepts/how-sure.
-"""
+"""When a depth is tested against the full model, as it was planned before anything was measured."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from elsa_tune.errors import SpaceError
 ERROR = 0.05  # family-wise, of a search that tests every depth in its order
 
 _TEXT = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
-
-
 # Of each look: seeds of a depth, seeds of the full model.
 Counts = tuple[tuple[int, int], ...]
 
@@ -43,10 +38,7 @@ class Looks:
         found = _TEXT.fullmatch(text)
         if found is None:
             raise SpaceError(f"'{text}' does not say when a depth is tested")
-        counts = (one.split("/") for one in found[4].split())
-        return cls(
-            after=int(found[1]),
-            first_seed=int(found[2]),
-            error=float(found[3]),
-            counts=tuple((int(here), int(full)) for here, full in counts),
-        )
+        pairs = (map(int, one.split("/")) for one in found[4].split())
+        counts = tuple((here, full) for here, full in pairs)
+        after, first_seed, error = int(found[1]), int(found[2]), float(found[3])
+        return cls(after=after, first_seed=first_seed, counts=counts, error=error)

@@ -1,7 +1,4 @@
-"""One search, as it was decided: everything `resume` needs to go on with the same plan.
-
-It must not know Ray, Optuna or MLflow, and holds nothing that changes while the search runs.
-"""
+"""One search, as it was decided: everything `resume` needs to go on with the same plan."""
 
 from __future__ import annotations
 
@@ -230,10 +227,13 @@ class SearchSpec:
 
     def first_seeds(self, depth: FreezeDepth) -> int:
         """Measuring trials of a depth: in a hunt those of its first look."""
+        return self._seeds_at(0, depth)
+
+    def _seeds_at(self, look: int, depth: FreezeDepth) -> int:
         looks = self.looks(depth)
         if looks is None or self.strategy is Strategy.EVEN:
             return self.seeds
-        return looks.counts[0][1 if depth.is_full_model else 0]
+        return looks.counts[look][depth.is_full_model]
 
     @property
     def exploring_trials(self) -> int:
@@ -256,12 +256,7 @@ class SearchSpec:
     @property
     def most_measuring_trials(self) -> int:
         """Those of a hunt's second looks included."""
-        if self.strategy is Strategy.EVEN:
-            return self.measuring_trials
-        looks = {depth: self.looks(depth) for depth in self.depths}
-        return sum(
-            one.counts[-1][1 if depth.is_full_model else 0] for depth, one in looks.items() if one
-        )
+        return sum(self._seeds_at(-1, depth) for depth in self.depths)
 
     @property
     def comparison(self) -> str:

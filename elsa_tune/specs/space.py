@@ -1,7 +1,4 @@
-"""A search space as a YAML file, checked once at the border.
-
-What depends on model or task (depths as shares of L, default epochs) stays open here.
-"""
+"""A search space as a YAML file, checked before a model or task is known."""
 
 from __future__ import annotations
 
@@ -179,8 +176,7 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
         fields = read_yaml(file.read_text(encoding="utf-8"), yaml.SafeLoader)
     except (OSError, ValueError) as error:
         raise SpaceError(f"search space {path} cannot be read: {error}") from error
-    if fields is None:
-        fields = {}
+    fields = {} if fields is None else fields
     if not isinstance(fields, dict):
         raise SpaceError(f"search space {path} must be a table of `field: value` lines")
     for override in overrides:

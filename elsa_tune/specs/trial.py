@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -127,12 +126,10 @@ def canonical_rate(learning_rate: float) -> float:
     A stepped Optuna distribution yields 3.0000000000000004e-05, which would break grouping.
     Raises SpaceError unless 0 < learning_rate <= 1.
     """
-    if not (isinstance(learning_rate, int | float) and math.isfinite(learning_rate)):
+    if not (isinstance(learning_rate, int | float) and 0 < learning_rate <= 1):
         raise SpaceError(
             f"learning_rate is {learning_rate!r}; it must be a number above 0 and up to 1"
         )
-    if not 0 < learning_rate <= 1:
-        raise SpaceError(f"learning_rate is {learning_rate:g}; it must be above 0 and up to 1")
     return float(f"{learning_rate:.4e}")
 
 
@@ -237,8 +234,7 @@ class TrialSpec:
         """Names the trial within its search, e.g. `measure-N3-lr3e-05-s2`; equal specs have equal
         keys.
         """
-        rate = f"{self.learning_rate:.4e}"
-        mantissa, exponent = rate.split("e")
+        mantissa, exponent = f"{self.learning_rate:.4e}".split("e")
         rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
         return f"{self.phase.value}-N{self.depth.label}-lr{rate}-s{self.seed}"
 

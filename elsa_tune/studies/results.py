@@ -20,8 +20,7 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS
 from elsa_tune.studies.reproduction import Edition, standing
 from elsa_tune.tables.published import printed_rows
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import rows_of
+from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.words import aligned, percent, spread
 
 _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)

@@ -1,15 +1,10 @@
-"""A results table's columns: what ours hold, and where each stands in a table of any tool.
-
-The tools' tables: `mlflow.search_runs().to_csv()`; `ResultGrid.get_dataframe().to_csv()` of Ray
-Tune.
-"""
+"""A results table's columns: what ours hold, and where each stands in a table of any tool."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,30 +121,13 @@ def _number(name: str, text: str, percent: bool) -> float | str:
 # A header of an export can have hundreds.
 SHOWN_COLUMNS = 20
 
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """Where the writer of a table puts what: prefixes of parameters and of outcomes, in order of
-    trust, what separates nested names, and the columns of the status. name: "" for any other table.
-    """
-
-    name: str
-    parameters: tuple[str, ...]
-    outcomes: tuple[str, ...]
-    separators: str
-    statuses: tuple[str, ...] = ("status",)
-
-
-# elsa-tune's own runs say more in the tag than MLflow's status can.
-MLFLOW = Tool(
-    "MLflow",
-    ("params.", "tags."),
-    ("metrics.", "params.", "tags."),
-    "./",
-    ("tags.status", "status"),
-)
-RAY = Tool("Ray Tune", ("config/",), ("",), "/")
-ANY = Tool("", ("",), ("",), "\n")  # nothing is nested
+# The tools whose exports are known: `mlflow.search_runs().to_csv()`, and of Ray Tune
+# `ResultGrid.get_dataframe().to_csv()`. Their prefixes in order of trust; behind one names may be
+# nested. elsa-tune's own runs say more in the tag than MLflow's status can.
+MLFLOW, RAY = "MLflow", "Ray Tune"
+_PARAMETERS = ("params.", "config/", "tags.", "")
+_OUTCOMES = ("metrics.", "", "params.", "tags.")
+_STATUS = ("tags.", "")
 
 # Other names of our columns. What is not here is found by its own name only.
 _SYNONYMS = {
@@ -169,9 +147,11 @@ _SYNONYMS = {
     "trainable_parameters": ("trainable_params",),
 }
 
-_OUTCOMES = frozenset(
-    {"quality", "std", "train_seconds", "peak_memory_mb", "trainable_parameters", "chance"}
-)
+_PREFIXES = {
+    "status": _STATUS,
+    **dict.fromkeys(("quality", "std", "chance", "train_seconds"), _OUTCOMES),
+    **dict.fromkeys(("peak_memory_mb", "trainable_parameters"), _OUTCOMES),
+}
 
 _METRICS = {
     **{metric.value: metric.value for metric in Metric},
@@ -206,19 +186,19 @@ def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def recognise(header: Sequence[str]) -> Tool:
-    """Whose export this is, by its header."""
+def recognise(header: Sequence[str]) -> str:
+    """Whose export this is, by its header; "" for any other table."""
 
     def any_begins(*prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in header)
 
     if "run_id" in header and any_begins("params.", "metrics."):
         return MLFLOW
-    return RAY if "trial_id" in header and any_begins("config/") else ANY
+    return RAY if "trial_id" in header and any_begins("config/") else ""
 
 
 def lay_out(
-    path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: Tool
+    path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: str
 ) -> tuple[dict[str, int], dict[str, str], list[str]]:
     """Find our columns in a header: where the user said (`read_mapping`), else by their names.
 
@@ -233,7 +213,7 @@ def lay_out(
             continue
         if column in mapping:
             sources[column] = _named(path, header, mapping[column])
-        elif found := candidates(tool, header, column):
+        elif found := candidates(header, column):
             if len(found) > 1:
                 raise ResultsError(
                     f"{path}, line 1: {column} can be {' or '.join(found)}; choose one, as in "
@@ -261,7 +241,7 @@ def _named(path: Path, header: Sequence[str], name: str) -> str:
     raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
 
 
-def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool) -> None:
+def _require(path: Path, header: Sequence[str], found: set[str], tool: str) -> None:
     missing = [name for name in REQUIRED if name not in found]
     if not found & {"seed", "runs"}:
         missing.append("seed (one row a run) or runs (a row is the mean of so many)")
@@ -271,7 +251,7 @@ def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool) -> 
     hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
     more = ["..."] if len(header) > SHOWN_COLUMNS else []
     shown = ", ".join([*header[:SHOWN_COLUMNS], *more])
-    export = f" of an export from {tool.name}" if tool.name else ""
+    export = f" of an export from {tool}" if tool else ""
     raise ResultsError(
         f"{path}, line 1{export}: missing columns {', '.join(missing)}; it has, separated by "
         f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value "
@@ -279,22 +259,20 @@ def _require(path: Path, header: Sequence[str], found: set[str], tool: Tool) -> 
     )
 
 
-def candidates(tool: Tool, header: Sequence[str], column: str) -> list[str]:
+def candidates(header: Sequence[str], column: str) -> list[str]:
     """The columns of a table that can be meant by one of ours, of equal standing."""
-    if column == "status" and tool is not ANY:
-        return [name for name in tool.statuses if name in header][:1]
-    for prefix in tool.outcomes if column in _OUTCOMES else tool.parameters:
+    for prefix in _PREFIXES.get(column, _PARAMETERS):
         rests = [
             (name, name.removeprefix(prefix).lower()) for name in header if name.startswith(prefix)
         ]
-        last = [(name, re.split(f"[{tool.separators}]", rest)[-1]) for name, rest in rests]
+        last = [(name, re.split("[./]", rest)[-1] if prefix else rest) for name, rest in rests]
         if column == "quality":
             last = [(name, column) for name, rest in rests if _EVALUATED.fullmatch(_plain(rest))]
         # Our own name, and nested, before what others call it.
         for known, names in ((rests, (column,)), (last, (column,)), (last, _SYNONYMS.get(column))):
             if found := [name for name, one in known if one in (names or ())]:
                 return found
-    return [name for name in header if name.lower() == column]
+    return []
 
 
 def metric_of(column: str) -> str | None:

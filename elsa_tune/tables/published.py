@@ -1,9 +1,9 @@
 """The means printed in the two studies that are reproduced, as results rows.
 
-Sources: `elsa` is Lee, Tang, Lin 2019, "What Would Elsa Do? Freezing Layers During Transformer
-Fine-Tuning", arXiv 1911.03090, Tables 3-5 (BERT-base, which Table 4 prints again, from Table 3).
-`low-resource` is the appendix of a blog study that froze RoBERTa-base on 50 to 1,000 examples
-(SST-2, and CoLA scored by accuracy, without its 500).
+`elsa` is Lee, Tang, Lin 2019, "What Would Elsa Do? Freezing Layers During Transformer Fine-Tuning",
+arXiv 1911.03090, Tables 3-5 (BERT-base, which Table 4 prints again, from Table 3); `low-resource`
+is the appendix of a blog study that froze RoBERTa-base on 50 to 1,000 examples (SST-2, and CoLA
+scored by accuracy, without its 500).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md).
-
-A complaint names the file, and the line if it is about one.
-Rows that contradict one another are found later, by what groups them.
-"""
+"""A results table of any tool as rows, and rows as such a table (docs/reference/answer.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import (
-    ANY,
     COLUMNS,
     RAY,
     REQUIRED,
@@ -56,14 +51,14 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     if not header:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
     tool = recognise(header)
-    if tool is RAY and "training_iteration" in header and "status" not in header:
+    if tool == RAY and "training_iteration" in header and "status" not in header:
         header, lines = [*header, "status"], _with_ray_status(header, lines)
     places, constants, told = lay_out(path, header, said, tool)
     rows = []
     left_out: Counter[str] = Counter()
     for number, line in lines:
         cells = {name: line[place] for name, place in places.items() if line[place]} | constants
-        if tool is not ANY and not cells.keys() & {"frozen_layers", "quality"}:
+        if tool and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
         elif cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
@@ -78,7 +73,7 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         )
     if not told:
         return Imported(rows, ())
-    if tool is not ANY:
+    if tool:
         # A tool keeps the runs that broke beside those that took their place.
         ended = {_identity(row) for row in rows if row.status.is_final}
         kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
@@ -90,7 +85,7 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
         f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
     )
-    by = f", an export of {tool.name}" if tool.name else ""
+    by = f", an export of {tool}" if tool else ""
     told = [f"{path}{by}:", *told, counts]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(rows, tuple(told))

@@ -19,16 +19,8 @@ from pathlib import Path
 
 from elsa_tune.errors import DataError
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-}
-FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
-
-TOO_WIDE = "more fields than the header"
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
+SUFFIXES = {f".{name}": name for name in FORMATS} | {".ndjson": "jsonl"}
 
 Row = tuple[int, list[str]]  # its line, its cells in the order of the columns
 
@@ -66,13 +58,12 @@ def read_table(
     Raises DataError for a file that is missing, unreadable or undecodable, and for a wanted column
     that is missing or stands there twice.
     """
-    if format == "csv":
-        return _separated(path, csv_rows(path), wanted, header)
     if format == "parquet":
         return _read_parquet(path, wanted)
     if format == "jsonl":
         return _read_jsonl(path, wanted)
-    return _separated(path, _tsv_rows(path), wanted, header)
+    rows: Iterator[Row] = ((number, line.split("\t")) for number, line in _lines(path))
+    return _separated(path, csv_rows(path) if format == "csv" else rows, wanted, header)
 
 
 def _text(path: Path) -> str:
@@ -116,10 +107,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _tsv_rows(path: Path) -> Iterator[Row]:
-    return ((number, line.split("\t")) for number, line in _lines(path))
-
-
 def csv_rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV file that are not empty, the header first; errors as in `read_table`."""
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
@@ -142,8 +129,7 @@ def _separated(
     apart.
     """
     if header is None:
-        _, header_cells = next(rows, (1, ()))
-        header = [cell or "" for cell in header_cells]
+        _, header = next(rows, (1, []))
     wanted = header if wanted is None else wanted
     _check_columns(path, header, wanted)
     where = [header.index(name) for name in wanted]
@@ -152,7 +138,7 @@ def _separated(
     malformed: list[tuple[int, str]] = []
     for line, row in rows:
         if len(row) > len(header):
-            malformed.append((line, TOO_WIDE))
+            malformed.append((line, "more fields than the header"))
             continue
         lines.append(line)
         for column, index in zip(cells, where, strict=True):

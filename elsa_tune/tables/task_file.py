@@ -1,7 +1,11 @@
-"""What `--task` may name: a known task, or a YAML file that describes the user's own."""
+"""What `--task` may name: a known task, or a YAML file that describes the user's own.
+
+`draft_task` guesses such a file from a table.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +23,7 @@ from pydantic import (
 )
 
 from elsa_tune.errors import DataError, UnknownNameError
+from elsa_tune.files import slug
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec, check_metric
@@ -31,16 +36,12 @@ DEFAULT_EVALUATION_SHARE = 0.2
 MOST_INFERRED_CLASSES = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 UNLABELLED = "-"  # MNLI and SNLI: the annotators did not agree
-
-
-def _as_list(value: Any) -> Any:
-    """One file or one column may be written without the brackets."""
-    return [value] if isinstance(value, str) else value
-
-
-def _as_files(value: Any) -> Any:
-    """Files without a word are those to train on."""
-    return {"train": value} if isinstance(value, str | list) else value
+# A word of a column's name that says it is the label.
+LABEL_WORDS = re.compile(
+    r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
+)
+# More different numbers than this are values, not classes; more classes are not written out.
+MOST_CLASSES = 20
 
 
 def _free_name(name: str) -> str:
@@ -63,7 +64,8 @@ def _two_or_more(classes: list[str]) -> list[str]:
 
 
 Text = Annotated[str, Field(min_length=1)]
-Texts = Annotated[list[Text], BeforeValidator(_as_list)]
+# One file or one column may be written without the brackets.
+Texts = Annotated[list[Text], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)]
 
 
 class Files(BaseModel):
@@ -81,7 +83,10 @@ class TaskFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, AfterValidator(_free_name)]
-    files: Annotated[Files, BeforeValidator(_as_files)]
+    # Files without a word are those to train on.
+    files: Annotated[
+        Files, BeforeValidator(lambda one: {"train": one} if isinstance(one, str | list) else one)
+    ]
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
     text: Annotated[Texts, Field(min_length=1, max_length=2)]
     label: Text
@@ -173,16 +178,15 @@ def read_task_file(path: Path) -> TaskSpec:
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
-    source = _source(described, folder)
-    classes = tuple(described.classes or ())
-    usual: tuple[Metric, ...] = (Metric.SPEARMAN, Metric.PEARSON)
+    source, classes = _source(described, folder), tuple(described.classes or ())
+    kind, usual = TaskKind.REGRESSION, [Metric.SPEARMAN, Metric.PEARSON]
     if not described.regression:
+        kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
         classes = classes or _classes_found(described.label, source)
-        usual = (Metric.ACCURACY,)
     metric = described.metric or usual[0]
     task = TaskSpec(
         name=described.name,
-        kind=TaskKind.REGRESSION if described.regression else TaskKind.CLASSIFICATION,
+        kind=kind,
         text_columns=tuple(described.text),
         label_column=described.label,
         classes=classes,
@@ -213,13 +217,8 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
             f"its files end in different ones of {', '.join(SUFFIXES)}, or in none of them; "
             f"convert them to one, or set format to one of {', '.join(FORMATS)}"
         )
-    return FilesSource(
-        format=form,
-        train=train,
-        evaluation=evaluation,
-        evaluation_share=described.evaluation_share
-        or (None if evaluation else DEFAULT_EVALUATION_SHARE),
-    )
+    share = described.evaluation_share or (None if evaluation else DEFAULT_EVALUATION_SHARE)
+    return FilesSource(format=form, train=train, evaluation=evaluation, evaluation_share=share)
 
 
 def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:
@@ -236,9 +235,87 @@ def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:
             "classification needs two classes; write regression: true for numbers, or list the "
             "classes where they are many"
         )
-    return tuple(sorted(found, key=number_then_text))
+    return tuple(sorted(found, key=_number_then_text))
 
 
-def number_then_text(label: str) -> tuple[int, float, str]:
+def _number_then_text(label: str) -> tuple[int, float, str]:
     """2 before 10, and numbers before words."""
     return (0, float(label), label) if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
+
+
+def draft_task(path: Path) -> str:
+    """The YAML of a task file for a table, with what was guessed in comments.
+
+    The table is named as `path` is, so that the file belongs where this one is read from. Raises
+    DataError for what is no readable table, and where nothing looks like a text or a label.
+    """
+    table = read_table(path, format_of(path) or "csv", None)
+    columns = {
+        name: [cell for cell in cells if cell is not None and cell.strip()]
+        for name, cells in table.columns.items()
+    }
+    label = _label(columns)
+    words = {
+        name: sum(len(cell.split()) for cell in cells) / len(cells)
+        for name, cells in columns.items()
+        if cells and name != label and not _are_numbers(cells)
+    }
+    if label is None or not words:
+        lacks = "label (values that repeat, or a name that says so)" if label is None else "text"
+        raise DataError(
+            f"no column of {path} looks like a {lacks}; its columns are "
+            f"{', '.join(columns) or 'none'}: write the task file by hand"
+        )
+    first, *others = sorted(words, key=words.__getitem__, reverse=True)
+    chosen = [first, *(name for name in others[:1] if words[name] >= 3)]
+    texts = [name for name in columns if name in chosen]
+    values = set(columns[label])
+    are_few = len(values) <= MOST_CLASSES
+    name = slug(path.stem) or "task"
+    task: dict[str, Any] = {
+        "name": f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name,
+        "files": str(path),
+        "text": texts,
+        "label": label,
+    }
+    metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
+    if _are_numbers(columns[label]) and not (
+        are_few and all(float(one).is_integer() for one in values)
+    ):
+        metrics = "spearman, pearson"
+        task["regression"] = True
+    elif are_few:
+        task["classes"] = sorted(values, key=_number_then_text)
+    task["metric"] = metrics.split(",")[0]
+    unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
+    comments = (
+        f"Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
+        "files: a fifth is held out; or {train: ..., evaluation: ...}",
+        f"text: one or two columns with the most words; not used: {unused}",
+        f"label: {len(values):,} different values. classes: in id order. metric: {metrics}",
+    )
+    said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
+    return said + yaml.safe_dump(
+        task, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf
+    )
+
+
+def _label(columns: dict[str, list[str]]) -> str | None:
+    """A column named so, else that with the fewest different values that repeat, the last of
+    equals.
+    """
+    differing = {name: len(set(cells)) for name, cells in columns.items() if len(set(cells)) > 1}
+    repeating = [name for name in differing if 2 * differing[name] <= len(columns[name])]
+    named = [
+        name
+        for name in differing
+        if LABEL_WORDS.search(name.lower()) and (name in repeating or _are_numbers(columns[name]))
+    ]
+    return min(reversed(named or repeating), key=lambda name: differing[name], default=None)
+
+
+def _are_numbers(cells: list[str]) -> bool:
+    try:
+        return all(math.isfinite(float(cell)) for cell in cells)
+    except ValueError:
+        return False

@@ -1,13 +1,12 @@
 """A connection to an MLflow store: whether it answers, and MLflow's client for it.
 
-Importing MLflow takes seconds; this module does it on first use.
+Importing MLflow takes seconds: it is done on first use.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import queue
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from elsa_tune.tracking.paths import shown_uri, sqlite_file
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-_REQUEST_TIMEOUT_S = 10
 # How long a process waits for its turn at making a database.
 _TURN_S = 120.0
 
@@ -142,7 +140,7 @@ def unusable(uri: str, error: BaseException) -> TrackingError:
 def _set_environment() -> None:
     # MLflow's own: 120 s a request and seven retries with growing pauses, i.e. minutes. They can be
     # set by the environment alone; what the user set stays.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_REQUEST_TIMEOUT_S))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     # At the end of each run it would print the run's address to stdout, which is for results.
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
@@ -172,18 +170,16 @@ def _check_sqlite(database: Path) -> None:
 
 def _within(timeout_s: float, call: Callable[[], object]) -> str | None:
     """None if the call returned in time, else what went wrong. A call that hangs is left behind."""
-    answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    answers: list[str | None] = []
 
     def attempt() -> None:
         try:
             call()
+            answers.append(None)
         except Exception as error:  # whatever it was, the caller judges it by its text
-            answers.put(reason(error))
-        else:
-            answers.put(None)
+            answers.append(reason(error))
 
-    threading.Thread(target=attempt, name="mlflow-check", daemon=True).start()
-    try:
-        return answers.get(timeout=timeout_s)
-    except queue.Empty:
-        return f"nothing came within {timeout_s:g} s"
+    thread = threading.Thread(target=attempt, name="mlflow-check", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return answers[0] if answers else f"nothing came within {timeout_s:g} s"

@@ -1,8 +1,5 @@
-"""Passes a journal on to MLflow in the background, in order, whatever MLflow does.
-
-It must not raise into its caller or make it wait. What a server missed comes again from the
-journal: a watermark file holds the time of the last record that the store has, and records have
-strictly growing times.
+"""Passes a journal on to MLflow in the background, in order, whatever MLflow does: it never raises
+into its caller or makes it wait.
 """
 
 from __future__ import annotations
@@ -36,8 +33,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
 from elsa_tune.tracking.paths import without_credentials
-from elsa_tune.tracking.shown import TWICE, curve_reports, described, run_name, tag_text
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, TrialState
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +62,9 @@ class Forwarder:
         self._place = without_credentials(store.uri)
         self._sender = Sender(journal, store)
         self._pending: deque[Record] = deque()
-        self._offered_until = 0.0
         self._wake = threading.Condition()
         self._closing_time: float | None = None
         self._refills = 0
-        self._is_failing = False
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
         self._read_backlog(self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
@@ -81,16 +75,12 @@ class Forwarder:
         return self
 
     def offer(self, record: Record) -> None:
-        """Take one record that the journal has stamped; returns at once and never raises.
-
-        A record that was in the journal when this forwarder was made is there already, and not
-        taken twice.
+        """Take one record that the journal has stamped since this forwarder was made; returns at
+        once and never raises.
         """
         with self._wake:
-            if record.time > self._offered_until:
-                self._offered_until = record.time
-                self._pending.append(record)
-                self._wake.notify()
+            self._pending.append(record)
+            self._wake.notify()
 
     @property
     def lag(self) -> int:
@@ -126,7 +116,6 @@ class Forwarder:
             try:
                 self._sender.send(batch)
                 self._drop(batch)
-                self._is_failing = False
                 pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
             except RefusedError as error:
                 if len(batch) > 1:
@@ -141,7 +130,10 @@ class Forwarder:
                     self._skip(batch[:1], error)
             except Exception as error:  # whatever fails is tried again, for as long as it takes
                 self._note(error)
-                self._pause(pause)
+                with self._wake:  # whatever is offered meanwhile; a closing cuts it short
+                    self._wake.wait_for(lambda: self._closing_time is not None, pause)
+                if self._closing_time is not None:
+                    time.sleep(min(pause, _FIRST_PAUSE_S))
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _wait_for_records(self) -> bool:
@@ -155,14 +147,10 @@ class Forwarder:
         """The next record; with a report those that its trial made before anything else of it."""
         with self._wake:
             first = self._pending[0]
-            batch = [first]
-            if isinstance(first, Report):
-                for record in itertools.islice(self._pending, 1, size):
-                    if getattr(record, "trial", None) == first.trial:
-                        if not isinstance(record, Report):
-                            break
-                        batch.append(record)
-            return batch
+            near = itertools.islice(self._pending, size)
+            trial = getattr(first, "trial", None)
+            own = (one for one in near if getattr(one, "trial", None) == trial)
+            return list(itertools.takewhile(lambda one: isinstance(one, Report), own)) or [first]
 
     def _drop(self, batch: Sequence[Record]) -> None:
         with self._wake:
@@ -185,16 +173,7 @@ class Forwarder:
         self._drop(batch)
 
     def _note(self, error: BaseException) -> None:
-        if not self._is_failing:
-            log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
-        self._is_failing = True
-
-    def _pause(self, seconds: float) -> None:
-        """Wait, whatever is offered meanwhile; a closing cuts it short."""
-        with self._wake:
-            self._wake.wait_for(lambda: self._closing_time is not None, seconds)
-        if self._closing_time is not None:
-            time.sleep(min(seconds, _FIRST_PAUSE_S))
+        log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
 
     # ---- where it stands -------------------------------------------------------------------------
 
@@ -203,7 +182,6 @@ class Forwarder:
         self._sender.begin_again()
         self._pending.clear()
         for record in read_journal(self._journal):
-            self._offered_until = max(self._offered_until, record.time)
             if record.time > until:
                 self._pending.append(record)
             else:
@@ -261,7 +239,7 @@ class Sender:
                 self._store.initialise()
                 # Records that it is said to have: said by a file of ours, not by the store.
                 if self.state.search.attempt:
-                    self._store.require(self.state.search)
+                    self._store.run_id(self.state.search)
                 self._ready = True
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
@@ -289,21 +267,19 @@ class Sender:
             self._store.end(search, record, self._curve(record))
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
-        elif isinstance(record, TrialEnded):
-            self._end_trial(record)
         elif isinstance(record, Decision):
             self._decide(record)
-        else:
-            self._report([one for one in batch if isinstance(one, Report)])
+        elif isinstance(record, Report | TrialEnded) and self.state.expects(record):
+            # One of an attempt that was given up meanwhile counts for nothing.
+            trial = self.state.trials[record.trial]
+            if isinstance(record, TrialEnded):
+                self._end_trial(trial, record)
+            else:
+                self._report(trial, [one for one in batch if isinstance(one, Report)])
 
-    def _report(self, batch: Sequence[Report]) -> None:
-        # Those of an attempt that was given up meanwhile count for nothing.
-        reports = [one for one in batch if self.state.expects(one)]
-        if not reports:
-            return
-        trial = self.state.trials[reports[0].trial]
+    def _report(self, trial: TrialState, reports: Sequence[Report]) -> None:
         # The headline metric by its own name is `quality` once more.
-        twice = TWICE | {trial.params.get("metric")}
+        twice = names.TWICE | {trial.params.get("metric")}
         shown = []
         for report in reports:
             values = report.metrics | {names.EVALUATION: float(report.evaluation)}
@@ -313,10 +289,8 @@ class Sender:
         tags = {"notes": "; ".join(notes)} if notes else {}
         self._store.log(self.state.search, trial.key, shown, tags)
 
-    def _end_trial(self, record: TrialEnded) -> None:
-        if not self.state.expects(record):
-            return
-        trial, values = self.state.trials[record.trial], dict(record.metrics)
+    def _end_trial(self, trial: TrialState, record: TrialEnded) -> None:
+        values = dict(record.metrics)
         last = trial.reports[-1] if trial.reports else None
         if QUALITY in values:
             quality = values.pop(QUALITY)
@@ -332,31 +306,27 @@ class Sender:
             time=record.time,
         )
         tags = {names.PREDICTIONS_TAG: record.artifact} if record.artifact else {}
-        name = run_name(record.trial, trial.params, record.status)
+        name = names.run_name(record.trial, trial.params, record.status)
         self._store.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:
             self._add_artifact(record.trial, record.artifact)
 
     def _decide(self, record: Decision) -> None:
+        search = self.state.search
         if record.what == names.REPORT:
             self._add_artifact("", str(record.value))
-            if names.DESCRIPTION in self.state.decisions:
-                self._describe(str(self.state.decisions[names.DESCRIPTION]), is_drawn=True)
-        elif record.what == names.DESCRIPTION:
-            self._describe(str(record.value), is_drawn=False)
+        if record.what in (names.REPORT, names.DESCRIPTION):
+            decisions = self.state.decisions | {record.what: record.value}
+            tags = names.described(decisions, self._store.run_id(search))
         else:
-            tags = {f"{names.DECISION_PREFIX}{record.what}": tag_text(record.value)}
-            self._store.log(self.state.search, "", [], tags)
-
-    def _describe(self, text: str, *, is_drawn: bool) -> None:
-        run_id = self._store.run_id(self.state.search)
-        self._store.log(self.state.search, "", [], described(text, run_id, is_drawn=is_drawn))
+            tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
+        self._store.log(search, "", [], tags)
 
     def _curve(self, end: SearchEnded) -> list[Report]:
         """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
         if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
             return []
-        return curve_reports(self.state.decisions.get(names.ANSWER), end.time)
+        return names.curve_reports(self.state.decisions.get(names.ANSWER), end.time)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file, home = self._journal.parent / artifact, self._journal.parent.resolve()
@@ -385,7 +355,7 @@ class Sender:
                     message="the search ended before the trial did",
                     time=at,
                 )
-                name = run_name(key, trial.params, end.status)
+                name = names.run_name(key, trial.params, end.status)
                 self._store.end(self.state.search, end, name=name)
 
 

@@ -1,7 +1,6 @@
 """A search's journal: records on the driver's own disk, written before anything else hears of them.
 
-One line a record, forced to disk; a line that a kill cut short is passed over by readers and
-removed by the next writer.
+A line that a kill cut short is passed over by readers and removed by the next writer.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import filelock
 
@@ -29,7 +28,7 @@ _TICK_S = 0.001
 PATIENCE_S = 1.0
 
 
-class Journal:
+class Journal(contextlib.AbstractContextManager["Journal"]):
     """The one writer of a journal; holds its lock until `close`.
 
     Raises StorageError when another driver holds the lock (its process is named), when the place
@@ -53,11 +52,10 @@ class Journal:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._descriptor, self._good_size)
             _sync_folder(path.parent)
-        except OSError as error:
+        except BaseException as error:
             self.close()
-            raise StorageError(f"cannot write {path}: {error.strerror}") from error
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError):
+                raise StorageError(f"cannot write {path}: {error.strerror}") from error
             raise
 
     def stamp(self, record: R) -> R:
@@ -94,9 +92,6 @@ class Journal:
                     os.close(self._descriptor)
                 self._descriptor = None
                 self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -151,7 +146,8 @@ def _read(path: Path) -> tuple[list[Record], int]:
         try:
             records.append(decode(line.decode()))
         except ValueError as error:
-            if number == len(lines) and _is_torn(line):
+            # A crash of the machine leaves no whole JSON object.
+            if number == len(lines) and not (line.startswith(b"{") and line.endswith(b"}")):
                 break
             raise StorageError(
                 f"{path}, line {number} cannot be read: {error}; restore the file from a copy, "
@@ -159,11 +155,6 @@ def _read(path: Path) -> tuple[list[Record], int]:
             ) from error
         size += len(line) + 1
     return records, size
-
-
-def _is_torn(line: bytes) -> bool:
-    """Whether a line looks like one that a crash of the machine left: no whole JSON object."""
-    return not (line.startswith(b"{") and line.endswith(b"}"))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -193,7 +184,7 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
         ) from error
     # Only a courtesy to whoever finds the lock held: a full disk must not make the lock fail.
     with contextlib.suppress(OSError):
-        _name_beside(path).write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        path.with_suffix(".holder").write_text(f"process {os.getpid()} on {socket.gethostname()}")
     return lock
 
 
@@ -214,10 +205,6 @@ def is_held(path: Path) -> bool:
 def holder(path: Path) -> str:
     """Who took the lock last: `process 123 on HOST`, or `another process` if unrecorded."""
     try:
-        return _name_beside(path).read_text() or "another process"
+        return path.with_suffix(".holder").read_text() or "another process"
     except (OSError, ValueError):
         return "another process"
-
-
-def _name_beside(path: Path) -> Path:
-    return path.with_suffix(".holder")

@@ -1,7 +1,6 @@
 """The records of a search's journal: what happened, one frozen value and one JSON object each.
 
-A record that a later version writes may hold more fields; unknown fields are passed over, an
-unknown kind is an error.
+Unknown fields, of a later version, are passed over; an unknown kind is an error.
 """
 
 from __future__ import annotations
@@ -138,15 +137,10 @@ class SearchEnded(Record):
     message: str = ""
 
 
-_KINDS: dict[str, type[Record]] = {
-    cls.kind: cls
-    for cls in (SearchStarted, TrialStarted, Report, TrialEnded, Decision, SearchEnded)
-}
-
-
 @functools.cache
-def _adapter(kind: str) -> TypeAdapter[Record]:
-    return TypeAdapter(_KINDS[kind])
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    kinds = (SearchStarted, TrialStarted, Report, TrialEnded, Decision, SearchEnded)
+    return {cls.kind: TypeAdapter(cls) for cls in kinds}
 
 
 def encode(record: Record) -> str:
@@ -164,10 +158,11 @@ def decode(line: str) -> Record:
     if not isinstance(values, dict) or "kind" not in values:
         raise ValueError("it is not a record")
     kind = values["kind"]
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _adapters():
         raise ValueError(f"it is of the unknown kind '{kind}', written by a newer elsa-tune")
     try:
-        return _adapter(kind).validate_json(line, strict=True)
+        record: Record = _adapters()[kind].validate_json(line, strict=True)
+        return record
     except ValidationError as error:
         raise ValueError(f"{kind}: {problems(error)}") from error
 

@@ -1,8 +1,4 @@
-"""The MLflow store, read: its runs as the states that a journal gives.
-
-Importing MLflow's client takes seconds, so that what a journal says is asked there
-(docs/decisions.md).
-"""
+"""The MLflow store, read: its runs as the states that a journal gives."""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -58,7 +54,11 @@ def read_searches(
     states: dict[str, SearchState] = {}
     try:
         client = connection.client()
-        for run in sorted(_runs(client, condition, tasks), key=_searches_first):
+        runs = sorted(
+            _runs(client, condition, tasks), key=lambda run: (run.info.start_time, run.info.run_id)
+        )
+        # Each search before its trials.
+        for run in sorted(runs, key=lambda run: names.TRIAL_TAG in run.data.tags):
             search_id = run.data.tags.get(names.SEARCH_ID_TAG, "")
             if search_id not in states:
                 states[search_id] = _search_state(run)
@@ -73,35 +73,26 @@ def read_searches(
     return sorted(states.values(), key=lambda state: state.started)
 
 
-def _searches_first(run: Any) -> tuple[bool, int, str]:
-    return names.TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
-
-
 def _search_state(run: Any) -> SearchState:
     """A search without its trials, from its own run; or what a trial's says of it."""
     tags, started = dict(run.data.tags), run.info.start_time / 1000
     if not {names.SEARCH_TAG, names.SEARCH_ID_TAG} <= tags.keys():
         raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
+    of_itself, params = names.TRIAL_TAG not in tags, _params(run)
     search = SearchStarted(
         name=tags[names.SEARCH_TAG],
         search_id=tags[names.SEARCH_ID_TAG],
-        attempt=0,
-        model="",
-        task="",
+        attempt=int(tags.get(names.ATTEMPT_TAG, "1")) if of_itself else 0,
+        model=params.get("model", ""),
+        task=params.get("task", ""),
+        params=params if of_itself else {},
+        tags=tags if of_itself else {},
     )
-    if names.TRIAL_TAG in tags:
+    if not of_itself:
         return SearchState(search=search, started=started)
-    params = _params(run)
     status = SearchStatus(tags.get(names.STATUS_TAG, SearchStatus.RUNNING))
     return SearchState(
-        search=replace(
-            search,
-            attempt=int(tags.get(names.ATTEMPT_TAG, "1")),
-            model=params.get("model", ""),
-            task=params.get("task", ""),
-            params=params,
-            tags=tags,
-        ),
+        search=search,
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
         is_alive=_driver_may_live(tags),
@@ -136,22 +127,18 @@ def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
 
 def _latest(client: Any, run: Any) -> dict[str, float]:
     """The metrics of the last attempt as they stood at the highest step."""
-    metrics = {name: float(value) for name, value in run.data.metrics.items()}
+    latest = dict(run.data.metrics)
     if run.data.tags.get(names.ATTEMPT_TAG, "1") == "1":
-        return metrics
-    # Those of an earlier attempt, which may have come further, stand beside the last one's.
-    points = {name: _of_last_attempt(client, run, name) for name in metrics}
-    return {name: values[-1][2] for name, values in points.items() if values}
-
-
-def _of_last_attempt(client: Any, run: Any, metric: str) -> list[tuple[int, int, float]]:
-    """Step, milliseconds and value of a metric's points since the last attempt began, in order."""
+        return latest
+    # Points of an earlier attempt, which may have come further, stand beside the last one's.
     since = int(run.data.tags.get(names.ATTEMPT_STARTED_TAG, "0"))
-    return sorted(
-        (point.step, point.timestamp, float(point.value))
-        for point in client.get_metric_history(run.info.run_id, metric)
-        if point.timestamp >= since
-    )
+    for name in run.data.metrics:
+        history = client.get_metric_history(run.info.run_id, name)
+        if points := [point for point in history if point.timestamp >= since]:
+            latest[name] = max(points, key=lambda point: (point.step, point.timestamp)).value
+        else:
+            del latest[name]
+    return latest
 
 
 def _params(run: Any) -> dict[str, str]:
@@ -201,13 +188,36 @@ def runs_of(client: Any, search_id: str) -> Iterator[Any]:
 
 
 def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> Iterator[Any]:
+    if experiments := _experiments(client, tasks):
+        question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
+        yield from all_pages(client.search_runs, **question)
+
+
+def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
     wanted = None if tasks is None else {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
-    experiments = [
+    return [
         experiment.experiment_id
         for experiment in all_pages(client.search_experiments)
         if experiment.name.startswith(names.EXPERIMENT_PREFIX)
         and (wanted is None or experiment.name in wanted)
     ]
-    if experiments:
-        question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
-        yield from all_pages(client.search_runs, **question)
+
+
+def latest_page(client: Any, address: str) -> tuple[str, str] | None:
+    """The search that started last, and the page of its runs on a server at this address; None
+    where nothing is recorded.
+    """
+    tag = f"tags.`{names.SEARCH_TAG}`"
+    found = client.search_runs(
+        _experiments(client),
+        filter_string=f"{tag} LIKE '%'",
+        order_by=["attributes.start_time DESC"],
+        max_results=1,
+    )
+    if not found:
+        return None
+    name, experiment = found[0].data.tags[names.SEARCH_TAG], found[0].info.experiment_id
+    wanted = quote(f"{tag} = '{name}'", safe="")
+    # Without the type MLflow 3 shows its menu for language models around the table.
+    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
+    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"

@@ -1,8 +1,7 @@
 """The MLflow store, written: an experiment per task, a run per search, a child run per trial.
 
-It must not know the journal's order or its own caller's retries: every method may be called again
-with the same record and leaves the store as one call would. Runs are told by tags, never by what
-this process remembers, so that no trial has two. Errors come as MLflow raises them.
+Every method may be called again with the same record and leaves the store as one call would: runs
+are found by their tags, so that no trial has two. Errors come as MLflow raises them.
 """
 
 from __future__ import annotations
@@ -32,12 +31,8 @@ from elsa_tune.tracking.journal_records import (
     param_text,
 )
 from elsa_tune.tracking.mlflow_reader import runs_of
-from elsa_tune.tracking.shown import EXPERIMENT_TAGS, data_input, run_name
 
-# MLflow's limits per request and per value (mlflow/utils/validation.py).
-_METRICS_A_BATCH = 1000
-_PAIRS_A_BATCH = 100
-_PARAM_LENGTH = 6000
+_PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _MODEL_PACKAGES = ("torch", "transformers")
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
@@ -60,9 +55,7 @@ class MlflowStore(Connection):
     def __init__(self, uri: str, artifact_root: Path | None = None) -> None:
         super().__init__(uri)
         self.artifact_root = artifact_root
-        self._experiments: dict[str, str] = {}
-        self._runs: dict[tuple[str, str], _Run] = {}
-        self._loaded: set[str] = set()
+        self.forget()
 
     # ---- searches and trials ---------------------------------------------------------------------
 
@@ -71,8 +64,8 @@ class MlflowStore(Connection):
         from mlflow.exceptions import MlflowException
 
         params = {"model": record.model, "task": record.task, "search": record.name} | record.params
-        self._begin(record, "", record, params, tags)
-        run_id, data = self.run_id(record), [data_input(record)]
+        self._begin(record, record, params, tags)
+        run_id, data = self.run_id(record), [names.data_input(record)]
         try:
             self.client().log_inputs(run_id, datasets=data)
         except MlflowException:
@@ -82,11 +75,15 @@ class MlflowStore(Connection):
     def begin_trial(self, search: SearchStarted, record: TrialStarted) -> None:
         """Find or create the trial's run and let it read RUNNING, with this attempt's params."""
         params = {name: param_text(value) for name, value in record.params.items()}
-        tags = {names.ATTEMPT_STARTED_TAG: str(record.milliseconds)}
-        self._begin(search, record.trial, record, params, tags)
+        tags = {
+            names.ATTEMPT_STARTED_TAG: str(record.milliseconds),
+            # It may be another one since somebody deleted the first.
+            names.PARENT_TAG: self.run_id(search),
+        }
+        self._begin(search, record, params, tags)
 
     def log(
-        self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: dict[str, str]
+        self, search: SearchStarted, trial: str, reports: Sequence[Report], tags: Mapping[str, str]
     ) -> None:
         """Add metrics and tags to a trial's run ("": the parent's). What is there stays once.
 
@@ -94,20 +91,15 @@ class MlflowStore(Connection):
         """
         from mlflow.entities import Metric, RunTag
 
-        run_id = self._known(search, trial).run_id
         metrics = [
             Metric(_key(name), value, report.milliseconds, report.step)
             for report in reports
             for name, value in report.metrics.items()
             if math.isfinite(value)
         ]
-        every = {name: value for report in reports for name, value in report.tags.items()} | tags
-        pairs = [RunTag(_key(name), _cut(value, names.TAG_LENGTH)) for name, value in every.items()]
-        # The tags go with the first metrics: 900 and 100 make the 1000 that one request may hold.
-        room = _METRICS_A_BATCH - _PAIRS_A_BATCH
-        while metrics or pairs:
-            self.client().log_batch(run_id, metrics=metrics[:room], tags=pairs[:_PAIRS_A_BATCH])
-            metrics, pairs = metrics[room:], pairs[_PAIRS_A_BATCH:]
+        every = {name: value for one in reports for name, value in one.tags.items()} | dict(tags)
+        pairs = [RunTag(*pair) for pair in _as_tags(every).items()]
+        self.client().log_batch(self.run_id(search, trial), metrics=metrics, tags=pairs)
 
     def end(
         self,
@@ -122,17 +114,16 @@ class MlflowStore(Connection):
         removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
-        every = {**(tags or {}), names.STATUS_TAG: record.status.value}
-        if record.message:
-            every["message"] = record.message
+        message = {"message": record.message} if record.message else {}
+        every = {**(tags or {}), names.STATUS_TAG: record.status.value, **message}
         self.log(search, trial, reports, every)
         run_id, status = self.run_id(search, trial), names.RUN_STATUS[record.status]
         if name is not None:
             self.client().update_run(run_id, name=name)
         self.client().set_terminated(run_id, status=status, end_time=record.milliseconds)
         if not trial:
-            self._loaded.discard(search.search_id)
-            self._load(search)
+            self.forget()
+            self._runs_of(search)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
@@ -153,60 +144,46 @@ class MlflowStore(Connection):
             shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)
 
     def run_id(self, search: SearchStarted, trial: str = "") -> str:
-        """MLflow's name of a trial's run, or of the search's own."""
-        return self._known(search, trial).run_id
-
-    def require(self, search: SearchStarted) -> None:
-        """Raise StoreGoneError unless the parent run is there, by the search's id."""
-        self._known(search, "")
-
-    def delete_search(self, search_id: str) -> int:
-        """Mark all runs of a search as deleted (`mlflow gc` removes them); returns how many."""
-        client = self.client()
-        found = list(runs_of(client, search_id))
-        # The parent goes last: while it stands, a deletion that was cut short can be repeated.
-        for run in sorted(found, key=lambda run: names.TRIAL_TAG not in run.data.tags):
-            client.delete_run(run.info.run_id)
-        self.forget()
-        return len(found)
+        """MLflow's name of a trial's run, or of the search's own; StoreGoneError where it has
+        none.
+        """
+        try:
+            return self._runs_of(search)[trial].run_id
+        except KeyError:
+            raise StoreGoneError(
+                f"search '{search.name}' has no run for {trial or 'itself'} in this store"
+            ) from None
 
     def forget(self) -> None:
         """Drop everything remembered, so that runs are looked up in the store again."""
-        self._experiments.clear()
-        self._runs.clear()
-        self._loaded.clear()
+        self._search_id = self._experiment_id = ""
+        self._runs: dict[str, _Run] = {}  # of that search: by trial, "" for the search's own
 
     # ---- runs ------------------------------------------------------------------------------------
 
     def _begin(
         self,
         search: SearchStarted,
-        trial: str,
         record: SearchStarted | TrialStarted,
-        params: dict[str, str],
-        tags: dict[str, str],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
     ) -> None:
         """Find or create a run, and let it read RUNNING. A param cannot be changed there: another
         value stands in a tag.
         """
         from mlflow.entities import Param
 
-        self._load(search)
+        trial = record.trial if isinstance(record, TrialStarted) else ""
+        is_new = trial not in self._runs_of(search)
+        name = names.run_name(trial, record.params) if trial else search.name
         attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
-        tags = record.tags | tags | attempt
-        name = search.name
-        if isinstance(record, TrialStarted):
-            name = run_name(trial, record.params)
-            # It may be another one since somebody deleted the first.
-            tags[names.PARENT_TAG] = self.run_id(search)
-        is_new = (search.search_id, trial) not in self._runs
+        tags = {**record.tags, **tags, **attempt}
         if is_new:
-            self._create(search, trial, record, tags, name)
-        run = self._known(search, trial)
+            self._create(search, trial, record.milliseconds, name, tags)
+        run = self._runs[trial]
         params = {_key(param): _cut(value, _PARAM_LENGTH) for param, value in params.items()}
         missing = [Param(param, params[param]) for param in params if param not in run.params]
-        for start in range(0, len(missing), _PAIRS_A_BATCH):
-            self.client().log_batch(run.run_id, params=missing[start : start + _PAIRS_A_BATCH])
+        self.client().log_batch(run.run_id, params=missing)
         if not is_new:
             changed = {
                 f"{names.CHANGED_PARAM_PREFIX}{param}": value
@@ -218,13 +195,9 @@ class MlflowStore(Connection):
         run.params.update(params)
 
     def _create(
-        self,
-        search: SearchStarted,
-        trial: str,
-        record: SearchStarted | TrialStarted,
-        tags: dict[str, str],
-        name: str,
+        self, search: SearchStarted, trial: str, started: int, name: str, tags: dict[str, str]
     ) -> None:
+        """started: in milliseconds."""
         tags = tags | {
             names.SEARCH_ID_TAG: search.search_id,
             names.SEARCH_TAG: search.name,
@@ -233,42 +206,30 @@ class MlflowStore(Connection):
         }
         if trial:
             tags[names.TRIAL_TAG] = trial
-        self._loaded.discard(search.search_id)  # without an answer it may exist all the same
-        run = self.client().create_run(
-            self._experiment(search.task),
-            start_time=record.milliseconds,
-            tags={_key(tag): _cut(value, names.TAG_LENGTH) for tag, value in tags.items()},
-            run_name=name,
-        )
-        self._loaded.add(search.search_id)
-        self._runs[search.search_id, trial] = _Run(run.info.run_id, {})
+        self._search_id = ""  # without an answer it may exist all the same
+        values = _as_tags(tags)
+        run = self.client().create_run(self._experiment_id, started, values, run_name=name)
+        self._search_id = search.search_id
+        self._runs[trial] = _Run(run.info.run_id, {})
 
-    def _known(self, search: SearchStarted, trial: str) -> _Run:
-        self._load(search)
-        try:
-            return self._runs[search.search_id, trial]
-        except KeyError:
-            raise StoreGoneError(
-                f"search '{search.name}' has no run for {trial or 'itself'} in this store"
-            ) from None
-
-    def _load(self, search: SearchStarted) -> None:
-        """Once per search: learn its runs. Of two runs for one trial the fuller one stays."""
-        if search.search_id in self._loaded:
-            return
-        found: dict[tuple[str, str], list[Any]] = {}
-        self._experiment(search.task)
+    def _runs_of(self, search: SearchStarted) -> dict[str, _Run]:
+        """Those of a search, looked up once. Of two runs for one trial the fuller one stays."""
+        if search.search_id == self._search_id:
+            return self._runs
+        self._experiment_id = self._experiment(search.task)
+        found: dict[str, list[Any]] = {}
         for run in runs_of(self.client(), search.search_id):
-            key = (search.search_id, run.data.tags.get(names.TRIAL_TAG, ""))
-            found.setdefault(key, []).append(run)
-        for key, runs in found.items():
-            keep = max(runs, key=_fullness)
-            for run in runs:
-                if run is not keep:
-                    self.client().delete_run(run.info.run_id)
+            found.setdefault(run.data.tags.get(names.TRIAL_TAG, ""), []).append(run)
+        self._runs = {}
+        for trial, runs in found.items():
+            runs.sort(key=lambda run: len(run.data.params) + len(run.data.metrics), reverse=True)
+            keep, *others = runs
+            for run in others:
+                self.client().delete_run(run.info.run_id)
             changed = names.after_prefix(names.CHANGED_PARAM_PREFIX, keep.data.tags)
-            self._runs[key] = _Run(keep.info.run_id, {**keep.data.params, **changed})
-        self._loaded.add(search.search_id)
+            self._runs[trial] = _Run(keep.info.run_id, {**keep.data.params, **changed})
+        self._search_id = search.search_id
+        return self._runs
 
     # ---- experiments and the connection ----------------------------------------------------------
 
@@ -276,16 +237,12 @@ class MlflowStore(Connection):
         """The experiment's id; created, or restored when somebody deleted it."""
         from mlflow.exceptions import MlflowException
 
-        if task in self._experiments:
-            return self._experiments[task]
         client, name = self.client(), f"{names.EXPERIMENT_PREFIX}{task}"
-        found = client.get_experiment_by_name(name)
-        if found is None:
-            location = None
-            if self.artifact_root is not None:
-                location = (self.artifact_root / slug(task)).absolute().as_uri()
+        if (found := client.get_experiment_by_name(name)) is None:
+            root = self.artifact_root
+            location = None if root is None else (root / slug(task)).absolute().as_uri()
             try:
-                client.create_experiment(name, location, EXPERIMENT_TAGS)
+                client.create_experiment(name, location, names.EXPERIMENT_TAGS)
             except MlflowException as error:
                 # Another search was faster.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
@@ -294,8 +251,7 @@ class MlflowStore(Connection):
             assert found is not None
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
-        self._experiments[task] = found.experiment_id
-        return self._experiments[task]
+        return str(found.experiment_id)
 
 
 def log_model(
@@ -339,10 +295,6 @@ class StoreGoneError(Exception):
     """A run that should be there is not: somebody removed it, or the store was replaced."""
 
 
-def _fullness(run: Any) -> tuple[int, str]:
-    return len(run.data.params) + len(run.data.metrics), run.info.run_id
-
-
 def _link(source: str | Path, target: str | Path) -> None:
     """One file under two names; a copy where the file system has no such thing."""
     Path(target).unlink(missing_ok=True)
@@ -350,6 +302,10 @@ def _link(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def _as_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    return {_key(name): _cut(value, names.TAG_LENGTH) for name, value in tags.items()}
 
 
 def _key(name: str) -> str:

@@ -1,12 +1,16 @@
-"""The names under which the record stands in MLflow: tags, metrics, experiments, run statuses."""
+"""What the record is called in MLflow: tags, metrics, statuses, and what its pages show of them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
+
+if TYPE_CHECKING:
+    from mlflow.entities import DatasetInput
 
 # The tags by which runs are found again; values of other tags may be anything.
 SEARCH_ID_TAG: Final = "elsa_tune.search_id"
@@ -41,16 +45,29 @@ MACHINE_TAG: Final = "machine"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 
-# What MLflow calls the ends of trials and searches.
+# What MLflow calls the ends of trials and searches, by their statuses.
 RUN_STATUS: Final[dict[str, str]] = {
-    TrialStatus.COMPLETED: "FINISHED",
-    TrialStatus.STOPPED_EARLY: "FINISHED",
-    SearchStatus.TIME_UP: "FINISHED",
-    TrialStatus.FAILED: "FAILED",
-    TrialStatus.DIVERGED: "FAILED",
-    TrialStatus.INTERRUPTED: "KILLED",
-    SearchStatus.KILLED: "KILLED",
+    **dict.fromkeys(("completed", "stopped_early", "time_up"), "FINISHED"),
+    **dict.fromkeys(("failed", "diverged"), "FAILED"),
+    **dict.fromkeys(("interrupted", "killed"), "KILLED"),
 }
+# Without it MLflow 3 guesses, and shows a new experiment as one of language models.
+EXPERIMENT_TAGS: Final = {"mlflow.experimentKind": "custom_model_development"}
+# Another name of an evaluation's `quality` or `step`, which MLflow would draw again.
+TWICE: Final = frozenset({"epoch"})
+_FIGURE = "![freeze curve](get-artifact?path=report/figures/freeze_curve.png&run_uuid={})"
+# By metric of the parent run: the field of the curve in the answer's JSON.
+_OF_CURVE = {
+    "quality": "quality",
+    "kept": "retention",
+    "corrected": "corrected_retention",
+    "seeds": "seeds",
+}
+_POINTS = {
+    "fine_tuned_layers": "operating_point",
+    "certified_fine_tuned_layers": "certified",
+}
+_DIGEST_LENGTH = 36
 
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
@@ -58,3 +75,94 @@ def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
     return {
         name.removeprefix(prefix): value for name, value in tags.items() if name.startswith(prefix)
     }
+
+
+def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
+    """`N6 2e-05 s1` for a measuring trial, `N6 2e-05 explore, stopped early`; the key where the
+    trial says too little of itself. status: how it ended, left out where it completed.
+    """
+    rate, phase, seed = (params.get(name) for name in ("learning_rate", "phase", "seed"))
+    if phase == Phase.PROBE:
+        name = "linear probe"
+    elif not isinstance(rate, float):
+        name = key
+    else:
+        is_bare = params.get("embeddings_frozen") and not params.get("frozen_layers")
+        depth = "embeddings" if is_bare else f"N{params.get('frozen_layers')}"
+        name = f"{depth} {rate:g} " + (f"s{seed}" if phase == Phase.MEASURE else f"{phase}")
+    if status in (None, TrialStatus.COMPLETED):
+        return name
+    return f"{name}, {status.value.replace('_', ' ')}"
+
+
+def curve_reports(answers: Any, time: float) -> list[Report]:
+    """The freeze curve as metrics whose step is the number of frozen layers, and the operating
+    points; nothing where the decision is no answer of one task.
+    """
+    if not (isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)):
+        return []
+    [answer] = answers
+    found: dict[int, dict[str, float]] = {0: {}}
+    for depth in answer.get("curve", ()):
+        step, is_bare = depth["frozen_layers"], depth["embeddings_frozen"]
+        # Trained layers on frozen embeddings have the full model's step.
+        if depth["quality"] is not None and (step or not is_bare):
+            values = {metric: depth[name] for metric, name in _OF_CURVE.items()}
+            there = {name: float(value) for name, value in values.items() if value is not None}
+            found.setdefault(step, {}).update(there)
+    for metric, name in _POINTS.items():
+        if answer.get(name):
+            found[0][metric] = float(answer[name]["fine_tuned_layers"])
+    return [
+        Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
+        for step, metrics in found.items()
+    ]
+
+
+def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
+    """The description of a search's run as a tag, with the figure where the run has it; {} where
+    the decisions have none.
+    """
+    if DESCRIPTION not in decisions:
+        return {}
+    figure = f"\n\n{_FIGURE.format(run_id)}" if REPORT in decisions else ""
+    return {"mlflow.note.content": f"{decisions[DESCRIPTION]}{figure}"}
+
+
+def data_input(search: SearchStarted) -> DatasetInput:
+    """The search's data as MLflow lists data sets: by name and fingerprint, with their sizes."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    sizes = {
+        name: int(search.params[name])
+        for name in ("train_examples", "holdout_examples", "evaluation_examples")
+        if search.params.get(name, "").isdigit()
+    }
+    fingerprint = search.tags.get("fingerprint.data", "unknown")
+    data = Dataset(
+        name=search.task,
+        digest=fingerprint.rpartition(":")[2][:_DIGEST_LENGTH],
+        source_type="elsa-tune",
+        source=json.dumps({"task": search.task}),
+        profile=json.dumps(sizes),
+    )
+    return DatasetInput(data, [InputTag("mlflow.data.context", "training and evaluation")])
+
+
+def tag_text(value: Any) -> str:
+    """A decision as a tag: text as it is, else JSON, with inner lists counted where it is too long.
+
+    The whole of it stands in the journal.
+    """
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= TAG_LENGTH else json.dumps(_shorter(value), ensure_ascii=False)
+
+
+def _shorter(value: Any, inner: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {name: _shorter(item, inner=True) for name, item in value.items()}
+    if isinstance(value, list):
+        return f"{len(value)} items" if inner else [_shorter(item, inner=True) for item in value]
+    return value

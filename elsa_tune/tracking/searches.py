@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from elsa_tune.errors import StorageError, TrackingError
-from elsa_tune.tracking.connection import reason
+from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import holder, take_lock
-from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
-from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import ANSWER
+from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches, runs_of
+from elsa_tune.tracking.names import ANSWER, TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
 from elsa_tune.tracking.state import SearchState, read_state
 
@@ -108,10 +107,14 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         return 0  # a journal that cannot be read names no runs; deleting is the way out of it
     if not search_id or is_unmade(tracking_uri):
         return 0
-    store = MlflowStore(tracking_uri)
+    store = Connection(tracking_uri)
     store.check()
     try:
-        return store.delete_search(search_id)
+        runs = list(runs_of(store.client(), search_id))
+        # The parent goes last: while it stands, a deletion that was cut short can be repeated.
+        for run in sorted(runs, key=lambda run: TRIAL_TAG not in run.data.tags):
+            store.client().delete_run(run.info.run_id)
+        return len(runs)
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
             f"the runs of search '{paths.name}' could not be deleted "

@@ -1,7 +1,4 @@
-"""What a journal says: the state of a search and of each of its trials, replayed from the records.
-
-Of a trial that was started again only the last attempt counts.
-"""
+"""What a journal says of a search and of its trials, replayed from the records."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from elsa_tune.tracking.mlflow_reader import _search_state
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.predictions import KeptPredictions
-from elsa_tune.tracking.rows import read_rows
+from elsa_tune.tracking.rows import KeptPredictions, read_rows
 from tests.recorded_search import record, whole_search
 from tests.unit.result_rows import row
 

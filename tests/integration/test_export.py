@@ -46,7 +46,7 @@ PUSH = """
 import sys
 from pathlib import Path
 from elsa_tune.errors import RunError
-from elsa_tune.export.publish import push
+from elsa_tune.export.model import push
 try:
     print(push(Path(sys.argv[1]), "owner/name"))
 except RunError as error:

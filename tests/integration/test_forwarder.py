@@ -168,18 +168,15 @@ def test_offering_never_waits_for_a_slow_store(
     forwarder._thread.join(30)
 
 
-def test_what_is_offered_twice_is_taken_once(places: StorePaths, store: MlflowStore) -> None:
+def test_what_is_offered_twice_is_there_once(places: StorePaths, store: MlflowStore) -> None:
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
-        first = journal.append(search_started())
-        forwarder = Forwarder(paths.journal, store, paths.forwarded)
-        forwarder.offer(first)  # it was in the journal already
-        second = journal.append(trial_started(A))
-        forwarder.offer(second)
-        forwarder.offer(second)
-        assert forwarder.lag == 2
-        forwarder.start()
+        records = [journal.append(one) for one in (search_started(), *whole_trial(A, 0.8))]
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        for one in records:  # they were in the journal already
+            forwarder.offer(one)
         assert forwarder.close(30) == 0
+    check_equal(paths, store.uri)
 
 
 def test_a_refused_record_does_not_hold_up_the_others(

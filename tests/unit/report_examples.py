@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.report.folder import all_charts
-from elsa_tune.report.page import Context, page_html
-from elsa_tune.report.subjects import Subject, subjects_of
+from elsa_tune.report.charts import all_charts
+from elsa_tune.report.page import Context, by_name, page_html
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
@@ -42,9 +41,9 @@ def searched(search: str = "first", **changes: str) -> list[ResultRow]:
     return rows
 
 
-def subjects(rows: list[ResultRow]) -> list[Subject]:
-    """The subjects of a report on these rows."""
-    return subjects_of(answer_rows(rows), rows)
+def named(rows: list[ResultRow]) -> dict[str, Answer]:
+    """The answers on these rows by their names."""
+    return by_name(answer_rows(rows))
 
 
 def answers_of(rows: list[ResultRow]) -> list[Answer]:
@@ -55,5 +54,4 @@ def answers_of(rows: list[ResultRow]) -> list[Answer]:
 def page_of(rows: list[ResultRow], context: Context | None = None) -> str:
     """The page of these rows."""
     answers = answers_of(rows)
-    found = subjects_of(answers, rows)
-    return page_html(answers, found, all_charts(found), context or Context())
+    return page_html(answers, rows, all_charts(by_name(answers)), context or Context())

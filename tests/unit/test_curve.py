@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.certainty import verdict_on
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
-from elsa_tune.analysis.statistics.uncertainty import Learnt, Spread, learnt
+from elsa_tune.analysis.statistics.resampling import ExampleDraws
+from elsa_tune.analysis.statistics.uncertainty import (
+    DepthRuns,
+    Learnt,
+    Spread,
+    Uncertainty,
+    learnt,
+)
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -368,9 +378,17 @@ def test_one_run_is_asked_only_whether_its_examples_could_have_given_it_by_chanc
 
 def test_of_accuracy_the_number_of_examples_tells_the_spread() -> None:
     """.6 against .5: 1.645 x sqrt(.6 x .4 / E) is .1 at E = 64.9."""
-    assert verdict(0.6, 0.0, 3, examples=64, is_accuracy=True) is Learnt.NO
-    assert verdict(0.6, 0.0, 3, examples=65, is_accuracy=True) is Learnt.YES
-    assert verdict(0.6, 0.0, 3, examples=64) is Learnt.YES  # of another metric
+
+    def of_means(**changes: Any) -> Learnt | None:
+        (curve,) = freeze_curves([row(0, 0.6, runs=3, std=0.0, seed=None, **changes)])
+        return verdict_on(curve)
+
+    assert of_means(examples=64) is Learnt.NO
+    assert of_means(examples=65) is Learnt.YES
+    assert of_means(examples=64, metric="f1") is Learnt.YES
     # What was resampled goes before it.
-    known = {"examples": 64, "is_accuracy": True, "example_variance": 0.0}
-    assert verdict(0.6, 0.0, 3, **known) is Learnt.YES
+    (curve,) = freeze_curves([row(0, 0.6, runs=3, std=0.0, seed=None, examples=64)])
+    draws = ExampleDraws(depths={FULL_MODEL: np.zeros(9)}, chance=np.zeros(9))
+    runs = DepthRuns(depth=FULL_MODEL, qualities=(0.6,) * 3, failed=(False,) * 3)
+    known = Uncertainty(runs={FULL_MODEL: runs}, examples=draws)
+    assert verdict_on(replace(curve, uncertainty=known)) is Learnt.YES

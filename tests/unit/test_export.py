@@ -23,7 +23,7 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
-from elsa_tune.export import model, publish
+from elsa_tune.export import model
 from elsa_tune.export.choice import choose
 from elsa_tune.export.model import ExportRequest, export
 from elsa_tune.search.specification import load_specification, replace_specification
@@ -252,7 +252,8 @@ def test_onnx_where_optimum_is(
     onnx = types.ModuleType("optimum.exporters.onnx")
     onnx.main_export = main_export  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", onnx)
-    monkeypatch.setattr(publish, "check_onnx", lambda: None)
+    monkeypatch.setitem(sys.modules, "optimum", types.ModuleType("optimum"))
+    sys.modules["optimum"].__spec__ = Mock()
     exported(paths, onnx=True)
     assert (tmp_path / "out" / "onnx" / "model.onnx").exists()
 

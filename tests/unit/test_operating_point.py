@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Answer, Reason, check_target, reaches
 from elsa_tune.analysis.answer_json import (
     ANSWER_COLUMNS,
     CURVE_COLUMNS,
@@ -23,8 +23,7 @@ from elsa_tune.analysis.answer_json import (
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.analysis.rates import EXPLORED
-from elsa_tune.analysis.target import check_target, reaches
+from elsa_tune.analysis.measured import EXPLORED
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elsa_tune.tracking.predictions import KeptPredictions, predictions_place
+from elsa_tune.tracking.rows import KeptPredictions, predictions_place
 from tests.unit.result_rows import row
 
 

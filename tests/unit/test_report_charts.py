@@ -11,18 +11,21 @@ from xml.etree import ElementTree
 import pytest
 
 from elsa_tune.analysis.answer import Certified
-from elsa_tune.report import figures, freeze_charts
-from elsa_tune.report.charts import Chart, Panel, Series
-from elsa_tune.report.folder import all_charts
+from elsa_tune.report import charts, figures
+from elsa_tune.report.charts import Chart, Panel, Series, all_charts
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from tests.unit.report_examples import searched, subjects
+from tests.unit.report_examples import named, searched
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
 
 
 def by_name(panel: Panel) -> dict[str, Series]:
     return {series.name: series for series in panel.series}
+
+
+def by_legend(chart: Chart) -> dict[str, charts.Look]:
+    return {series.name: series.look for panel in chart.panels for series in panel.series}
 
 
 def only(chart: Chart) -> Panel:
@@ -36,12 +39,12 @@ def svg_of(chart: Chart) -> ElementTree.Element:
 
 
 def test_the_freeze_curve_marks_what_was_decided() -> None:
-    (subject,) = subjects(falling_curve())
+    ((name, answer),) = named(falling_curve()).items()
     sure = Certified(
         depth=FreezeDepth(3, True), fine_tuned_layers=3, confidence=0.95, procedure="a test"
     )
-    decided = replace(subject, answer=replace(subject.answer, certified=sure))
-    series = by_name(only(freeze_charts.freeze_curve([decided], [])))
+    decided = replace(answer, certified=sure)
+    series = by_name(only(charts.freeze_curve({name: decided})))
     assert series["mean over seeds"].y == pytest.approx((90, 88, 83, 76, 60))
     assert (series["operating point"].x, series["operating point"].y) == (
         (4,),
@@ -50,19 +53,19 @@ def test_the_freeze_curve_marks_what_was_decided() -> None:
     assert (series["corrected for chance"].x, series["certified"].x) == ((3,), (3,))
     assert series["target"].y == pytest.approx((81, 81))
     assert series["constant answer"].y == (50, 50)
-    assert "keeps 92.2 %" in series["mean over seeds"].hover[2]
+    assert "kept 92.2 %" in series["mean over seeds"].hover[2]
 
 
 def test_the_freeze_curve_has_its_interval_and_its_seeds() -> None:
-    (subject,) = subjects(falling_curve())
+    ((name, answer),) = named(falling_curve()).items()
     points = tuple(
         replace(point, ci_low=0.7, ci_high=0.9)
         if point.depth.frozen_layers in (3, 4)
         else replace(point, ci_low=None, ci_high=None)
-        for point in subject.answer.points
+        for point in answer.points
     )
-    told = replace(subject, answer=replace(subject.answer, points=points))
-    series = by_name(only(freeze_charts.freeze_curve([told], [])))
+    told = {name: replace(answer, points=points)}
+    series = by_name(only(charts.freeze_curve(told)))
     mean = series["mean over seeds"]
     assert mean.low == (None, 70, 70, None, None)
     assert mean.high == (None, 90, 90, None, None)
@@ -71,44 +74,47 @@ def test_the_freeze_curve_has_its_interval_and_its_seeds() -> None:
 
 
 def test_a_wide_interval_does_not_squeeze_what_was_measured() -> None:
-    (subject,) = subjects(seeds(0, [0.9, 0.86], chance=None) + seeds(3, [0.85, 0.8], chance=None))
-    points = tuple(replace(one, ci_low=0.0, ci_high=1.0) for one in subject.answer.points)
-    wide = replace(subject, answer=replace(subject.answer, points=points))
-    texts = svg_of(freeze_charts.freeze_curve([wide], [])).iter("text")
+    rows = seeds(0, [0.9, 0.86], chance=None) + seeds(3, [0.85, 0.8], chance=None)
+    ((name, answer),) = named(rows).items()
+    points = tuple(replace(one, ci_low=0.0, ci_high=1.0) for one in answer.points)
+    wide = {name: replace(answer, points=points)}
+    texts = svg_of(charts.freeze_curve(wide)).iter("text")
     ticks = [float(text.text or "") for text in texts if "end" in text.get("style", "")]
     # From the target, 79.2, to the best seed, 90.
     assert len(ticks) >= 3 and 75 < min(ticks) < max(ticks) < 95
 
 
 def test_published_numbers_are_drawn_where_model_and_task_match() -> None:
-    mine = subjects(falling_curve())
+    mine = named(falling_curve())
+    (answer,) = mine.values()
     printed = [
-        replace(mine[0].answer, train_size=None),
-        replace(mine[0].answer, train_size=50, task="rte", points=()),
-        replace(mine[0].answer, task="cola"),
+        replace(answer, train_size=None),
+        replace(answer, train_size=50, task="rte", points=()),
+        replace(answer, task="cola"),
     ]
-    legend = freeze_charts.freeze_curve(mine, printed).legend
-    assert legend["published"].hollow
-    assert "published" not in freeze_charts.freeze_curve(mine, printed[2:]).legend
+    legend = by_legend(charts.freeze_curve(mine, printed))
+    assert legend["published"] == charts.PUBLISHED
+    assert legend["published"]["markerfacecolor"] == charts.GROUND  # hollow
+    assert "published" not in by_legend(charts.freeze_curve(mine, printed[2:]))
 
 
 def test_embeddings_only_stands_between_the_full_model_and_the_first_layer() -> None:
     rows = falling_curve() + seeds(EMBEDDINGS_ONLY, [0.89, 0.89])
-    panel = only(freeze_charts.freeze_curve(subjects(rows), []))
+    panel = only(charts.freeze_curve(named(rows)))
     assert by_name(panel)["mean over seeds"].x[:3] == (0, 0.5, 3)
     assert (0.5, "emb.") in panel.ticks
 
 
 def test_ticks_leave_one_another_room() -> None:
     depths = {FreezeDepth(n, n > 0) for n in range(25)} | {EMBEDDINGS_ONLY}
-    ticks = freeze_charts.depth_ticks(depths)
+    ticks = charts.depth_ticks(depths)
     assert ticks[-1] == (24, "24")
     assert all(after[0] - before[0] >= 2 for before, after in itertools.pairwise(ticks))
 
 
 def test_a_line_holds_the_completed_trials_of_a_depth_and_marks_its_rate() -> None:
     rows = [*searched(), row(3, 0.7, phase=Phase.EXPLORE, learning_rate=1e-4, search="first")]
-    panel = only(freeze_charts.learning_rates(subjects(rows)))
+    panel = only(charts.learning_rates(named(rows)))
     series = by_name(panel)
     assert list(series) == ["the full model", "N = 3", "N = 4", "N = 5", "N = 6", "measured"]
     # 1e-05 was stopped everywhere.
@@ -128,8 +134,8 @@ def test_depths_differ_in_more_than_colour() -> None:
         for frozen in (0, *range(12, 25))
         for one in seeds(frozen, [0.8], layers=24, learning_rate=rate)
     ]
-    looks = freeze_charts.learning_rates(subjects(rows)).legend
-    assert len({(one.colour, one.marker, one.line) for one in looks.values()}) == 14 + 1
+    looks = by_legend(charts.learning_rates(named(rows)))
+    assert len({(one["marker"], one["linestyle"]) for one in looks.values()}) == 14 + 1
 
 
 def test_many_rates_leave_one_another_room() -> None:
@@ -137,14 +143,14 @@ def test_many_rates_leave_one_another_room() -> None:
     rows = falling_curve() + [
         row(3, 0.8, phase=Phase.EXPLORE, learning_rate=float(f"{rate:.4e}")) for rate in rates
     ]
-    panel = only(freeze_charts.learning_rates(subjects(rows)))
-    assert 4 < len(panel.ticks) <= freeze_charts.MOST_RATE_TICKS + 1
+    panel = only(charts.learning_rates(named(rows)))
+    assert 4 < len(panel.ticks) <= charts.MOST_RATE_TICKS + 1
 
 
 @pytest.mark.parametrize("rate", [None, 3e-5])
 def test_without_a_choice_of_rates_there_is_no_figure_of_them(rate: float | None) -> None:
-    chart = freeze_charts.learning_rates(subjects(falling_curve(learning_rate=rate)))
-    assert chart.panels == () and "learning rate" in chart.left_out[0]
+    chart = charts.learning_rates(named(falling_curve(learning_rate=rate)))
+    assert chart.panels == () and "learning rate" in chart.left_out
 
 
 def test_long_names_keep_their_ends() -> None:
@@ -157,22 +163,22 @@ def test_long_names_keep_their_ends() -> None:
 
 def test_a_sign_without_a_font_is_text_on_the_page_and_warns_of_nothing() -> None:
     # From a private plane of Unicode: no font has it. Warnings are errors here.
-    chart = freeze_charts.freeze_curve(subjects(falling_curve(task="\U000f1234")), ())
+    chart = charts.freeze_curve(named(falling_curve(task="\U000f1234")))
     assert set(figures.draw(chart)) == {"png", "svg"}
     assert "\U000f1234".encode() in figures.draw(chart)["svg"]
 
 
 def test_a_panel_of_the_page_has_text_variables_and_a_title_for_each_point() -> None:
-    chart = freeze_charts.freeze_curve(subjects(falling_curve()), [])
+    chart = charts.freeze_curve(named(falling_curve()))
     drawn = svg_of(chart)
     texts = [element.text for element in drawn.iter("text")]
     assert {"frozen layers N", "accuracy × 100", "3"} <= set(texts)
     titles = [element.text or "" for element in drawn.iter("title")]
-    # Two ends of each line, and the five depths, at one of which two series tell of it.
-    assert len(titles) == 2 + 2 + 5
+    # The five depths, at one of which two series tell of it.
+    assert len(titles) == 5
     (told,) = (title for title in titles if "operating point" in title)
-    assert "minilm: N = 4, k = 2 of 6\naccuracy 83.0 ± 1.0" in told
-    assert "keeps 92.2 %" in told and "operating point: k = 2 of 6" in told
+    assert "minilm: N = 4, k = 2 of 6\nquality 83.0 ± 1.0" in told
+    assert "kept 92.2 %" in told and "operating point: k = 2 of 6" in told
     written = figures.page_svgs(chart)[0]
     assert "var(--series-0)" in written and not re.search("#[0-9a-f]{6}\\b", written)
 
@@ -214,7 +220,7 @@ POOR = {
 
 @pytest.mark.parametrize("rows", POOR.values(), ids=POOR.keys())
 def test_every_figure_is_drawn_or_says_why_not(rows: list[ResultRow]) -> None:
-    for chart in all_charts(subjects(rows)):
+    for chart in all_charts(named(rows)):
         assert chart.panels or chart.left_out
         for panel in chart.panels:
             for series in panel.series:

@@ -11,14 +11,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from elsa_tune.analysis.curve import Saves
-from elsa_tune.report.figures import SERIES
-from elsa_tune.report.folder import all_charts
-from elsa_tune.report.page import POLICY, Context
-from elsa_tune.report.story import facts, story
-from elsa_tune.report.tables import curve_table
+from elsa_tune.report.charts import SERIES, all_charts
+from elsa_tune.report.page import POLICY, Context, curve_table, facts, story
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Phase
-from tests.unit.report_examples import NASTY, answers_of, page_of, searched, subjects
+from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
 from tests.unit.result_rows import falling_curve, row, seeds
 
 CSS = Path(__file__).parents[2] / "elsa_tune" / "report" / "assets" / "page.css"
@@ -89,7 +86,7 @@ def test_a_search_is_a_page_of_less_than_a_megabyte() -> None:
             key = f"explore-N{n}-{rate}"
             told = {"layers": 24, "search": "s", "trial": key, "learning_rate": rate * 1e-5}
             rows.append(row(n, 0.8, phase=Phase.EXPLORE, **told))
-    assert [len(chart.panels) for chart in all_charts(subjects(rows))] == [1, 1]
+    assert [len(chart.panels) for chart in all_charts(named(rows))] == [1, 1]
     assert len(page_of(rows).encode()) < 1_000_000
 
 
@@ -104,9 +101,9 @@ def test_words_tables_and_figures_are_there_without_scripts() -> None:
 
 
 def test_the_story_of_one_answer_is_its_sentence_and_how_sure_it_is() -> None:
-    (subject,) = subjects(falling_curve())
-    first, beside = story([subject.answer], [subject])
-    assert first == subject.answer.sentence and beside == subject.answer.certainty
+    (answer,) = answers_of(falling_curve())
+    first, beside = story([answer])
+    assert first == answer.sentence and beside == answer.certainty
     elements = Elements(page_of(falling_curve()))
     assert ("p", {"class": "answer"}) in elements.found and first in elements.texts
     assert " ".join(elements.texts).count(first) == 1
@@ -114,17 +111,16 @@ def test_the_story_of_one_answer_is_its_sentence_and_how_sure_it_is() -> None:
 
 def test_without_an_answer_the_story_says_why() -> None:
     rows = seeds(3, [0.8, 0.81])
-    (told,) = story(answers_of(rows), subjects(rows))
+    (told,) = story(answers_of(rows))
     assert "was not measured" in told
 
 
 def test_what_is_not_saved_is_no_saving() -> None:
-    (subject,) = subjects(falling_curve())
-    point = subject.answer.operating_point
+    (answer,) = answers_of(falling_curve())
+    point = answer.operating_point
     assert point is not None
     saves = Saves(trainable_parameters=0.64, train_seconds=0.302, peak_memory_mb=-0.002)
-    answer = replace(subject.answer, operating_point=replace(point, saves=saves))
-    _, beside = story([answer], [replace(subject, answer=answer)])
+    _, beside = story([replace(answer, operating_point=replace(point, saves=saves))])
     assert beside.startswith(
         "Saves 64.0 % of the trained parameters, 30.2 % of the training time and no memory."
     )
@@ -137,7 +133,7 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
         for n, one in enumerate(seeds(0, [0.9, 0.89]) + seeds(3, [0.88, 0.87]))
     ]
     origins = {"first": "2026-11-21 12:04 UTC, lab3, 2 cores"}
-    assert facts(subjects(rows), origins) == {
+    assert facts(rows, origins) == {
         "Search": ["first, 2026-11-21 12:04 UTC, lab3, 2 cores"],
         "Data": ["rte, 480 training rows, 600 evaluation rows, fingerprint 949eccf9c86c"],
     }
@@ -147,13 +143,13 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
 
 def test_the_story_of_several_counts_them() -> None:
     rows = falling_curve() + falling_curve(task="cola") + seeds(3, [0.8, 0.8], task="sst2")
-    overview, joint = story(answers_of(rows), subjects(rows))
+    overview, joint = story(answers_of(rows))
     assert overview == (
         "2 of 3 questions have an answer; there is none for minilm on sst2, and the reason stands "
         "with each."
     )
     assert joint.startswith("minilm, all tasks together: No joint answer")
-    none, *_ = story([], subjects(seeds(3, [0.8, 0.8]) + seeds(3, [0.8, 0.8], task="cola")))
+    none, *_ = story(answers_of(seeds(3, [0.8, 0.8]) + seeds(3, [0.8, 0.8], task="cola")))
     assert none.startswith("0 of 2 questions")
 
 
@@ -171,8 +167,8 @@ def test_a_warning_of_many_answers_is_told_once() -> None:
 
 
 def test_the_curve_table_points_out_the_operating_point() -> None:
-    (subject,) = subjects(falling_curve())
-    table = curve_table(subject)
+    ((name, answer),) = named(falling_curve()).items()
+    table = curve_table(name, answer)
     assert table.chosen == 2
     found = dict(zip(table.names, table.rows[2], strict=True))
     assert (found["frozen"], found["kept"]) == ("4", "92.2 %")

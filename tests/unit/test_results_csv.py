@@ -132,8 +132,8 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
     [
         ("status", "done", "field 'status' must be one of planned, running, completed"),
         ("phase", "test", "field 'phase' must be one of explore, measure"),
-        ("learning_rate", "0", "learning_rate is 0; it must be above 0 and up to 1"),
-        ("learning_rate", "3", "learning_rate is 3; it must be above 0 and up to 1"),
+        ("learning_rate", "0", "learning_rate is 0; it must be a number above 0 and up to 1"),
+        ("learning_rate", "3", "learning_rate is 3; it must be a number above 0 and up to 1"),
         ("learning_rate", "fast", "learning_rate is 'fast'; it must be a number"),
         (
             "embeddings_frozen",

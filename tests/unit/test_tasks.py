@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.commands.tasks import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
-from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS, STDLIB
+from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import GlueSource, Metric, TaskKind
-from elsa_tune.tables.task_draft import draft_task
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tables.task_file import draft_task, resolve_task
 from elsa_tune.training.data.texts import read_texts
 
 app = typer.Typer()
@@ -271,4 +270,4 @@ def test_options_about_no_task() -> None:
 
 
 def test_the_embedded_task_knows_its_chance() -> None:
-    assert STDLIB.known_chance == 0.5
+    assert KNOWN_TASKS["stdlib"].known_chance == 0.5

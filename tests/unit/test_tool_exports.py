@@ -12,10 +12,8 @@ from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, Usag
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import (
-    ANY,
     MLFLOW,
     RAY,
-    Tool,
     candidates,
     metric_of,
     read_mapping,
@@ -191,31 +189,32 @@ def test_a_wide_header_is_not_repeated_whole(tmp_path: Path) -> None:
     [
         (["run_id", "status", "params.seed"], MLFLOW),
         (["trial_id", "acc", "config/seed"], RAY),
-        (["model", "task", "run_id", "trial_id", "name", "state"], ANY),
+        (["model", "task", "run_id", "trial_id", "name", "state"], ""),
     ],
 )
-def test_who_wrote_it(header: list[str], tool: Tool) -> None:
-    assert recognise(header) is tool
+def test_who_wrote_it(header: list[str], tool: str) -> None:
+    assert recognise(header) == tool
 
 
 @pytest.mark.parametrize(
-    ("tool", "header", "column", "found"),
+    ("header", "column", "found"),
     [
-        (MLFLOW, ["params.lr", "params.learning_rate"], "learning_rate", [1]),
-        (MLFLOW, ["metrics.learning_rate", "params.lr"], "learning_rate", [1]),
-        (MLFLOW, ["params.a.lr", "params.b.lr"], "learning_rate", [0, 1]),
-        (MLFLOW, ["status", "tags.status"], "status", [1]),
-        (MLFLOW, ["metrics.train_accuracy", "metrics.eval_accuracy"], "quality", [1]),
-        (MLFLOW, ["metrics.quality", "metrics.eval_accuracy"], "quality", [0]),
-        (RAY, ["seed", "config/train_loop_config/seed"], "seed", [1]),
-        (RAY, ["config/accuracy", "eval_matthews_correlation"], "quality", [1]),
-        (ANY, ["train/learning_rate", "lr"], "learning_rate", [1]),
-        (ANY, ["val/acc", "test/acc"], "quality", [0, 1]),
-        (ANY, ["accuracy_per_class", "best_epoch"], "quality", []),
+        (["params.lr", "params.learning_rate"], "learning_rate", [1]),
+        (["metrics.learning_rate", "params.lr"], "learning_rate", [1]),
+        (["params.a.lr", "params.b.lr"], "learning_rate", [0, 1]),
+        (["status", "tags.status"], "status", [1]),
+        (["metrics.train_accuracy", "metrics.eval_accuracy"], "quality", [1]),
+        (["metrics.quality", "metrics.eval_accuracy"], "quality", [0]),
+        (["seed", "config/train_loop_config/seed"], "seed", [1]),
+        (["config/accuracy", "eval_matthews_correlation"], "quality", [1]),
+        (["train/learning_rate", "lr"], "learning_rate", [1]),
+        (["val/acc", "test/acc"], "quality", [0, 1]),
+        (["accuracy_per_class", "best_epoch"], "quality", []),
+        (["Status", "Seed"], "seed", [1]),
     ],
 )
-def test_what_a_column_can_be(tool: Tool, header: list[str], column: str, found: list[int]) -> None:
-    assert candidates(tool, header, column) == [header[place] for place in found]
+def test_what_a_column_can_be(header: list[str], column: str, found: list[int]) -> None:
+    assert candidates(header, column) == [header[place] for place in found]
 
 
 @pytest.mark.parametrize(

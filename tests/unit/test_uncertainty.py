@@ -120,7 +120,7 @@ def test_rounded_scores_may_be_anything_that_rounds_to_them() -> None:
 def test_one_run_has_no_interval() -> None:
     one = known(runs(FULL_MODEL, [0.8]), runs(DEEP, [0.7, 0.71]))
     assert one.quality(FULL_MODEL) is None
-    assert one.contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is None
+    assert one.contrast(DEEP, 0.9) is None
     alone = known(runs(FULL_MODEL, [0.800001])).spread(FULL_MODEL)
     assert (alone.variance, alone.freedom) == (0, 0)
 
@@ -146,9 +146,7 @@ def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | No
     """The Behrens-Fisher problem; with more seeds, which spread alike, and more tasks than one."""
     both = known(runs(FULL_MODEL, FULL_RUNS), runs(DEEP, DEEP_RUNS), chance=0.5)
     value = np.mean(DEEP_RUNS) - 0.9 * np.mean(FULL_RUNS) - (0.05 if corrected else 0)
-    found = both.contrast(
-        DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if and (as_if, as_if)
-    )
+    found = both.contrast(DEEP, 0.9, corrected=corrected, as_if_seeds=as_if and (as_if, as_if))
     assert found is not None and found.value == pytest.approx(value) and found.allowance == 0
     parts = []
     for own, other, weight in ((DEEP_RUNS, FULL_RUNS, 1.0), (FULL_RUNS, DEEP_RUNS, 0.9**2)):
@@ -160,7 +158,7 @@ def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | No
     assert shares_below(found, value, *parts) == pytest.approx(ENDS, abs=0.003)
     wide = (0.025, 1 - 0.025 / 3, 0.05)
     three = both.contrast(
-        DEEP, FULL_MODEL, 0.9, corrected=corrected, as_if_seeds=as_if and (as_if, as_if), ends=wide
+        DEEP, 0.9, corrected=corrected, as_if_seeds=as_if and (as_if, as_if), ends=wide
     )
     assert ends(three)[:2] == ends(found)[:2]
     assert shares_below(three, value, *parts)[2] == pytest.approx(1 - 0.025 / 3, abs=0.002)
@@ -169,7 +167,7 @@ def test_a_contrast_is_of_two_independent_means(corrected: bool, as_if: int | No
 def test_rounding_is_part_of_a_contrast_too() -> None:
     deep, full = [0.74, 0.75, 0.74], [0.80, 0.80, 0.81, 0.80]
     both = known(runs(FULL_MODEL, full), runs(DEEP, deep))
-    found = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    found = both.contrast(DEEP, 0.9)
     (here, freedom), (there, other) = moderated(deep, full), moderated(full, deep)
     rounding = 0.01**2 / 12
     parts = ((here + rounding) / 3, freedom), (0.9**2 * (there + rounding) / 4, other)
@@ -189,9 +187,9 @@ def test_a_depth_with_a_failed_seed_stands_alone() -> None:
 
 def test_two_seeds_will_do_where_other_depths_tell_of_the_spread() -> None:
     two = runs(FULL_MODEL, [0.80123, 0.81]), runs(DEEP, [0.79, 0.8])
-    assert known(*two).contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is None
+    assert known(*two).contrast(DEEP, 0.9) is None
     third = runs(MIDDLE, [0.8, 0.81])
-    assert known(*two, third).contrast(DEEP, FULL_MODEL, 0.9, corrected=False) is not None
+    assert known(*two, third).contrast(DEEP, 0.9) is not None
 
 
 def _answers(agreeing: float) -> tuple[Resampled, np.ndarray]:
@@ -228,12 +226,12 @@ def test_what_runs_answer_differently_counts_once(agreeing: float) -> None:
 
 def test_corrected_contrasts_stand_above_chance() -> None:
     both = known(runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.83] * 3), chance=0.5)
-    raw = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
-    corrected = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=True)
+    raw = both.contrast(DEEP, 0.9)
+    corrected = both.contrast(DEEP, 0.9, corrected=True)
     assert raw is not None and raw.value == pytest.approx(0.83 - 0.81)
     assert corrected is not None and corrected.value == pytest.approx(0.33 - 0.9 * 0.4)
     no_chance = known(runs(FULL_MODEL, [0.9] * 3), runs(DEEP, [0.83] * 3))
-    assert no_chance.contrast(DEEP, FULL_MODEL, 0.9, corrected=True) is None
+    assert no_chance.contrast(DEEP, 0.9, corrected=True) is None
 
 
 def test_examples_enter_a_contrast_as_they_enter_its_parts() -> None:
@@ -242,10 +240,10 @@ def test_examples_enter_a_contrast_as_they_enter_its_parts() -> None:
     draws = ExampleDraws(depths={FULL_MODEL: full, DEEP: 0.9 * full + 0.1 * chance}, chance=chance)
     several = runs(FULL_MODEL, [0.8] * 3), runs(DEEP, [0.75] * 3)
     both = known(*several, chance=0.5, examples=draws)
-    still = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=True)
+    still = both.contrast(DEEP, 0.9, corrected=True)
     assert ends(still) == pytest.approx([-0.02] * 3)  # .25 - .9 x .3
     # Without chance it moves by .1 of b: skewed, up rather than down.
-    moving = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    moving = both.contrast(DEEP, 0.9)
     expected = 0.03 + 0.1 * stats.expon(-0.02, 0.02).ppf(ENDS)
     assert ends(moving) == pytest.approx(expected, abs=1e-5)
     assert both.example_variance(FULL_MODEL) == pytest.approx(np.var(full - chance))
@@ -273,7 +271,7 @@ def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> N
     found = several.quality(DEEP)
     assert found is not None and found.high == pytest.approx(1, abs=0.1 / count)
     assert found.lower == pytest.approx(1 - 3 / count, abs=0.1 / count)  # the rule of three
-    contrast = several.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    contrast = several.contrast(DEEP, 0.9)
     assert contrast is not None and contrast.low < contrast.value == pytest.approx(0.1)
 
 
@@ -326,7 +324,7 @@ def test_seeds_and_examples_add_up_without_what_both_hold() -> None:
     parts = (flips / 3, freedom), (0.01**2 - flips / 3, 1e6)
     assert shares_below(both.quality(FULL_MODEL), 0.80, *parts) == pytest.approx(ENDS, abs=0.003)
     # Of D the full model is .9; of the other depth, whose 40 seeds agree, next to nothing is left.
-    found = both.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    found = both.contrast(DEEP, 0.9)
     parts = (0.9**2 * flips / 3, freedom), (0.9**2 * (0.01**2 - flips / 3), 1e6)
     assert shares_below(found, 0.75 - 0.72, *parts) == pytest.approx(ENDS, abs=0.003)
     # A failed seed differs from the others for another reason.
@@ -350,12 +348,12 @@ def test_collapses_seen_at_other_depths_count_at_this_one() -> None:
     steady = runs(FULL_MODEL, full), runs(DEEP, deep)
     without = known(*steady, runs(MIDDLE, middle), chance=0.5)
     assert without.failures() == (0, 11)
-    before = without.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    before = without.contrast(DEEP, 0.9)
     assert before is not None and before.allowance == 0
     collapsed = runs(MIDDLE, [0.88, 0.89, 0.50], failed=[False, False, True])
     with_one = known(*steady, collapsed, chance=0.5)
     assert with_one.failures() == (1, 11)
-    after = with_one.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    after = with_one.contrast(DEEP, 0.9)
     assert after is not None and after.value == before.value
     parts, shift = [], 0.0
     for own, other, weight in ((deep, full, 1.0), (full, deep, 0.9**2)):
@@ -373,7 +371,7 @@ def test_a_full_model_that_was_unlucky_is_expected_to_do_better() -> None:
     deep, full, middle = DEEP_RUNS, [FULL_RUNS[0], 0.5, FULL_RUNS[2]], [0.88, 0.87, 0.89]
     unlucky = runs(FULL_MODEL, full, failed=[False, True, False])
     several = known(unlucky, runs(DEEP, deep), runs(MIDDLE, middle), chance=0.5)
-    found = several.contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    found = several.contrast(DEEP, 0.9)
     assert found is not None
     of_full, _ = mixed([full[0], full[2]], 2 / 11)
     shift = np.mean(deep) - mixed(deep, 2 / 11)[0] + 0.9 * (of_full - np.mean(full))
@@ -383,8 +381,8 @@ def test_a_full_model_that_was_unlucky_is_expected_to_do_better() -> None:
 def test_a_depth_where_every_run_failed_says_nothing_of_the_others() -> None:
     steady = runs(FULL_MODEL, [0.90, 0.91, 0.89]), runs(DEEP, [0.86, 0.87, 0.86])
     head = runs(FreezeDepth.of(6), [0.5, 0.5, 0.5], failed=[True] * 3)
-    alone = known(*steady, chance=0.5).contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
-    beside = known(*steady, head, chance=0.5).contrast(DEEP, FULL_MODEL, 0.9, corrected=False)
+    alone = known(*steady, chance=0.5).contrast(DEEP, 0.9)
+    beside = known(*steady, head, chance=0.5).contrast(DEEP, 0.9)
     assert alone == beside
 
 

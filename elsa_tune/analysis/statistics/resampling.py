@@ -28,7 +28,6 @@ _CHUNK = 500
 # correlation is then right to a fifth of the bootstrap's standard error, and that standard error to
 # 2 % (tests), where exact ranks of every resample would take minutes.
 _BINS = 16
-_TOGETHER = 16  # runs in one product
 
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
@@ -117,12 +116,9 @@ def resample(
     predictions = np.stack([run.predictions for run in runs], axis=1)  # [E, M]
     scores = _scores(metric, predictions, labels, runs[0].classes)
     chance = _chance(metric, labels, runs[0].classes)
-    found = Resampled(np.empty((resamples, len(runs))), np.empty(resamples), len(labels))
-    for start, weights in _poisson_weights(resamples, len(labels), seed):
-        part = slice(start, start + len(weights))
-        found.runs[part] = scores(weights)
-        found.chance[part] = chance(weights)
-    return found
+    chunks = _poisson_weights(resamples, len(labels), seed)
+    of_runs, of_chance = zip(*((scores(one), chance(one)) for one in chunks), strict=True)
+    return Resampled(np.concatenate(of_runs), np.concatenate(of_chance), len(labels))
 
 
 def score(run: Predictions, metric: str) -> float:
@@ -131,8 +127,8 @@ def score(run: Predictions, metric: str) -> float:
     return float(scores(np.ones((1, len(run.labels)), dtype=np.float32))[0, 0])
 
 
-def _poisson_weights(resamples: int, examples: int, seed: int) -> Iterator[tuple[int, Weights]]:
-    """Chunks of weights [<= _CHUNK, E] with the number of the first; never all zero."""
+def _poisson_weights(resamples: int, examples: int, seed: int) -> Iterator[Weights]:
+    """Chunks of weights [<= _CHUNK, E], never all zero."""
     generator = np.random.default_rng(seed)
     # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
     density = [math.exp(-1) / math.factorial(count) for count in range(9)]
@@ -144,7 +140,7 @@ def _poisson_weights(resamples: int, examples: int, seed: int) -> Iterator[tuple
         weights = table[bits].reshape(rows, examples)
         empty = weights.sum(axis=1) == 0
         weights[empty, 0] = 1
-        yield start, weights
+        yield weights
 
 
 def _scores(
@@ -162,12 +158,10 @@ def _scores(
     raise ResultsError(f"no resampling is known for the metric '{metric}'")
 
 
-def _chance(
-    metric: str, labels: NDArray[np.generic], classes: int
-) -> Callable[[Weights], Floats | float]:
+def _chance(metric: str, labels: NDArray[np.generic], classes: int) -> Callable[[Weights], Floats]:
     """The best constant answer's quality [R] under weights."""
     if metric not in ("accuracy", "f1", "f1_macro"):
-        return lambda weights: 0.0
+        return lambda weights: np.zeros(len(weights))
     own = (labels[:, None] == np.arange(classes)).astype(np.float32)  # [E, C]
 
     def best(weights: Weights) -> Floats:
@@ -281,32 +275,23 @@ def _spearman(x: Floats, y: Floats) -> _Scores:
     x, y = x[order], y[order]
     starts = np.flatnonzero(np.diff(y, prepend=-np.inf) > 0)  # groups of equal labels
     group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(y)))
-    members, betweens, ties_in = zip(*map(_bins, x.T), strict=True)
     # Side by side: one large matrix product instead of many narrow ones.
-    blocks = []
-    for start in range(0, len(members), _TOGETHER):
-        part = slice(start, start + _TOGETHER)
-        member = np.concatenate(members[part], axis=1)
-        between = np.concatenate(betweens[part], axis=1)
-        blocks.append((part, member, between))
-    tied = np.stack(ties_in)  # [M, bins]
+    member, between, tied = (
+        np.concatenate(parts, axis=1) for parts in zip(*map(_bins, x.T), strict=True)
+    )
 
     def scores(weights: Weights) -> Floats:
         weights = weights[:, order]
-        rows = len(weights)
         total = _total(weights)
         of_group = np.add.reduceat(weights, starts, axis=1).astype(np.float64) / total
         middle = of_group.cumsum(axis=1) - of_group / 2 - 0.5  # mid-ranks about their mean
         ranked = weights * middle.astype(np.float32)[:, group]  # [R, E]
         spread = (1 - (of_group**3).sum(axis=1, keepdims=True)) / 12
-        found = np.empty((rows, len(members)))
-        for part, member, between in blocks:
-            share = (_sums(weights, member) / total).reshape(rows, -1, _BINS)  # [R, M, bins]
-            below = np.concatenate([np.zeros((*share.shape[:2], 1)), share.cumsum(axis=2)], axis=2)
-            beside = (_sums(ranked, between) / total).reshape(below.shape)
-            ties = (share**3 * tied[part]).sum(axis=2)
-            found[:, part] = _ratio((below * beside).sum(axis=2), (1 - ties) / 12 * spread)
-        return found
+        share = (_sums(weights, member) / total).reshape(len(weights), -1, _BINS)  # [R, M, bins]
+        below = np.pad(share.cumsum(axis=2), ((0, 0), (0, 0), (1, 0)))
+        beside = (_sums(ranked, between) / total).reshape(below.shape)
+        ties = (share**3 * tied.reshape(-1, _BINS)).sum(axis=2)
+        return _ratio((below * beside).sum(axis=2), (1 - ties) / 12 * spread)
 
     return scores
 
@@ -315,8 +300,8 @@ def _bins(x: Floats) -> tuple[Weights, Weights, Floats]:
     """One run's predictions in bins of neighbouring values: member, between, tied.
 
     member: [E, bins], 1 where the example is in the bin. between: [E, bins + 1], how near it is to
-    the bin's lower and upper end, two numbers that add up to 1. tied: [bins], what ties make of a
-    bin's cubed share.
+    the bin's lower and upper end, two numbers that add up to 1. tied: [1, bins], what ties make of
+    a bin's cubed share.
     """
     examples = len(x)
     _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
@@ -334,4 +319,4 @@ def _bins(x: Floats) -> tuple[Weights, Weights, Floats]:
     between[rows, bin_of] = 1 - place
     between[rows, bin_of + 1] = place
     tied = np.bincount(of_value, counts.astype(float) ** 3, minlength=_BINS)
-    return member, between, tied / np.maximum(size, 1) ** 3
+    return member, between, (tied / np.maximum(size, 1) ** 3)[None]

@@ -8,7 +8,7 @@ of two such terms is the Behrens-Fisher problem, which drawing them independentl
 conservatively (Fisher 1935; Barnard 1984). Few seeds say little of their own spread, so that of the
 other depths counts as a prior (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, 3).
 
-It must not know which depth is good enough. Letters in shape comments: R draws, S seeds.
+Letters in shape comments: R draws, S seeds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elsa_tune.analysis.statistics.looks import Look
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 
 # What a contrast takes: so many seeds at either depth, and so many degrees of freedom of the spread
 # between seeds over all depths that learn. (With two seeds alone one unlucky pair would decide.)
@@ -77,6 +76,30 @@ class DepthRuns:
         return np.asarray(
             [q for q, bad in zip(self.qualities, self.failed, strict=True) if not bad]
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One planned look that was taken.
+
+    number: 1-based, of `planned` ones. level, half: the error that it may spend, one-sided, and
+    that either end of a two-sided interval may. seeds, full_seeds: that it uses.
+    """
+
+    number: int
+    planned: int
+    seeds: int
+    full_seeds: int
+    level: float
+    half: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """variance: of a mean over seeds. freedom: its degrees of freedom."""
+
+    variance: float
+    freedom: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,15 +189,14 @@ class Uncertainty:
     def contrast(
         self,
         depth: FreezeDepth,
-        full: FreezeDepth,
         target: float,
         *,
-        corrected: bool,
+        corrected: bool = False,
         as_if_seeds: tuple[int, int] | None = None,
         ends: Ends = ENDS,
     ) -> Interval | None:
-        """D = (q_N - b) - target (q_0 - b); None with fewer than two seeds at either depth, or too
-        few in all (FEWEST_FREEDOM).
+        """D = (q_N - b) - target (q_0 - b), against the full model; None with fewer than two seeds
+        at either depth, or too few in all (FEWEST_FREEDOM).
 
         b: 0, or chance where corrected (then None without chance). The lower ends allow for
         collapses that the few seeds of this depth did not show but those of other depths did.
@@ -183,31 +205,30 @@ class Uncertainty:
         to expect with so many seeds, of the depth and of the full model, that spread like those at
         hand.
         """
-        here, there = self.runs.get(depth), self.runs.get(full)
+        here, there = self.runs.get(depth), self.runs.get(FULL_MODEL)
         if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
             return None
         if sum(one.count - 1 for one in {here, there, *self._learning}) < FEWEST_FREEDOM:
             return None
-        if corrected and self.chance is None:
+        base = self.chance if corrected else 0.0
+        if base is None:
             return None
-        base = self.chance if corrected and self.chance is not None else 0.0
         value = (here.mean - base) - target * (there.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
-            moved = self.examples.depths[depth] - target * self.examples.depths[full]
+            moved = self.examples.depths[depth] - target * self.examples.depths[FULL_MODEL]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
-        moves, seeds = [], []
-        for runs, weight, count in zip((here, there), (1.0, target), counts, strict=True):
+        shift, seeds = 0.0, []
+        for runs, weight, count in zip((here, there), (1.0, -target), counts, strict=True):
             move, more = self._unseen(runs)
             spread = self.spread(runs.depth, count)
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
-            moves.append(move)
-        moved = self._once(moved, {depth: 1.0, full: target})
+            shift += max(0.0, -weight * move)
+        moved = self._once(moved, {depth: 1.0, FULL_MODEL: target})
         found = _interval(value, moved, seeds, ends)
-        shift = max(0.0, -moves[0]) + target * max(0.0, moves[1])
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
         )
@@ -216,9 +237,7 @@ class Uncertainty:
         """Failed runs, and all runs, of the depths that learn: one that hardly learns fails for
         another reason than bad luck.
         """
-        if self.chance is None:
-            return 0, 0
-        learning = self._learning
+        learning = () if self.chance is None else self._learning
         return sum(sum(runs.failed) for runs in learning), sum(runs.count for runs in learning)
 
     @functools.cached_property
@@ -280,14 +299,6 @@ class Uncertainty:
         return move, max(0.0, variance - self.spread(runs.depth).variance)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """variance: of a mean over seeds. freedom: its degrees of freedom."""
-
-    variance: float
-    freedom: float
-
-
 class Learnt(enum.Enum):
     """What the test found."""
 
@@ -297,53 +308,27 @@ class Learnt(enum.Enum):
 
 
 def learnt(
-    quality: float,
-    *,
-    chance: float | None,
-    spread: Spread | None,
-    examples: int | None = None,
-    is_accuracy: bool = False,
-    example_variance: float | None = None,
+    quality: float, *, chance: float | None, spread: Spread | None, example_variance: float = 0.0
 ) -> Learnt:
     """Test whether the quality a fresh seed can expect lies above chance, one-sided at 95 %.
 
-    quality: the mean over seeds, in [-1, 1]. spread: of that mean. examples: evaluation examples E.
-    is_accuracy: the quality is a share of right answers, so that E alone tells how far it can be
-    trusted. example_variance: of quality above chance, by resampling the examples in whatever
-    metric. None where not known.
-
-    To the variance over seeds that of the evaluation examples is added, as resampled, or, where
-    only E is known and quality is accuracy, the binomial q (1 - q) / E (all seeds are judged by the
-    same examples, so that more seeds do not reduce it); degrees of freedom by Welch-Satterthwaite.
-    With one run the spread is not known: a quality that the examples alone cannot tell from chance
-    has not learnt, any other is untested.
+    quality: the mean over seeds, in [-1, 1]. spread: of that mean. example_variance: of quality
+    above chance, by the examples. All seeds are judged by the same, so that more seeds do not
+    reduce it. Degrees of freedom by Welch-Satterthwaite. With one run the spread is not known: a
+    quality that the examples alone cannot tell from chance has not learnt, any other is untested.
     """
     # The best constant answer scores at least 0 on every metric we know.
     if quality <= (chance or 0.0) + AT_CHANCE:
         return Learnt.NO
     if chance is None:
         return Learnt.UNTESTED
-    margin = quality - chance
-    of_examples = example_variance or 0.0
-    if example_variance is None and is_accuracy and examples:
-        of_examples = max(quality * (1 - quality), 0.0) / examples
-    if spread is None:
-        beyond = margin > _quantile(math.inf) * math.sqrt(of_examples)
-        return Learnt.UNTESTED if beyond else Learnt.NO
-    of_seeds = spread.variance
-    freedom = math.inf
-    if of_seeds > 0:
-        freedom = (of_seeds + of_examples) ** 2 * spread.freedom / of_seeds**2
-    needed = _quantile(freedom) * math.sqrt(of_seeds + of_examples)
-    return Learnt.YES if margin > needed else Learnt.NO
-
-
-def _quantile(freedom: float) -> float:
-    """The one-sided 95 % quantile of Student's t."""
-    # scipy.special alone costs 0.15 s to import; scipy.stats three times that.
-    from scipy.special import ndtri, stdtrit
-
-    return float(ndtri(CONFIDENCE) if math.isinf(freedom) else stdtrit(freedom, CONFIDENCE))
+    variance, freedom = example_variance, math.inf
+    if spread is not None and spread.variance > 0:
+        variance += spread.variance
+        freedom = variance**2 * spread.freedom / spread.variance**2
+    if quality - chance <= _quantiles(freedom, CONFIDENCE) * math.sqrt(variance):
+        return Learnt.NO
+    return Learnt.UNTESTED if spread is None else Learnt.YES
 
 
 def excluded_failure_rate(seeds: int) -> float:
@@ -372,15 +357,14 @@ def _interval(
     ends: Ends = ENDS,
 ) -> Interval:
     """moved: [R], by the examples. seeds: of one mean or more."""
-    tails = np.asarray(ends)
     if isinstance(moved, float) and len(seeds) == 1:
         [one] = seeds
-        found = value + math.sqrt(one.variance) * _quantiles(one.freedom, tails)
+        found = value + math.sqrt(one.variance) * _quantiles(one.freedom, np.asarray(ends))
     else:
         draws = np.full(RESAMPLES, value) + moved
         for stream, one in enumerate(seeds):
             draws = draws + math.sqrt(one.variance) * _student(one.freedom, stream)
-        found = np.quantile(draws, tails)
+        found = np.quantile(draws, ends)
     low, high, lower = map(float, found)
     return Interval(value=value, low=low, high=high, lower=lower)
 
@@ -392,7 +376,8 @@ def _student(freedom: float, stream: int) -> Floats:
     return np.asarray(np.random.default_rng(stream + 1).permutation(_quantiles(freedom, shares)))
 
 
-def _quantiles(freedom: float, shares: Floats) -> Floats:
+def _quantiles(freedom: float, shares: Floats | float) -> Floats:
+    """Of Student's t."""
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     return np.asarray(stdtrit(freedom, shares))

@@ -6,11 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from elsa_tune.analysis.answer import Answer, Reason
+from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
 from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Learnt
-from elsa_tune.analysis.target import reaches
-from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.analysis.warning import AnswerWarning, Warned, WarningCode
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth, default_depths
 from elsa_tune.words import (
@@ -25,8 +24,6 @@ from elsa_tune.words import (
     spread,
     target_text,
 )
-
-_Warned = tuple[WarningCode, str]
 
 # A rise smaller than this does not show in a table with one decimal.
 VISIBLE_RISE = 5e-4
@@ -120,8 +117,8 @@ def saves_sentence(point: CurvePoint) -> str:
 def probe_sentence(probe: LinearProbe) -> str:
     """What a linear probe on the frozen model has, and keeps of the full model's quality."""
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
-    told = [f"{percent(share)} {what}" for what, share in kept.items() if share is not None]
-    share = f" ({', '.join(told)})" if told else ""
+    told = ", ".join(f"{percent(one)} {what}" for what, one in kept.items() if one is not None)
+    share = f" ({told})" if told else ""
     return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
 
 
@@ -150,11 +147,11 @@ def _did_not_learn(answer: Answer) -> str:
     assert full is not None and full.quality is not None
     scored = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
     runs = f"over {full.seeds} seeds" if full.seeds > 1 else "in one run"
-    if answer.chance is None:
-        return f"The full model did not learn: {scored} {runs} is not above 0."
-    against = f"the {points(answer.chance)} of a constant answer"
-    sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
-    return f"The full model did not learn: {scored} {runs} is not above {against}{sure}."
+    against = "0"
+    if answer.chance is not None:
+        sure = "" if full.quality <= answer.chance + AT_CHANCE else " with 95 % confidence"
+        against = f"the {points(answer.chance)} of a constant answer{sure}"
+    return f"The full model did not learn: {scored} {runs} is not above {against}."
 
 
 def _corrected_sentence(answer: Answer) -> str:
@@ -177,7 +174,7 @@ def _corrected_sentence(answer: Answer) -> str:
     return f"{for_chance} that is {share}, and {needed} {are} needed ({kept})."
 
 
-def _warnings_on_chance(answer: Answer) -> Iterator[_Warned]:
+def _warnings_on_chance(answer: Answer) -> Iterator[Warned]:
     raw, corrected, full = answer.operating_point, answer.corrected_operating_point, answer.full
     if answer.chance is None:
         yield (
@@ -207,7 +204,7 @@ def _warnings_on_chance(answer: Answer) -> Iterator[_Warned]:
         )
 
 
-def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[_Warned]:
+def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[Warned]:
     full = answer.full
     if full is None or verdict is not Learnt.UNTESTED:
         return
@@ -219,7 +216,7 @@ def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[_W
     yield WarningCode.LEARNING_UNTESTED, f"that the full model learnt was not tested: {why}"
 
 
-def _warnings_on_probe(answer: Answer) -> Iterator[_Warned]:
+def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:
     probe, full = answer.probe, answer.full
     if probe is None:
         return
@@ -268,7 +265,7 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
     return point.quality + 2 * error < probe.quality
 
 
-def _warnings_on_shape(answer: Answer) -> Iterator[_Warned]:
+def _warnings_on_shape(answer: Answer) -> Iterator[Warned]:
     full, best = answer.full, answer.best
     raw, failing = answer.operating_point, answer.failing_above
     if raw is not None and failing:
@@ -310,7 +307,7 @@ def _warnings_on_shape(answer: Answer) -> Iterator[_Warned]:
         )
 
 
-def _warnings_on_rates(answer: Answer) -> Iterator[_Warned]:
+def _warnings_on_rates(answer: Answer) -> Iterator[Warned]:
     """A curve is only as fair as its rates."""
     for where, extreme, others in (
         (Border.HIGH, "largest", "higher"),
@@ -335,7 +332,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[_Warned]:
         )
 
 
-def _warnings_on_design(answer: Answer) -> Iterator[_Warned]:
+def _warnings_on_design(answer: Answer) -> Iterator[Warned]:
     measured = {point.depth for point in answer.measured}
     missing = [depth for depth in default_depths(answer.layers) if depth not in measured]
     if measured and missing:
@@ -351,14 +348,6 @@ def _warnings_on_design(answer: Answer) -> Iterator[_Warned]:
     tries = {point.depth: point.tried.tries_within_given for point in answer.points}
     if len(set(tries.values())) > 1 and not is_walk:
         yield WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
-    rates = {point.learning_rate for point in counted}
-    if None in rates and len(rates) > 1:
-        unnamed = depths_text(point.depth for point in counted if point.learning_rate is None)
-        named = ", ".join(rate_text(rate) for rate in sorted(r for r in rates if r is not None))
-        yield (
-            WarningCode.RATES_NOT_NAMED,
-            f"the learning rate of {unnamed} is not named, that of other depths is ({named})",
-        )
 
 
 def _tally(counts: Mapping[FreezeDepth, int]) -> str:

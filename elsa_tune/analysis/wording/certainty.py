@@ -29,7 +29,7 @@ def certainty_sentence(answer: Answer) -> str:
 
 def _sentences(answer: Answer) -> Iterator[str]:
     point, known = answer.operating_point, answer.uncertainty
-    assert point is not None and known is not None
+    assert point is not None
     if answer.reason is not None:
         yield f"Nothing is certified: {_why_not(answer, answer.reason)}."
     elif answer.certified is None:

@@ -109,9 +109,9 @@ def operating_point(
 
     Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
     """
+    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.analysis.target import check_target
 
     check_target(target)
     asked = _read_question(
@@ -146,8 +146,8 @@ def curve(
 
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
+    from elsa_tune.analysis.answer import DEFAULT_TARGET
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
-    from elsa_tune.analysis.target import DEFAULT_TARGET
 
     asked = _read_question(
         model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
@@ -197,8 +197,8 @@ def report(
     Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
     asked has an answer (the report is written all the same).
     """
+    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.analysis.target import check_target
     from elsa_tune.cli.printing import given_command
     from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.report.page import Context

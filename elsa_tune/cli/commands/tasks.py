@@ -14,7 +14,7 @@ from elsa_tune.search.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
 from elsa_tune.tables.table_file import format_of
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tables.task_file import draft_task, resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import Split
@@ -43,8 +43,6 @@ def tasks(
     if task is None:
         show([described(spec) for spec in KNOWN_TASKS.values()], format, LISTED)
     elif is_table:
-        from elsa_tune.tables.task_draft import draft_task
-
         typer.echo(draft_task(Path(task)), nl=False)
         say("next: save it here as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`")
     else:

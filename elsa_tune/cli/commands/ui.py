@@ -60,7 +60,7 @@ def ui(
 
 def _say_page(store: MlflowStore, address: str) -> None:
     """The page of the latest search, which takes many clicks from MLflow's first one."""
-    from elsa_tune.tracking.shown import latest_page
+    from elsa_tune.tracking.mlflow_reader import latest_page
 
     if found := latest_page(store.client(), address):
         say("the runs of search '{}': {}".format(*found))

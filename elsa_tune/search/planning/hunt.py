@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.analysis.certainty import contrasts_of, second_look_promises
+from elsa_tune.analysis.answer import ROUNDING
+from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.target import ROUNDING
 from elsa_tune.search.planning.known import KnownTrial
 from elsa_tune.search.planning.plan import measuring_trials, relative_cost, tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -96,9 +96,7 @@ def walk(
         if trials := lacking(depth, counts[0][0]):
             return Walk(trials, f"the first look at {where}")
         point = points.get(depth)
-        contrast = None
-        if point is not None:
-            contrast = contrasts_of(curve, [point], spec.target).get(depth)
+        contrast = contrast_of(curve, depth, spec.target)
         if contrast is not None and contrast.lower > ROUNDING:
             continue
         if point is None or point.quality is None:
@@ -116,7 +114,7 @@ def walk(
         if contrast is None:
             promises = point.quality > spec.target * full.quality
         else:
-            promises = second_look_promises(curve, point, spec.target) >= PROMISING
+            promises = second_look_promises(curve, depth, spec.target) >= PROMISING
         if not promises and not spec.until_certified:
             return Walk((), f"{where} is undecided, and a second look would hardly help")
         return Walk(trials, f"the second look at {where}")

@@ -1,0 +1,147 @@
+"""The planned looks of a curve: which seeds a test of a depth may use, and at which level.
+
+A test is valid however a search was stopped only if it uses the seeds that were planned for it,
+and no others: seeds that came later, or sooner, count for the curve alone. One error is spent over
+two looks at a depth, of which the second has the seeds of the first and more. For means over
+growing samples the correlation of both test statistics is sqrt(Var2 / Var1), at least
+sqrt(min(s1 / s2, r1 / r2)) with s seeds of the depth and r of the full model; evaluation examples
+are common to both looks and only raise it. The probability that either rejects falls with the
+correlation (Slepian 1962), so the least one there can be is the worst case, and nothing has to be
+estimated. Pocock 1977 (Biometrika 64) is the case of equal levels.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
+from elsa_tune.analysis.groups import ResultGroup
+from elsa_tune.analysis.measured import MeasuredRun, Runs
+from elsa_tune.analysis.statistics.uncertainty import Look, Uncertainty
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.looks import Looks
+
+NORMAL = statistics.NormalDist()
+
+# The first look's share of the error: with most of the information there already, it has most.
+FIRST_SHARE = 0.6
+
+Taken = Sequence[tuple[Look, Uncertainty]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLooks:
+    """of: the looks of each measured depth; empty where they were planned for other results than
+    these. taken: of one of them the looks whose seeds are all there, each with what it sees.
+    """
+
+    of: Mapping[FreezeDepth, Looks]
+    taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
+
+    @property
+    def is_walk(self) -> bool:
+        """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
+        return any(len(looks.counts) > 1 for looks in self.of.values())
+
+    def order(self) -> list[FreezeDepth]:
+        """The depths that are tested, first to last: a depth follows only the one it was planned
+        to follow.
+        """
+        follower = {looks.after: depth for depth, looks in self.of.items()}
+        found: list[FreezeDepth] = []
+        place = FULL_MODEL.frozen_layers
+        while place in follower and follower[place] not in found:
+            found.append(follower[place])
+            place = found[-1].frozen_layers
+        return found
+
+
+def planned_looks(
+    group: ResultGroup, measured: Runs, evidence: Evidence | None
+) -> PlannedLooks | None:
+    """The looks of measured depths; None where no plan says when to look.
+
+    A look sees its own seeds, and of other depths those of their first looks, so that no later seed
+    can change it.
+    """
+    rows = [run.row for runs in measured.values() for run in runs]
+    if all(row.looks is None for row in rows):
+        return None
+    of: dict[FreezeDepth, Looks] = {}
+    for depth, runs in measured.items():
+        planned = {run.row.looks for run in runs} - {None}
+        one = planned.pop() if planned else None
+        if planned or one is None or len({row.search for row in rows}) > 1:
+            return PlannedLooks(of={}, taken=lambda depth: ())
+        if not depth.is_full_model and not depth.is_embeddings_only:
+            of[depth] = one
+
+    def first_seeds(depth: FreezeDepth, first: int, count: int) -> Sequence[MeasuredRun]:
+        """The runs of these planned seeds; none where one is missing."""
+        seeds = range(first, first + count)
+        runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
+        return runs if len(runs) == count else ()
+
+    @functools.cache
+    def taken(depth: FreezeDepth) -> Taken:
+        if depth not in of:
+            return ()
+        found, looks = [], of[depth]
+        spent = levels(looks.counts, looks.error), levels(looks.counts, looks.error / 2)
+        planned = zip(looks.counts, *spent, strict=True)
+        for number, ((here, full), level, half) in enumerate(planned, 1):
+            used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
+            used[depth] = first_seeds(depth, looks.first_seed, here)
+            used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
+            if not used[depth] or not used[FULL_MODEL]:
+                break
+            look = Look(
+                number=number,
+                planned=len(looks.counts),
+                seeds=here,
+                full_seeds=full,
+                level=level,
+                half=half,
+            )
+            seen = {d: used[d] for d in measured if used.get(d)}
+            found.append((look, curve_uncertainty(group, seen, evidence, [])))
+        return tuple(found)
+
+    return PlannedLooks(of=of, taken=taken)
+
+
+def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
+    """One-sided nominal levels of one or two looks, so that either rejects falsely with at most
+    `error`.
+
+    counts: for each look, seeds of the depth and of the full model, at least as many as before.
+    """
+    if len(counts) == 1:
+        return (error,)
+    (s1, r1), (s2, r2) = counts
+    first = FIRST_SHARE * error
+    return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
+
+
+@functools.cache
+def second_level(error: float, first: float, correlation: float) -> float:
+    """The level of a second look: P(Z1 > z(first) or Z2 > z(second)) = error for normal Z."""
+    from scipy.integrate import quad
+    from scipy.optimize import brentq
+
+    if correlation >= 1:
+        return error  # the same seeds once more: the same test
+    z1, scale = -NORMAL.inv_cdf(first), math.sqrt(1 - correlation**2)
+
+    def density(z: float, z2: float) -> float:
+        return NORMAL.pdf(z) * NORMAL.cdf((z2 - correlation * z) / scale)
+
+    def excess(z2: float) -> float:
+        neither, _ = quad(density, -9.0, z1, args=(z2,), epsabs=1e-12)
+        return 1 - float(neither) - error
+
+    return NORMAL.cdf(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))
