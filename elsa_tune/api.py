@@ -4,12 +4,14 @@ that a notebook shows. Words go to stderr, as there; errors are those of `elsa_t
 
 from __future__ import annotations
 
+import html
 import io
 import json
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any
 
 import pandas as pd
 
@@ -17,67 +19,52 @@ from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, check_target
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import NoAnswerError, RunError, UsageError
+from elsa_tune.errors import RunError
 from elsa_tune.search.inputs import SearchOptions, read_duration, read_request
 from elsa_tune.search.saying import say
+from elsa_tune.search.session import Finished
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.tables.results_csv import csv_text, write_results
 from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
-
-if TYPE_CHECKING:
-    from datasets import DatasetDict
 
 PUBLISHED = "published"
 
-One = TypeVar("One", Answer, FreezeCurve)
-Frames = "pd.DataFrame | tuple[pd.DataFrame, pd.DataFrame] | DatasetDict"
 
-
-class _Shown(Sequence[One]):
-    """Values of one kind, which a notebook shows as a table below its sentences."""
-
-    def __init__(self, values: Iterable[One]) -> None:
-        self._values = tuple(values)
-
-    @overload
-    def __getitem__(self, index: int) -> One: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[One]: ...
-    def __getitem__(self, index: int | slice) -> One | Sequence[One]:
-        return self._values[index]
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """The columns of `--format csv` (docs/reference/answer.md)."""
-        return pd.read_csv(io.StringIO(self._csv()))
-
-    def _csv(self) -> str:
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        from elsa_tune.report.page import fragment
-
-        return fragment(self._values)
-
-
-class Curves(_Shown[FreezeCurve]):
+class Curves(tuple[FreezeCurve, ...]):
     """Freeze curves: quality by frozen layers, one for each model, task and training size."""
 
-    def _csv(self) -> str:
-        return curves_csv(self)
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each depth; the columns are those of `elsa-tune curve --format csv`."""
+        return pd.read_csv(io.StringIO(curves_csv(self)))
+
+    def _repr_html_(self) -> str:
+        return self.to_dataframe().to_html(index=False)
 
 
-class Answers(_Shown[Answer]):
+class Answers(tuple[Answer, ...]):
     """Answers, one for each model, task and training size; of several tasks the joint one, too."""
 
-    def _csv(self) -> str:
-        return answers_csv(self)
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each; the columns are those of `elsa-tune operating-point --format csv`."""
+        return pd.read_csv(io.StringIO(answers_csv(self)))
 
-    def __repr__(self) -> str:
-        return "\n".join(f"{one.model} on {one.task}: {one.sentence}" for one in self)
+    def _repr_html_(self) -> str:
+        """The sentence, the table and the freeze curve of each."""
+        from elsa_tune.report.charts import freeze_curve
+        from elsa_tune.report.figures import draw
+        from elsa_tune.report.page import by_name, curve_table
+
+        told = []
+        for name, one in by_name(self).items():
+            table = curve_table(name, one)
+            rows = pd.DataFrame(list(table.rows), columns=list(table.names))
+            told.append(f"<p>{html.escape(f'{name}: {one.sentence} {one.certainty}')}</p>")
+            told.append(rows.to_html(index=False))
+        if any(one.points for one in self):
+            told.append(draw(freeze_curve(by_name(self)))["svg"].decode())
+        return "\n".join(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +111,7 @@ def search(
     address: str | None = None,
     gpus_per_trial: float | None = None,
     cpus_per_trial: float | None = None,
+    task_name: str = "own",
     text: str | Sequence[str] = "text",
     label: str = "label",
     **settings: Any,
@@ -132,8 +120,8 @@ def search(
 
     model: a known name, a local folder or a hub id. task: a known name, a task file, or rows: a
     DataFrame (a fifth is held out), a pair (training, evaluation), or a DatasetDict with `train`
-    and `validation`; of these `text` names one or two columns, `label` one, and `metric` is
-    accuracy unless given. Such rows are written beside the search. settings: fields of the space,
+    and `validation`; of these `text` names one or two columns and `label` one, and they are kept
+    beside the searches under `task_name`. settings: fields of the space,
     as `epochs=6` or `depths=[0, 3]`. A Ray that runs in this process already is used and left
     running. The other arguments are the command's options.
 
@@ -141,8 +129,7 @@ def search(
     """
     storage = StorePaths(Path.cwd()).storage_at(_text(storage_path))
     if not isinstance(task, str | Path):
-        task = write_task(task, storage, name, text=text, label=label, metric=metric)
-        metric = None
+        task = write_task(task, storage.parent / "tasks", task_name, text, label)
     request = read_request(
         SearchOptions(
             model=model,
@@ -249,3 +236,48 @@ def export(
     )
     write(request, say)
     return Path(out)
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _curves(source: Any, target: float) -> list[FreezeCurve]:
+    if isinstance(source, pd.DataFrame):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "results.csv"
+            filled = source.astype(object).where(source.notna(), "")
+            file.write_text(csv_text(list(source.columns), filled.to_numpy().tolist()))
+            return _asked(Table(file), target)
+    return _asked(_source(source), target)
+
+
+def _source(source: Any) -> Source:
+    if isinstance(source, Search):
+        return Journals(source.paths.journal)
+    text = str(source)
+    if text == PUBLISHED:
+        return Published()
+    if "://" in text:
+        return Store(text)
+    if text.endswith(".jsonl"):
+        return Journals(Path(text))
+    if isinstance(source, Path) or text.endswith(".csv"):
+        return Table(Path(text))
+    return Journals(load_search(text).paths.journal)
+
+
+def _asked(source: Source, target: float) -> list[FreezeCurve]:
+    question = Question(train_sizes=())
+    return source.curves(question, source.ask(question, say), target)
+
+
+def _ended(finished: Finished) -> Search:
+    """Say where the record is; raise where the plan was not carried out."""
+    if finished.unsent:
+        say(f"{finished.unsent} records did not reach MLflow; `resume` sends them")
+    if finished.status is SearchStatus.INTERRUPTED:
+        raise KeyboardInterrupt
+    if finished.status is SearchStatus.FAILED:
+        raise RunError(f"search '{finished.spec.name}' is not complete: {finished.message}")
+    return Search(finished.paths)
