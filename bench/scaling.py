@@ -34,6 +34,8 @@ import machine
 from rich.console import Console
 
 from elsa_tune.search.board import Board
+from elsa_tune.search.planning.known import known_trial
+from elsa_tune.search.planning.plan import Plan
 from elsa_tune.search.record import SearchRecord, params_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -43,8 +45,7 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Record, Report, TrialEnded, TrialStarted
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.preparation import prepare
-from elsa_tune.training.loop import steps
-from elsa_tune.training.schedule import evaluation_steps
+from elsa_tune.training.loop import evaluation_steps, steps
 
 ROWS = (500, 1000, 2000, 8000, None)
 TRIALS = (10, 100, 1000)
@@ -175,7 +176,8 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
         with Journal(SearchPaths(place, f"of-{count}").journal) as journal:
             record = SearchRecord(spec, paths, journal, nowhere, earlier, print)
             console = Console(file=io.StringIO())
-            board = Board(spec, lambda record=record: record.known, lambda: None, console)
+            plan_of = Plan(spec, record.state, paths.folder)
+            board = Board(spec, lambda plan_of=plan_of: plan_of.known, lambda: None, console)
             starts, reports, ends = [], [], []
             for trial in plan[count:]:
                 params = params_of(spec, trial)
@@ -208,7 +210,8 @@ def _milliseconds(record: SearchRecord, board: Board, new: Sequence[Any]) -> flo
     started = time.process_time()
     for one in new:
         record.write(one)
-        board.changed(one.trial)
+        if isinstance(one, TrialEnded):
+            board.ended(known_trial(record.spec, record.state().trials[one.trial]))
     return 1e3 * (time.process_time() - started) / len(new)
 
 

@@ -47,7 +47,7 @@ def _patch(module: Any, name: str, value: Any) -> Callable[[], Any]:
 # name: how to build a trial without that part
 VARIANTS: dict[str, Callable[[], Any]] = {
     "as it is": _as_it_is,
-    "whole word table": _patch(runner, "use_compact_vocabulary", lambda model, data: data),
+    "whole word table": _patch(runner, "use_compact_vocabulary", lambda model, data: None),
     "attention in one padded square": _patch(packed, "GROUP_COST", 10**9),
     "attention row by row": _patch(packed, "GROUP_COST", 0),
     "attention groups at 1000": _patch(packed, "GROUP_COST", 1000),

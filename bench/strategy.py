@@ -41,13 +41,14 @@ from calibration import DIFFICULTY, NOISY, OF_DEPTH, OF_SEED, OWN, TARGET, _fewe
 from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.search.planning.hunt import walk
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import is_cheap, relative_cost
-from elsa_tune.search.specification import Request, specify
-from elsa_tune.search.tune.early_stopping import PerDepthAsha
+from elsa_tune.search.inputs import Request
+from elsa_tune.search.planning.exploring import is_cheap
+from elsa_tune.search.planning.known import KnownTrial, relative_cost
+from elsa_tune.search.planning.measuring import walk
+from elsa_tune.search.specification import specify
 from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.trainable import trial_of
+from elsa_tune.search.tune.stopping import PerDepthAsha
+from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy
@@ -193,7 +194,7 @@ class Study:
         searcher = PlanSearcher(
             spec, lambda: list(self.known.values()), {}, self.rates.update, measuring=measuring
         )
-        exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+        exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
         scheduler = PerDepthAsha(spec.asha, EPOCHS, exempt=exempt)
         # (time, number, trial, epochs run): ends of epochs.
         running: list[tuple[float, int, Any, int]] = []
@@ -205,7 +206,7 @@ class Study:
                 config = searcher.suggest(str(number))
                 if not isinstance(config, dict):
                     break
-                trial = trial_of(spec, config)
+                trial = config[TRIAL]
                 ray_trial: Any = SimpleNamespace(trial_id=str(number), config=config)
                 scheduler.on_trial_add(controller, ray_trial)
                 one = SimpleNamespace(ray=ray_trial, spec=trial, run=self.world.run(trial))
@@ -233,7 +234,7 @@ class Study:
         if is_over:
             status = TrialStatus.COMPLETED if epoch == EPOCHS else TrialStatus.STOPPED_EARLY
         self.known[trial.key] = KnownTrial(
-            trial=trial, status=status, qualities=tuple(qualities[:epoch]), attempt=1
+            trial=trial, status=status, qualities=tuple(qualities[:epoch])
         )
         if not is_over or trial.phase is Phase.EXPLORE:
             return

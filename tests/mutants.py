@@ -67,8 +67,8 @@ TESTED = {
     "elsa_tune/analysis": _ANSWERS,
     "elsa_tune/search/planning/plan.py": f"plan {_PLANNING}",
     "elsa_tune/search/planning/sampler.py": f"sampler {_PLANNING}",
-    "elsa_tune/search/planning/extension.py": f"extension {_PLANNING}",
-    "elsa_tune/search/tune/early_stopping.py": "early_stopping",
+    "elsa_tune/search/planning/exploring.py": f"extension {_PLANNING}",
+    "elsa_tune/search/tune/stopping.py": "early_stopping stopping",
     "elsa_tune/tracking/state.py": "state",
     "elsa_tune/tracking/journal.py": "journal damaged_journals",
 }

@@ -36,7 +36,6 @@ def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
                 trial=spec.trial(Phase.EXPLORE, depth, rate, 0),
                 status=status,
                 qualities=(0.7, 0.815)[:count],
-                attempt=1,
                 started=started,
                 reported=(started + 30, started + 60)[:count],
                 ended=started + 60 if count else None,
@@ -48,8 +47,7 @@ def made_up(now: float) -> tuple[SearchSpec, list[KnownTrial]]:
 def main() -> None:
     """Show it; the first Ctrl-C is said, the second ends it."""
     spec, known = made_up(time.time())
-    by_key = {one.trial.key: one for one in known}
-    board = Board(spec, lambda: by_key, lambda: "3 of 6 layers")
+    board = Board(spec, lambda: known, lambda: "3 of 6 layers")
     asked, ended = threading.Event(), threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -30,18 +30,13 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_slots,
-    is_cheap,
-    relative_cost,
-    tried,
-)
+from elsa_tune.search.inputs import Request
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.specification import Request, specify
-from elsa_tune.search.tune.early_stopping import PerDepthAsha
-from elsa_tune.search.tune.trainable import PHASE
+from elsa_tune.search.specification import specify
+from elsa_tune.search.tune.stopping import PerDepthAsha
+from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs import border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -133,7 +128,7 @@ class Table:
 def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
     """What the plan explores, one trial after another."""
     score = spec.recipe.selection.score
-    exempt = [depth.label for depth in spec.explored if is_cheap(spec, depth)]
+    exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
     scheduler = PerDepthAsha(spec.asha, table.evaluations, score, exempt)
     known: list[KnownTrial] = []
     controller: Any = None
@@ -141,8 +136,7 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
         slot = slots[0]
         rate = slot.learning_rate or propose(spec, slot.depth, tried(known, slot.depth))
         one = spec.trial(Phase.EXPLORE, slot.depth, rate, seed)
-        config = {"frozen_layers": slot.depth.label, PHASE: Phase.EXPLORE.value}
-        trial: Any = SimpleNamespace(trial_id=one.key, config=config)
+        trial: Any = SimpleNamespace(trial_id=one.key, config={TRIAL: one})
         scheduler.on_trial_add(controller, trial)
         qualities: list[float] = []
         for quality in table.scores(slot.depth.frozen_layers, seed, one.learning_rate):
@@ -152,7 +146,7 @@ def explored(table: Table, spec: SearchSpec, seed: int) -> list[KnownTrial]:
                 break
         whole = len(qualities) == table.evaluations
         status = TrialStatus.COMPLETED if whole else TrialStatus.STOPPED_EARLY
-        known.append(KnownTrial(trial=one, status=status, qualities=tuple(qualities), attempt=1))
+        known.append(KnownTrial(trial=one, status=status, qualities=tuple(qualities)))
     return known
 
 

@@ -1,7 +1,4 @@
-"""Answers and curves as a person reads them: the sentence first, then one line per depth.
-
-Qualities are shown x 100 with one decimal, as the paper does.
-"""
+"""Answers and curves as a person reads them: the sentence first, then one line per depth."""
 
 from __future__ import annotations
 
@@ -10,13 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.search.fitted_table import fitted_table
@@ -54,7 +48,8 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
             console.print(f"A constant answer has {points(curve.chance)}.")
         if curve.probe is not None:
             console.print(probe_sentence(curve.probe))
-        _warnings(console, curve.warnings)
+        for warning in curve.warnings:
+            console.print(f"! {warning.text}")
 
 
 def stdout_console() -> Console:
@@ -128,14 +123,3 @@ def _depths(console: Console, curve: FreezeCurve) -> None:
         console.print("  ".join(told), style="dim")
     if spared:
         console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
-
-
-def _warnings(console: Console, warnings: Sequence[AnswerWarning]) -> None:
-    if console.soft_wrap:
-        for warning in warnings:
-            console.print(f"! {warning.text}")
-        return
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for warning in warnings:
-        table.add_row(Text("!", style="yellow"), Text(warning.text))
-    console.print(table)

@@ -6,32 +6,25 @@ It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import sys
-import threading
-from collections.abc import Iterator
 
 import typer
 
 from elsa_tune import __version__
 from elsa_tune.cli.commands import (
     answer,
-    cache,
-    doctor,
+    catalogue,
     export,
-    models,
+    machine,
+    record,
     reproduce,
     search,
-    searches,
-    spaces,
-    tasks,
     trial,
-    ui,
 )
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
-from elsa_tune.search.saying import results_piped, say
+from elsa_tune.search.saying import heard, results_piped, say
 from elsa_tune.tracking.paths import shown_uri
 
 app = typer.Typer(
@@ -45,12 +38,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    *(search.search, search.resume, searches.searches),
+    *(search.search, search.resume, record.searches),
     *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report, export.export),
-    *(trial.trial, models.models, tasks.tasks, spaces.spaces, doctor.doctor, ui.ui),
+    *(trial.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
-app.add_typer(cache.app, name="cache")
+app.add_typer(machine.cache, name="cache")
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,7 +92,8 @@ def main() -> None:
     """Run the command line; every ElsaTuneError becomes one line on stderr and its exit status."""
     interrupted = InterruptedSearchError.exit_status
     try:
-        with _ended_like_ctrl_c(), results_piped():
+        # SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them.
+        with heard(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)), results_piped():
             app()
     except ElsaTuneError as error:
         say(f"elsa-tune: {shown_uri(with_options(str(error)))}")
@@ -112,22 +106,3 @@ def main() -> None:
     except KeyboardInterrupt:
         say("elsa-tune: interrupted")
         sys.exit(interrupted)
-
-
-@contextlib.contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python takes signals in the main thread only
-        return
-    before = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        # `nohup` has SIGHUP ignored, and means it.
-        if signal.getsignal(number) == signal.SIG_DFL
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -38,17 +42,6 @@ DataDir = Annotated[
     typer.Option(metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."),
 ]
 Metric = Annotated[str | None, typer.Option(help="Replaces the task's metric.")]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
-]
-GpusPerTrial = Annotated[
-    float | None,
-    typer.Option(metavar="N", help="GPUs per trial; fractions share one. Default: 1 if any."),
-]
-CpusPerTrial = Annotated[
-    float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
-]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan and its time; start no search.")
 ]
@@ -58,6 +51,61 @@ Settings = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a field of the space or recipe, e.g. epochs=6."
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where data, records and Ray are, and what a trial takes."""
+
+    data_dir: DataDir = None
+    tracking_uri: TrackingUri = None
+    storage_path: StoragePath = None
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
+    ] = None
+    gpus_per_trial: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="GPUs per trial; fractions share one. Default: 1 if any."),
+    ] = None
+    cpus_per_trial: Annotated[
+        float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
+    ] = None
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it: a dataclass among its parameters stands for its fields, each
+    an option.
+    """
+    own = _options(command)
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in own if is_dataclass(one.annotation)
+    }
+    options = [
+        option
+        for one in own
+        for option in (_options(one.annotation) if one.name in groups else [one])
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            there = [one.name for one in _options(group) if one.name in given]
+            given[name] = group(**{each: given.pop(each) for each in there})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def _options(of: Any) -> list[inspect.Parameter]:
+    """Its parameters, to be given by name, with their types as they are."""
+    hints = get_type_hints(of, include_extras=True)
+    return [
+        one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
+        for one in inspect.signature(of).parameters.values()
+    ]
 
 
 def out_folder(text: str) -> Path:

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from elsa_tune.tracking.paths import shown_uri
 from elsa_tune.words import aligned, points
 
-
-class Format(enum.StrEnum):
-    """How the answer is printed on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
+FormatOption = Annotated[
+    Literal["table", "json"], typer.Option("--format", help="How to print it.")
+]
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
-
-
-def show(values: Any, format: Format = Format.TABLE, columns: Sequence[str] = ()) -> None:
+def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> None:
     """Print JSON-ready values: a list of rows as a table of these columns (all without), fields as
     one line each; or all of them as JSON.
     """
-    if format is Format.JSON:
+    if format == "json":
         typer.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
     elif isinstance(values, Mapping):
         typer.echo("\n".join(_lines(values)))

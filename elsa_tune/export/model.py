@@ -23,14 +23,14 @@ from elsa_tune.export.choice import FIGURE, Choice, choose, example_row, model_c
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
-from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
+from elsa_tune.search.planning.known import known_trial
+from elsa_tune.search.record import SearchRecord
 from elsa_tune.search.specification import load_specification
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
 from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
@@ -190,7 +190,8 @@ def _packages(spec: SearchSpec) -> dict[str, str]:
 
 def fresh_seed(record: SearchRecord) -> int:
     """One that no trial of the search had; the same however often a model is exported."""
-    used = {known.trial.seed for known in record.known_trials()}
+    planned = record.state().planned_trials
+    used = {known_trial(record.spec, trial).trial.seed for trial in planned}
     return max(used | set(record.spec.measuring_seeds)) + 1
 
 
@@ -205,26 +206,20 @@ def train_final(
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
     """
     key = trial.key
-    before = record.state().trials.get(key)
-    attempt = before.start.attempt + 1 if before else 1
     weights: dict[str, Tensor] = {}
 
     def keep(trained: Mapping[str, Tensor]) -> None:
         weights.update({name: value.detach().cpu().clone() for name, value in trained.items()})
 
-    params, tags = params_of(spec, trial), dict(spec.versions)
-    record.write(TrialStarted(trial=key, attempt=attempt, params=params, tags=tags))
-    results: list[dict[str, Any]] = []
+    record.begin(trial, spec)
     status, message, artifact = TrialStatus.INTERRUPTED, "", None
-    metrics: dict[str, float] = {}
     try:
         for result in train(trial, data, keep=keep):
-            fields = dataclasses.fields(result)
-            results.append({field.name: getattr(result, field.name) for field in fields})
-            record.write(report_record(key, attempt, results[-1], {}))
+            names = (field.name for field in dataclasses.fields(result))
+            record.report(key, {name: getattr(result, name) for name in names}, {})
             quality = f"{trial.task.metric.value} {points(result.quality)}"
             say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
-        predictions = np.asarray(results[-1]["predictions"])
+        predictions = np.asarray(result.predictions)
         artifact = record.keep_predictions(key, predictions, data.evaluation.labels)
         status = TrialStatus.COMPLETED
     except Exception as error:  # whatever ends it is recorded and goes on to the caller
@@ -233,10 +228,8 @@ def train_final(
         message = f"{type(error).__name__}: {error}"
         raise
     finally:
-        metrics = end_metrics(trial.recipe.selection, results)
-        end = TrialEnded(trial=key, attempt=attempt, status=status, metrics=metrics)
-        record.write(dataclasses.replace(end, message=message, artifact=artifact))
-    return metrics[QUALITY], weights
+        record.end(key, status, message, artifact)
+    return record.state().trials[key].latest[QUALITY], weights
 
 
 @contextlib.contextmanager

@@ -53,7 +53,6 @@ def write_report(
         for kind, drawn in figures.draw(chart).items()
     }
     texts = {
-        **context.files,
         "curve.csv": curves_csv(named.values()),
         "answers.csv": answers_csv(answers),
         "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",

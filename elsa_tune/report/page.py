@@ -32,14 +32,12 @@ class Context:
 
     published: answers of printed tables, drawn over ours where model and task are the same.
     command: what made this report, for the reader to repeat. origins: when and where a search ran,
-    by its name. notes: sentences that the page begins with. files: more of them, text by name.
+    by its name.
     """
 
     published: Sequence[Answer] = ()
     command: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
@@ -77,7 +75,6 @@ def page_html(
     return environment.get_template("page.html.jinja").render(
         policy=POLICY,
         heading=_headline(named, target),
-        notes=context.notes,
         story=story(answers),
         facts=facts(rows, context.origins),
         overview=None if len(answers) == 1 else answers_table(answers),

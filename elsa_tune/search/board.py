@@ -1,6 +1,4 @@
-"""What a person sees while a search runs: one live table on a terminal, plain lines elsewhere, on
-stderr.
-"""
+"""What a person sees of a search on stderr: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,10 +10,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import IO, Self, cast
 
 from rich.console import Console, ConsoleDimensions, Group
@@ -113,14 +110,14 @@ class Board:
     """Shows a search's progress between `with` and its end.
 
     Everything is printed by one thread of its own, so that nobody who says something waits for a
-    terminal or a pipe that takes nothing. known: gives the trials so far by their keys.
-    provisional: gives the answer so far in a line, or None. Both are called in that thread.
+    terminal or a pipe that takes nothing. known: gives the trials so far. provisional: gives the
+    answer so far in a line, or None. Both are called in that thread.
     """
 
     def __init__(
         self,
         spec: SearchSpec,
-        known: Callable[[], Mapping[str, KnownTrial]],
+        known: Callable[[], Sequence[KnownTrial]],
         provisional: Callable[[], str | None],
         console: Console | None = None,
     ) -> None:
@@ -147,12 +144,7 @@ class Board:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._tasks.put(None)
         self._thread.join(_PATIENCE)
 
@@ -170,11 +162,9 @@ class Board:
         """The search is about to end early; to be called in a signal handler too."""
         self._tasks.put(functools.partial(self._announce, message, ends=True))
 
-    def changed(self, key: str) -> None:
-        """Something was recorded of this trial."""
-        one = self._known().get(key)
-        if one is not None and one.status is not TrialStatus.RUNNING:
-            self._tasks.put(functools.partial(self._end, one))
+    def ended(self, one: KnownTrial) -> None:
+        """A trial's end was recorded."""
+        self._tasks.put(functools.partial(self._end, one))
 
     # ---- the thread ----
 
@@ -199,7 +189,7 @@ class Board:
         if self._live is not None:
             self._draw()
         else:
-            known = list(self._known().values())
+            known = self._known()
             self._print(self._progress(known, depth_lines(self._spec, known)))
 
     def _announce(self, message: str, ends: bool = False) -> None:
@@ -228,7 +218,7 @@ class Board:
         by_holdout = self._spec.recipe.selection is Selection.HOLDOUT
         what = " held out" if by_holdout and not measures else ""
         reached = "" if found is None else f" at {points(found)}{what}"
-        known = list(self._known().values())
+        known = self._known()
         ended, _ = counts_of(depth_lines(self._spec, known))
         return (
             f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')}{reached}"
@@ -270,7 +260,7 @@ class Board:
 
     def _frame(self) -> Group:
         spec = self._spec
-        known = list(self._known().values())
+        known = self._known()
         lines = depth_lines(spec, known)
         best = "best held out" if spec.recipe.selection is Selection.HOLDOUT else "best"
         measured = f"measured {spec.task.metric.value}"

@@ -1,5 +1,4 @@
-"""From a user's words to checked values: model, task, space and recipe, and what a search is asked
-for.
+"""From a user's words to checked values.
 
 Heavy imports (transformers, for the model's configuration) happen inside, after the cheap checks.
 """
@@ -9,21 +8,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import ModelFacts, ModelSpec, default_epochs, resolve_model
+from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
 if TYPE_CHECKING:
-    from elsa_tune.search.specification import Request
     from elsa_tune.specs.space import Space
 
 DEFAULT_SPACE = "joint"
@@ -36,7 +34,7 @@ class Inputs:
     """What a search or a trial is asked to do, checked against the model's configuration."""
 
     model: ModelSpec
-    facts: ModelFacts
+    layers: int
     task: TaskSpec
     space: Space
     space_name: str
@@ -50,7 +48,7 @@ class Inputs:
             model=self.model,
             task=self.task,
             recipe=self.recipe,
-            depth=depth.check(self.facts.layers),
+            depth=depth.check(self.layers),
             learning_rate=learning_rate,
             seed=seed,
         )
@@ -89,7 +87,7 @@ def read_inputs(
         )
     return Inputs(
         model=model_spec,
-        facts=known,
+        layers=known.layers,
         task=task_spec,
         space=wanted,
         space_name=space,
@@ -116,14 +114,33 @@ class SearchOptions:
     address: str | None = None
     gpus_per_trial: float | None = None
     cpus_per_trial: float | None = None
-    settings: Sequence[str] = ()
+    settings: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Inputs):
+    """A search as it was asked for, each part checked by itself.
+
+    trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
+    max_time: seconds. cpus_per_trial and gpus_per_trial: None lets the machine decide.
+    """
+
+    name: str
+    storage: Path
+    tracking_uri: str
+    trials: int | None = None
+    seeds: int | None = None
+    max_time: float | None = None
+    address: str | None = None
+    cpus_per_trial: float | None = None
+    gpus_per_trial: float | None = None
 
 
 def read_request(options: SearchOptions) -> Request:
     """The search that they ask for; errors as in `read_inputs`."""
     if options.task == "all":
         raise UsageError("`task` all: a search takes one task; start one search for each")
-    overrides = list(options.settings)
+    overrides = list(options.settings or ())
     if options.train_size is not None:
         overrides.append(f"train_size={options.train_size}")
     seconds = None if options.max_time is None else read_duration(options.max_time)
@@ -140,16 +157,9 @@ def read_request(options: SearchOptions) -> Request:
         data_dir=options.data_dir,
         metric=options.metric,
     )
-    from elsa_tune.search.specification import Request
-
     return Request(
+        **{field.name: getattr(inputs, field.name) for field in fields(inputs)},
         name=options.name or _default_name(inputs),
-        model=inputs.model,
-        layers=inputs.facts.layers,
-        task=inputs.task,
-        recipe=inputs.recipe,
-        space=inputs.space,
-        space_name=options.space,
         storage=storage,
         tracking_uri=uri,
         trials=options.trials,

@@ -1,9 +1,4 @@
-"""Starting and resuming a search: everything is checked first, then Ray is brought up and the plan
-carried out.
-
-The way of a search is read here top-down: `start` or `resume`, then `session.run_session`, then
-`run.SearchRun`.
-"""
+"""Starting and resuming a search: everything is checked first, then Ray is brought up."""
 
 from __future__ import annotations
 
@@ -18,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ModelError, TrackingError
-from elsa_tune.search.planned import Plan
-from elsa_tune.search.planning.plan import steps_per_trial
+from elsa_tune.search.inputs import Request
+from elsa_tune.search.planning.plan import Plan, steps_per_trial
 from elsa_tune.search.specification import (
-    Request,
     differences,
     load_specification,
     replace_specification,
@@ -80,7 +74,7 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Sea
 
     train_examples: those in use, from which a holdout is taken here.
     """
-    from elsa_tune.training.schedule import evaluation_steps
+    from elsa_tune.training.loop import evaluation_steps
 
     spec = specify(request)
     train_examples -= round(train_examples * (spec.recipe.holdout or 0.0))
@@ -122,8 +116,8 @@ def start(request: Request, say: Say) -> Finished:
             tracking_uri=request.tracking_uri,
             address=request.address,
         )
+    from elsa_tune.training.loop import evaluation_steps, few_steps
     from elsa_tune.training.model.model_files import pinned
-    from elsa_tune.training.schedule import evaluation_steps, few_steps
 
     draft = specify(request)
     if note := trials_note(request):
@@ -273,16 +267,15 @@ def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
 
 def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
     """Raise DataError or ModelError where data or weights are not what the search had."""
-    if fingerprints["data"] != spec.fingerprints["data"]:
-        raise DataError(
-            f"the data of task '{spec.task.name}' changed since search '{spec.name}' began; put it "
-            "back, or start a new search: results on different data are not comparable"
-        )
-    if fingerprints["weights"] != spec.fingerprints["weights"]:
-        raise ModelError(
-            f"the weights of '{spec.model.name}' changed since search '{spec.name}' began; put "
-            "them back, or start a new search"
-        )
+    for what, of, error in (
+        ("data", f"task '{spec.task.name}'", DataError),
+        ("weights", f"'{spec.model.name}'", ModelError),
+    ):
+        if fingerprints[what] != spec.fingerprints[what]:
+            raise error(
+                f"the {what} of {of} changed since search '{spec.name}' began; put them back, or "
+                "start a new search: results on others are not comparable"
+            )
 
 
 def versions_here() -> dict[str, str]:

@@ -1,21 +1,16 @@
-"""How long a search's trials will take on this machine: by a like search that ran here, or by a few
-seconds of training.
-
-Nothing is started or recorded, and nothing is said of a cluster.
-"""
+"""How long trials will take on this machine: by a like search that ran here, or by a probe."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.search.planning.known import KnownTrial, known_trial
-from elsa_tune.search.planning.plan import relative_cost
+from elsa_tune.search.inputs import Request
+from elsa_tune.search.planning.known import KnownTrial, known_trial, relative_cost
 from elsa_tune.search.planning.time_left import TRIAL_SECONDS, seconds_per_trial
-from elsa_tune.search.specification import Request, load_specification, specify
+from elsa_tune.search.specification import load_specification, specify
 from elsa_tune.search.tune.cluster import Capacity, share
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -23,9 +18,6 @@ from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.state import SearchState
-
-if TYPE_CHECKING:
-    from elsa_tune.training.data.tokens import TaskData
 
 # How long every model is trained on every task.
 PROBE_SECONDS = 2.0
@@ -83,19 +75,34 @@ def forecast(unfinished: Sequence[tuple[Request, Counter[FreezeDepth]]]) -> dict
     machine that it does not have.
     """
     from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.throughput import Division, measure
 
     data = {one.name: prepare(one.model, one.task, one.recipe) for one, _ in unfinished}
+    capacity = Capacity.of_this_machine()
     seconds: dict[str, float] = {}
     for location in {request.model.location for request, _ in unfinished}:
         here = [one for one in unfinished if one[0].model.location == location]
         tasks = {request.task.name: request for request, _ in here}
-        rates, at_once = _tokens_per_second(list(tasks.values()), data)
+        each = share(here[0][0], capacity)
+        at_once = capacity.at_once(each)
+        # What is measured on one GPU goes for all of them.
+        beside = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
+        measured = measure(
+            [
+                (specify(one).trial(Phase.MEASURE, FULL_MODEL, 2e-5, seed=1), data[one.name])
+                for one in tasks.values()
+            ],
+            Division(trials=beside, threads=max(1, int(each.cpus))),
+            "cuda" if each.gpus else "cpu",
+            PROBE_SECONDS,
+        )
+        rates = dict(zip(tasks, (one.tokens_per_second for one in measured), strict=True))
         for request, left in here:
             train, *evaluated = (
                 int(rows.lengths.sum()) for rows in data[request.name].splits().values()
             )
-            spec, rate = specify(request), rates[request.task.name]
-            training = training_seconds(spec, left, train, sum(evaluated), rate)
+            rate = rates[request.task.name] * at_once / beside
+            training = training_seconds(specify(request), left, train, sum(evaluated), rate)
             starting = SEARCH_SECONDS + TRIAL_SECONDS * left.total() / at_once
             seconds[request.name] = starting + training
     return seconds
@@ -112,27 +119,3 @@ def training_seconds(
     """
     tokens = spec.recipe.epochs * train + spec.recipe.evaluations * evaluation / 3
     return sum(count * relative_cost(spec, depth) for depth, count in left.items()) * tokens / rate
-
-
-def _tokens_per_second(
-    requests: Sequence[Request], data: Mapping[str, TaskData]
-) -> tuple[dict[str, float], int]:
-    """Of all trials side by side, padding not counted, by the tasks of one model, all trained in
-    the same processes; and how many trials run side by side.
-    """
-    from elsa_tune.training.throughput import Division, measure
-
-    capacity = Capacity.of_this_machine()
-    each = share(requests[0], capacity)
-    at_once = capacity.at_once(each)
-    device = "cuda" if each.gpus else "cpu"
-    # What is measured on one GPU goes for all of them.
-    here = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
-    division = Division(trials=here, threads=max(1, int(each.cpus)))
-    trainings = [
-        (specify(one).trial(Phase.MEASURE, FULL_MODEL, learning_rate=2e-5, seed=1), data[one.name])
-        for one in requests
-    ]
-    measured = measure(trainings, division, device, PROBE_SECONDS)
-    rates = [one.tokens_per_second * at_once / here for one in measured]
-    return dict(zip((one.task.name for one in requests), rates, strict=True)), at_once

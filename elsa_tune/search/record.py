@@ -1,21 +1,20 @@
-"""The only writer of a search's record: to the journal first, then to the thread that sends it to
-MLflow.
-
-Nothing here raises: a trial is never lost because its record could not be kept.
-"""
+"""The only writer of a search's record; nothing raises here, lest a trial be lost with it."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import platform
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
+from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
-from elsa_tune.search.planning.known import KnownTrial, known_trial
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskKind
@@ -25,21 +24,23 @@ from elsa_tune.specs.trial import (
     Phase,
     Selection,
     TrialSpec,
+    TrialStatus,
     trial_quality,
 )
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
-    Decision,
     Record,
     Report,
     Scalar,
+    SearchStarted,
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.names import MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rates_text, rows_of
-from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.state import SearchState, TrialState
 
 # Once-per-trial figures: those of the last report.
 _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
@@ -69,17 +70,14 @@ class SearchRecord:
         # The board asks for the state in a thread of its own.
         self._lock = threading.RLock()
         self._state = SearchState()
-        self._known: dict[str, KnownTrial] = {}
         for record in earlier:
             self._state.add(record)
-        self._learn_all()
 
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is said once and survived."""
         stamped = self._journal.stamp(record)
         with self._lock:
             self._state.add(stamped)
-            self._learn(stamped)
         try:
             self._journal.append(stamped)
         except ElsaTuneError as error:
@@ -95,29 +93,69 @@ class SearchRecord:
         """The results so far, as `analysis` takes them."""
         return rows_of(self.state())
 
-    @property
-    def known(self) -> Mapping[str, KnownTrial]:
-        """Every trial of the plan started so far by its key, in the order in which they first
-        started; goes on with the search.
+    def trial(self, key: str) -> TrialState | None:
+        """What is known of one trial; None where it has not begun."""
+        return self._state.trials.get(key)
+
+    def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
+        """A trial begins, or begins again. spec: the search as it is where this trial trains, on
+        other data or versions.
         """
-        return self._known
+        spec, before = spec or self.spec, self.trial(trial.key)
+        self.write(
+            TrialStarted(
+                trial=trial.key,
+                attempt=1 if before is None else before.start.attempt + 1,
+                params=params_of(spec, trial),
+                tags=dict(spec.versions),
+            )
+        )
 
-    def known_trials(self) -> tuple[KnownTrial, ...]:
-        """The same as they stand now."""
-        return tuple(self._known.values())
+    def report(self, key: str, result: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+        """One evaluation of a trial that runs. result: the fields of an EpochResult. tags: beside
+        its own.
+        """
+        metrics = {name: float(result[name]) for name in _PER_EVALUATION}
+        if result[HOLDOUT_QUALITY] is not None:
+            metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
+        own = {name: str(result[name]) for name in _REPORT_TAGS}
+        self.write(
+            Report(
+                trial=key,
+                attempt=self._state.trials[key].start.attempt,
+                evaluation=result["evaluation"],
+                step=result["step"],
+                metrics={**result["metrics"], **metrics},
+                notes=list(result["notes"]),
+                tags={**tags, **own},
+            )
+        )
 
-    def _learn(self, record: Record) -> None:
-        """What the record says of its trial, or of all of them where it is the search's own."""
-        if isinstance(record, TrialStarted | Report | TrialEnded):
-            state = self._state.trials.get(record.trial)
-            if state is not None and state.is_planned:
-                self._known[state.key] = known_trial(self.spec, state)
-        elif not isinstance(record, Decision):
-            self._learn_all()
-
-    def _learn_all(self) -> None:
-        for state in self._state.planned_trials:
-            self._known[state.key] = known_trial(self.spec, state)
+    def end(
+        self, key: str, status: TrialStatus, message: str = "", artifact: str | None = None
+    ) -> None:
+        """A trial that runs has ended; its once-per-trial figures are those of its reports."""
+        trial, selection = self._state.trials[key], self.spec.recipe.selection
+        reported = [report.metrics for report in trial.reports]
+        metrics: dict[str, float] = {}
+        if reported:
+            by_holdout = selection is Selection.HOLDOUT
+            metrics = {name: reported[-1][name] for name in _ONCE}
+            metrics[QUALITY] = trial_quality(
+                selection,
+                [each[QUALITY] for each in reported],
+                [each[HOLDOUT_QUALITY] for each in reported] if by_holdout else (),
+            )
+        self.write(
+            TrialEnded(
+                trial=key,
+                attempt=trial.start.attempt,
+                status=status,
+                metrics=metrics,
+                message=message,
+                artifact=artifact,
+            )
+        )
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
         """Write a trial's predictions [E], and what judges them, beside the journal; returns the
@@ -127,11 +165,10 @@ class SearchRecord:
         C, 0 for a regression. metric: its name. They give the trial's quality again.
         """
         task = self.spec.task
-        classes = 0
-        dtype: np.dtype[Any] = np.dtype(np.float32)
-        if task.kind is TaskKind.CLASSIFICATION:
-            classes = task.outputs
-            dtype = np.dtype(np.int8 if classes - 1 <= np.iinfo(np.int8).max else np.int16)
+        classes = task.outputs if task.kind is TaskKind.CLASSIFICATION else 0
+        dtype: np.dtype[Any] = np.dtype(np.int8 if classes <= 128 else np.int16)
+        if not classes:
+            dtype = np.dtype(np.float32)
         file = self.paths.predictions / f"{key}.npz"
         try:
             write_aside(
@@ -154,41 +191,6 @@ class SearchRecord:
         if what not in self._warned:
             self._warned.add(what)
             self._warn(message)
-
-
-def report_record(
-    key: str, attempt: int, result: Mapping[str, Any], tags: Mapping[str, str]
-) -> Report:
-    """One evaluation as a record. result: the fields of an EpochResult. tags: beside its own."""
-    metrics = {name: float(result[name]) for name in _PER_EVALUATION}
-    if result[HOLDOUT_QUALITY] is not None:
-        metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
-    own = {name: str(result[name]) for name in _REPORT_TAGS}
-    return Report(
-        trial=key,
-        attempt=attempt,
-        evaluation=result["evaluation"],
-        step=result["step"],
-        metrics={**result["metrics"], **metrics},
-        notes=list(result["notes"]),
-        tags={**tags, **own},
-    )
-
-
-def end_metrics(selection: Selection, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What a trial's end says of its evaluations, given as `report_record` takes them; {} without
-    any.
-    """
-    if not reports:
-        return {}
-    metrics = {name: float(reports[-1][name]) for name in _ONCE}
-    by_holdout = selection is Selection.HOLDOUT
-    metrics[QUALITY] = trial_quality(
-        selection,
-        [report[QUALITY] for report in reports],
-        [report[HOLDOUT_QUALITY] for report in reports] if by_holdout else (),
-    )
-    return metrics
 
 
 def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
@@ -220,3 +222,49 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         **recipe,
         "comparison": spec.comparison,
     }
+
+
+def started(spec: SearchSpec, attempt: int) -> SearchStarted:
+    """What is recorded where a driver takes the search up."""
+    asha = "off"
+    if spec.asha is not None:
+        grace = spec.asha.grace_of(spec.recipe.evaluations)
+        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
+    return SearchStarted(
+        name=spec.name,
+        search_id=spec.search_id,
+        attempt=attempt,
+        model=spec.model.name,
+        task=spec.task.name,
+        params={
+            "space": spec.space,
+            "layers": str(spec.layers),
+            "depths": " ".join(depth.label for depth in spec.depths),
+            "exploring_trials": str(spec.exploring_trials),
+            "measuring_trials": str(spec.measuring_trials),
+            "sampler": spec.sampler.value,
+            "asha": asha,
+            "seed": str(spec.seed),
+            "train_examples": str(spec.train_examples),
+            "holdout_examples": str(spec.holdout_examples),
+            "evaluation_examples": str(spec.evaluation_examples),
+            "chance": f"{spec.chance:.6g}",
+            "comparison": spec.comparison,
+            "target": f"{DEFAULT_TARGET:g}",
+        },
+        tags={
+            **spec.versions,
+            **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
+            MACHINE_TAG: _machine(spec),
+            "cpus_per_trial": f"{spec.resources.cpus:g}",
+            "gpus_per_trial": f"{spec.resources.gpus:g}",
+        },
+    )
+
+
+def _machine(spec: SearchSpec) -> str:
+    """The driver's machine, e.g. `lab3, 16 cores, NVIDIA H200`."""
+    parts = [platform.node(), f"{os.cpu_count()} cores"]
+    if spec.resources.gpus and torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)

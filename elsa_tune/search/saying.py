@@ -1,5 +1,5 @@
-"""Words for a person, on stderr. That nobody reads them any more never ends any work; nor does it
-where results are piped to a reader who has seen enough.
+"""Words for a person, on stderr, and signals from one. That nobody reads any more never ends any
+work; nor does it where results are piped to a reader who has seen enough.
 
 It must stay light: whatever says something imports it.
 """
@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import IO, Any
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def say(message: str) -> None:
@@ -27,6 +32,27 @@ def results_piped() -> Iterator[None]:
             yield
     finally:
         stream.flush()
+
+
+@contextlib.contextmanager
+def heard(
+    handler: Callable[[int, FrameType | None], object], numbers: Sequence[int] = STOPS
+) -> Iterator[None]:
+    """While inside, the handler takes these signals, which ask a process to end. SIGHUP stays
+    ignored where it is: `nohup` means it. In another thread than the main one nothing changes:
+    Python takes no signals there, and whoever called from it sees to them.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        if is_main and (number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN)
+    }
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class Unfailing:

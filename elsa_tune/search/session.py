@@ -1,43 +1,50 @@
-"""One driver's time with a search: its lock and journal, MLflow's thread, the answer at the end."""
+"""One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Sequence
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
+import optuna
+import ray
+from ray import tune
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.wording.tables import answer_markdown
-from elsa_tune.errors import ElsaTuneError
+from elsa_tune.errors import ElsaTuneError, RunError
 from elsa_tune.search.board import Board
-from elsa_tune.search.record import SearchRecord
-from elsa_tune.search.run import SearchRun
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.search.planning.plan import Plan, exploring_share
+from elsa_tune.search.record import SearchRecord, started
 from elsa_tune.search.supervision import recording
-from elsa_tune.search.tune.stopping import Interruption
-from elsa_tune.search.tune.trainable import Train
+from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
+from elsa_tune.search.tune.ray_callback import Recorder
+from elsa_tune.search.tune.searcher import PlanSearcher
+from elsa_tune.search.tune.stopping import Interruption, PerDepthAsha, SearchStopper
+from elsa_tune.search.tune.trainable import Mailbox, Train, Work, run_trial
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import SearchSpec, Strategy
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
-from elsa_tune.tracking.journal_records import (
-    Decision,
-    SearchEnded,
-    SearchStarted,
-    SearchStatus,
-)
+from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import ANSWER, DESCRIPTION, MACHINE_TAG, REPORT
+from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
+
+RATES = "learning_rates"
 
 Say = Callable[[str], None]
 
@@ -68,15 +75,16 @@ def run_session(
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        board = Board(spec, lambda: record.known, lambda: _provisional(record.rows))
+        board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
+        plan = Plan(spec, record.state, paths.folder, board.phase)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
         with interruption.caught(board.stopping), board:
             try:
-                record.write(_started(spec, attempt))
-                outcome = SearchRun(data, record, board, interruption, train).run()
+                record.write(started(spec, attempt))
+                outcome = SearchRun(data, record, plan, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
@@ -98,9 +106,8 @@ def run_session(
                 record.write(SearchEnded(status=status, message=message))
                 if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
                     board.phase("drawing the report")
-                    folder = _report(record.state(), paths, answers, board.say)
-                    if folder is not None:
-                        record.write(Decision(what=REPORT, value=folder))
+                    if _has_drawn(record.state(), paths, answers, board.say):
+                        record.write(Decision(what=REPORT, value=paths.report.name))
                 unsent = forwarder.close()
     return Finished(spec, paths, status, message, tuple(answers), unsent)
 
@@ -117,61 +124,15 @@ def answer_again(
     with Journal(paths.journal) as journal:
         state = SearchState.replay(read_journal(paths.journal))
         answers = answers_of(state, paths, say)
-        if REPORT not in state.decisions or not paths.report.is_dir():
-            folder = _report(state, paths, answers, say)
-            if folder is not None:
-                journal.append(Decision(what=REPORT, value=folder))
+        is_there = REPORT in state.decisions and paths.report.is_dir()
+        if not is_there and _has_drawn(state, paths, answers, say):
+            journal.append(Decision(what=REPORT, value=paths.report.name))
         if is_lost(store.uri, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths.journal, store, paths.forwarded)
         unsent = forwarder.start().close() if forwarder.lag else 0
     message = "it is complete: nothing is left to do"
     return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
-
-
-def _started(spec: SearchSpec, attempt: int) -> SearchStarted:
-    asha = "off"
-    if spec.asha is not None:
-        grace = spec.asha.grace_of(spec.recipe.evaluations)
-        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
-    return SearchStarted(
-        name=spec.name,
-        search_id=spec.search_id,
-        attempt=attempt,
-        model=spec.model.name,
-        task=spec.task.name,
-        params={
-            "space": spec.space,
-            "layers": str(spec.layers),
-            "depths": " ".join(depth.label for depth in spec.depths),
-            "exploring_trials": str(spec.exploring_trials),
-            "measuring_trials": str(spec.measuring_trials),
-            "sampler": spec.sampler.value,
-            "asha": asha,
-            "seed": str(spec.seed),
-            "train_examples": str(spec.train_examples),
-            "holdout_examples": str(spec.holdout_examples),
-            "evaluation_examples": str(spec.evaluation_examples),
-            "chance": f"{spec.chance:.6g}",
-            "comparison": spec.comparison,
-            "target": f"{DEFAULT_TARGET:g}",
-        },
-        tags={
-            **spec.versions,
-            **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
-            MACHINE_TAG: _machine(spec),
-            "cpus_per_trial": f"{spec.resources.cpus:g}",
-            "gpus_per_trial": f"{spec.resources.gpus:g}",
-        },
-    )
-
-
-def _machine(spec: SearchSpec) -> str:
-    """The driver's machine, e.g. `lab3, 16 cores, NVIDIA H200`."""
-    parts = [platform.node(), f"{os.cpu_count()} cores"]
-    if spec.resources.gpus and torch.cuda.is_available():
-        parts.append(torch.cuda.get_device_name())
-    return ", ".join(parts)
 
 
 def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
@@ -188,27 +149,19 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
     return []
 
 
-def _report(
-    state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say
-) -> str | None:
-    """Write the page and figures; returns their folder, relative to the search's."""
+def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
+    """Write the page and figures; whether that went well."""
     from elsa_tune.report.folder import write_report
     from elsa_tune.report.page import Context
 
+    command = f"elsa-tune report --search {paths.name} --out DIR"
+    context = Context(command=command, origins={paths.name: origin_of(state)})
     try:
-        write_report(
-            answers,
-            rows_of(state, paths.folder),
-            paths.report,
-            Context(
-                command=f"elsa-tune report --search {paths.name} --out DIR",
-                origins={paths.name: origin_of(state)},
-            ),
-        )
+        write_report(answers, rows_of(state, paths.folder), paths.report, context)
     except Exception as error:  # a drawing must never cost a search its end
         say(f"no report was drawn: {type(error).__name__}: {error}")
-        return None
-    return paths.report.name
+        return False
+    return True
 
 
 def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
@@ -221,3 +174,168 @@ def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
         return None
     # What the plan has yet to measure is no reason against an answer.
     return answers[0].sentence if answers[0].is_answered else "not yet"
+
+
+# ---- the plan, carried out ----
+
+
+class SearchRun:
+    """One session of a search, on a Ray that is already up."""
+
+    def __init__(
+        self,
+        data: TaskData,
+        record: SearchRecord,
+        plan: Plan,
+        board: Board,
+        interruption: Interruption,
+        train: Train,
+    ) -> None:
+        self._spec = spec = record.spec
+        self._record, self._plan, self._board = record, plan, board
+        self._interruption = interruption
+        self._started = time.monotonic()
+        self._tuners = 0
+        self._rates: dict[FreezeDepth, float] = {}
+        self._is_measuring = False
+        self._ran_out = False  # some phase was cut short by its time
+        # Beside the driver: a node that is lost must not take other trials' predictions with it.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
+        self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
+        self._probing = Probing(data, record, interruption)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def run(self) -> SearchEnded:
+        """Do what is left of the plan; every way out leaves each trial with a status."""
+        try:
+            return self._carry_out()
+        finally:
+            # A Ray that was there before this search goes on after it.
+            ray.kill(self._work.mailbox)
+
+    def _carry_out(self) -> SearchEnded:
+        self._probing.start()
+        spec, known = self._spec, self._plan.known
+        # A depth that an earlier session began to measure keeps its rate.
+        measured = [one.trial for one in known if one.trial.phase is Phase.MEASURE]
+        self._rates = {trial.depth: trial.learning_rate for trial in measured}
+        slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
+        # Some depth that is not being measured yet still lacks tries or a rate.
+        if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
+            beyond = ", then outward from a best rate at the border" if spec.extend else ""
+            depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
+            self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
+        if spec.max_time is None:
+            self._fit((Phase.EXPLORE, Phase.MEASURE), None)
+        else:
+            # Exploring must leave time to measure, also at a rate that could have been better.
+            if slots:
+                self._fit((Phase.EXPLORE,), self._started + exploring_share(spec) * spec.max_time)
+            if not self._interruption.requested:
+                # Without any rate there is nothing to measure: the rest of the time explores, too.
+                found = best_rates(spec, self._plan.known)
+                phases = (Phase.MEASURE,) if found else (Phase.EXPLORE, Phase.MEASURE)
+                self._fit(phases, self._started + spec.max_time)
+        self._refuse_if_nothing_works()
+        return self._outcome()
+
+    # ---- the learning rates ----
+
+    def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
+        """A depth's rate is settled, and it will be measured at it."""
+        if not self._is_measuring:
+            self._is_measuring = True
+            if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
+                seeds = "1 seed" if self._spec.seeds == 1 else f"{self._spec.seeds} seeds"
+                left = self._spec.measuring_trials
+                self._board.phase(f"measuring: {left} trials, {seeds} of each depth")
+        self._rates = dict(rates)
+        value = {depth.label: rate for depth, rate in rates.items()}
+        self._record.write(Decision(what=RATES, value=value))
+
+    # ---- Ray Tune ----
+
+    def _fit(self, phases: Sequence[Phase], deadline: float | None) -> None:
+        """One Ray Tune run, for these phases of what is left."""
+        if self._is_over(deadline):
+            return
+        spec = self._spec
+        self._tuners += 1
+        scheduler = self._scheduler()
+        searcher = PlanSearcher(
+            spec, lambda: self._plan.known, self._rates, self._decide, phases, self._plan.measuring
+        )
+        recorder = Recorder(self._record, scheduler, self._work, self._board)
+        name = f"{self._record.state().search.attempt}-{self._tuners}"
+        share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
+        tuner = tune.Tuner(
+            tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
+            tune_config=tune.TuneConfig(
+                search_alg=searcher,
+                scheduler=scheduler,
+                num_samples=-1,  # until the searcher says that it has finished
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name=name,
+                storage_path=str(self._record.paths.ray),
+                callbacks=[recorder],
+                stop=SearchStopper(self._interruption, deadline),
+                verbose=0,
+            ),
+        )
+        try:
+            with _quiet():
+                tuner.fit()
+        finally:
+            recorder.end_the_rest()
+            self._is_over(deadline)
+            self._probing.collect()
+
+    def _scheduler(self) -> PerDepthAsha:
+        """With what earlier sessions' trials reported in its rungs."""
+        spec = self._spec
+        exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
+        score = spec.recipe.selection.score
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
+        for one in self._plan.known:
+            if one.trial.phase is Phase.EXPLORE and one.status.is_final:
+                scheduler.replay(one.trial, one.scores)
+        return scheduler
+
+    def _is_over(self, deadline: float | None) -> bool:
+        stopper = SearchStopper(self._interruption, deadline)
+        self._ran_out = self._ran_out or stopper.time_is_up
+        return stopper.stop_all()
+
+    def _refuse_if_nothing_works(self) -> None:
+        """End a search whose every trial fails: the second round would fail like the first."""
+        ends = [state.end for state in self._record.state().planned_trials]
+        failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
+        if failed and len(failed) == len(ends):
+            raise RunError(f"every trial failed; the first said: {failed[0].message}")
+
+    def _outcome(self) -> SearchEnded:
+        self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
+        if self._interruption.requested:
+            return SearchEnded(status=SearchStatus.INTERRUPTED)
+        missing = self._plan.missing(self._rates, explores=self._ran_out)
+        known = self._plan.known
+        failed = [one for one in known if one.status is TrialStatus.FAILED]
+        if missing and self._ran_out:
+            return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
+        if missing:
+            return SearchEnded(
+                status=SearchStatus.FAILED, message=f"{len(failed)} trials failed, with {missing}"
+            )
+        message = f"{len(failed)} trials failed: {failed[0].trial.key}" if failed else ""
+        return SearchEnded(status=SearchStatus.COMPLETED, message=message)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Ray's and Optuna's own warnings are about our use of them, not the user's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,7 +1,4 @@
-"""The specification of a search: made from what was asked, saved, and read back by `resume`.
-
-What data, weights and the store say is put into it by `launch`.
-"""
+"""The specification of a search: made from what was asked, saved, and read back by `resume`."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import math
 import os
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.files import write_aside
+from elsa_tune.search.inputs import Request
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.search import (
     LOOKS,
     Extension,
@@ -32,39 +28,12 @@ from elsa_tune.specs.search import (
     hunted,
     is_deep,
 )
-from elsa_tune.specs.space import Space
-from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 # Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
 # three (bench/results/rate_search_6_layers.json); three see more of the curve of rates.
 TRIES = {Strategy.EVEN: 3, Strategy.HUNT: 2}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A search as it was asked for, each part checked by itself.
-
-    trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
-    max_time: seconds. cpus_per_trial and gpus_per_trial: None lets the machine decide.
-    """
-
-    name: str
-    model: ModelSpec
-    layers: int
-    task: TaskSpec
-    recipe: Recipe
-    space: Space
-    space_name: str
-    storage: Path
-    tracking_uri: str
-    trials: int | None = None
-    seeds: int | None = None
-    max_time: float | None = None
-    address: str | None = None
-    cpus_per_trial: float | None = None
-    gpus_per_trial: float | None = None
 
 
 def specify(request: Request) -> SearchSpec:

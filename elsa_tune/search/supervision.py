@@ -21,7 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.search.saying import say
+from elsa_tune.search.saying import STOPS, say
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -29,7 +29,6 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
 
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What the driver tells, in memory that both processes see: whether it ended in words (one byte),
 # then the search that it records, as JSON, up to a zero.
 _note: mmap.mmap | None = None
@@ -52,12 +51,12 @@ def supervise(command: Callable[[], None]) -> NoReturn:
     _note = mmap.mmap(-1, mmap.PAGESIZE)
     held_by_child, held_here = os.pipe()
     # A signal that comes before both are ready waits.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     child = os.fork()
     if child == 0:
         os.close(held_here)
         _live_apart(held_by_child)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         try:
             command()
         finally:
@@ -101,14 +100,14 @@ def _wait(child: int) -> tuple[set[int], int]:
         os.kill(os.getpid(), signal.SIGSTOP)
         os.killpg(child, signal.SIGCONT)
 
-    for number in _PASSED_ON:
+    for number in STOPS:
         # `nohup` has it ignored, and means it.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, pass_on)
     signal.signal(signal.SIGTSTP, pause)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     _, status = os.waitpid(child, 0)
-    for number in (*_PASSED_ON, signal.SIGTSTP):
+    for number in (*STOPS, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     return heard, os.waitstatus_to_exitcode(status)
 

@@ -31,9 +31,8 @@ class Extent:
 class Protocol:
     """What a study asks for. space: the shipped search space that is its recipe for one search.
 
-    models: those reproduced unless others are named; the first stands beside a model that the
-    study does not have. metric: replaces every task's own. extents: by scale; `full` is the study
-    itself.
+    models: those reproduced unless others are named. metric: replaces every task's own. extents: by
+    scale; `full` is the study itself.
     """
 
     space: str

@@ -1,4 +1,4 @@
-"""A published study as a plan of ordinary searches, carried out one after another.
+"""A published study as ordinary searches, carried out one after another, and what they found.
 
 A search's name follows from study, model, task and training size, so the same command finds what is
 there, goes on with it, and adds only what is missing.
@@ -6,20 +6,19 @@ there, goes on with it, and adds only what is missing.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
-import os
-import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from elsa_tune.analysis.answer import ALL_TASKS, Answer
+from elsa_tune.analysis.answers import answer_curves, freeze_curves
+from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.groups import size_text
 from elsa_tune.errors import (
     ElsaTuneError,
     InterruptedSearchError,
@@ -28,21 +27,22 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.files import slug
-from elsa_tune.search.inputs import SearchOptions, read_request
+from elsa_tune.search.inputs import Request, SearchOptions, read_request
 from elsa_tune.search.launch import Say, resume, sizes, start
-from elsa_tune.search.planned import Plan
-from elsa_tune.search.specification import (
-    Request,
-    differences,
-    load_specification,
-    specify,
-    with_seeds,
-)
+from elsa_tune.search.planning.plan import Plan
+from elsa_tune.search.specification import differences, load_specification, specify, with_seeds
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.known_tasks import MISMATCHED
+from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
-from elsa_tune.tables.published import Study
+from elsa_tune.tables.published import Study, printed_rows
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
+from elsa_tune.words import aligned, percent, spread
+
+_NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
 
 # ---- the plan ----
 
@@ -140,37 +140,31 @@ def standing(search: Request) -> Plan:
 # ---- carrying it out ----
 
 
-def carry_out(
-    searches: Sequence[Request], say: Say, max_time: float | None = None
-) -> dict[str, str]:
+def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
     """Start what has not begun and go on with what is incomplete, in the plan's order; returns the
     reason of each search that failed, by name, which does not keep the others from running.
 
-    max_time: seconds in all; the search that is under way then is interrupted, and goes on when the
-    plan is carried out again. Raises UsageErrors before the first search starts where weights or
-    data of any are missing, InterruptedSearchError where the user ends it.
+    Raises UsageErrors before the first search starts where weights or data of any are missing,
+    InterruptedSearchError where the user ends it.
     """
     failed: dict[str, str] = {}
-    end = math.inf if max_time is None else time.monotonic() + max_time
     try:
-        with _interrupted_after(max_time):
-            unfinished = [search for search in searches if not _is_complete(search)]
-            _check_inputs(unfinished)
-            for number, search in enumerate(searches, start=1):
-                if search not in unfinished or time.monotonic() >= end:
-                    continue
-                say(f"search {number} of {len(searches)}: {search.name}")
-                try:
-                    _go_on(search, say)
-                except InterruptedSearchError:
-                    raise
-                except ElsaTuneError as error:
-                    say(f"search '{search.name}' is incomplete: {error}")
-                    failed[search.name] = str(error)
+        unfinished = [search for search in searches if not _is_complete(search)]
+        _check_inputs(unfinished)
+        for number, search in enumerate(searches, start=1):
+            if search not in unfinished:
+                continue
+            say(f"search {number} of {len(searches)}: {search.name}")
+            try:
+                _go_on(search, say)
+            except InterruptedSearchError:
+                raise
+            except ElsaTuneError as error:
+                say(f"search '{search.name}' is incomplete: {error}")
+                failed[search.name] = str(error)
     except (InterruptedSearchError, KeyboardInterrupt) as error:
         # The latter between two searches, or before one of them takes signals itself.
-        if time.monotonic() < end:
-            raise InterruptedSearchError("interrupted; the same command goes on") from error
+        raise InterruptedSearchError("interrupted; the same command goes on") from error
     return failed
 
 
@@ -184,8 +178,8 @@ def _is_complete(search: Request) -> bool:
 def _check_inputs(searches: Sequence[Request]) -> None:
     """What the last search lacks should not be said hours after the first one began."""
     from elsa_tune.training.data.preparation import prepare
+    from elsa_tune.training.loop import evaluation_steps
     from elsa_tune.training.model.model_files import pinned, weights_fingerprint
-    from elsa_tune.training.schedule import evaluation_steps
 
     for model in {search.model.location: search.model for search in searches}.values():
         weights_fingerprint(pinned(model))
@@ -220,23 +214,129 @@ def _go_on(search: Request, say: Say) -> None:
         raise RunError(finished.message)
 
 
-@contextlib.contextmanager
-def _interrupted_after(seconds: float | None) -> Iterator[None]:
-    """Interrupt this process after so many seconds, as Ctrl-C does.
+# ---- the table ----
 
-    A search's own `max_time` would shorten the line search over learning rates and then measure at
-    the rate found so far, which is another protocol; what Ctrl-C cuts off is run again.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One depth of one search. ours: without a quality where it was not measured. printed: the
+    study's point of it; None where there is none.
     """
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.daemon = True
-    # A shell starts what runs in its background with SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, before)
+
+    curve: FreezeCurve
+    depth: FreezeDepth
+    ours: CurvePoint
+    printed: CurvePoint | None
+
+
+def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> list[Line]:
+    """The depths that were measured or printed, model by model."""
+    printed = {(one.model, one.task, one.train_size): one for one in published}
+    models = list(dict.fromkeys(curve.model for curve in curves))
+    lines = []
+    for curve in sorted(curves, key=lambda one: models.index(one.model)):
+        # The paper has one training size a task, however many of its examples are used here.
+        sizes = (curve.train_size, None)
+        found = (printed.get((curve.model, curve.task, size)) for size in sizes)
+        theirs = next((one for one in found if one is not None), None)
+        ours = {point.depth: point for point in curve.with_quality}
+        there = {} if theirs is None else {point.depth: point for point in theirs.points}
+        lines += [
+            Line(curve=curve, depth=depth, ours=ours.get(depth, _NONE), printed=there.get(depth))
+            for depth in sorted({*ours, *there})
+        ]
+    return lines
+
+
+def table_text(lines: Sequence[Line]) -> str:
+    """The lines under a header."""
+    rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
+    for line in lines:
+        curve, ours, theirs = line.curve, line.ours, line.printed or _NONE
+        rows.append(
+            (
+                *(curve.model, curve.task, size_text(curve.train_size, "{:,}", "all")),
+                *(f"{line.depth.label} of {curve.layers}", str(ours.seeds or "-")),
+                *(spread(ours.quality, ours.std), percent(ours.retention)),
+                *(spread(theirs.quality, theirs.std), percent(theirs.retention)),
+            )
+        )
+    return aligned(rows, right=(2, 4))
+
+
+# ---- what the searches say ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResults:
+    """What the trials so far say.
+
+    left: trials to go. unread: the reason of each search that could not be read, by name.
+    """
+
+    edition: Edition
+    left: int
+    unread: Mapping[str, str]
+    rows: tuple[ResultRow, ...]
+    answers: tuple[Answer, ...]
+    table: tuple[Line, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it as a person reads it: what was done, the table, the answers."""
+        heading = [
+            f"{self.edition.study.source}, scale {self.edition.scale}",
+            *([f"Not finished: {self.left} trials to go."] if self.left else []),
+            *(f"Not read: {name}." for name in self.unread),
+            *self.edition.extents,
+        ]
+        answers = "\n".join(map(_sentence, self.answers))
+        return "\n\n".join(["\n".join(heading), table_text(self.table), answers])
+
+
+def _sentence(answer: Answer) -> str:
+    task = "all tasks together" if answer.task == ALL_TASKS else answer.task
+    size = size_text(answer.train_size, ", {:,} examples")
+    return f"{answer.model} on {task}{size}: {answer.sentence} {answer.certainty}".strip()
+
+
+def read_study(edition: Edition) -> StudyResults:
+    """Read the journals and lay out the study's table; what cannot be read is left out."""
+    rows: list[ResultRow] = []
+    curves: list[FreezeCurve] = []
+    unread: dict[str, str] = {}
+    left = 0
+    for search in edition.searches:
+        try:
+            found = standing(search)
+            trials = found.state.trials
+            own = rows_of(found.state, search.storage / search.name)
+            # Also the trials that MNLI's second split judged, with that as their task and quality;
+            # what is kept are the predictions on the task's own split.
+            second = [
+                dataclasses.replace(
+                    row,
+                    task=MISMATCHED,
+                    quality=trials[row.trial].latest[MISMATCHED],
+                    predictions=None,
+                    chance=search.task.published_chance.get(MISMATCHED),
+                )
+                for row in own
+                if row.trial and MISMATCHED in trials[row.trial].latest
+            ]
+            mine = freeze_curves([*own, *second], KeptPredictions())
+        except ElsaTuneError as error:
+            unread[search.name] = str(error)
+            continue
+        left += found.left.total()
+        rows += own
+        curves += mine
+    printed = freeze_curves(printed_rows(edition.study))
+    return StudyResults(
+        edition=edition,
+        left=left,
+        unread=unread,
+        rows=tuple(rows),
+        answers=tuple(answer_curves([one for one in curves if one.task != MISMATCHED])),
+        table=tuple(beside(curves, printed)),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +18,25 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 TIMEOUT = 5.0
 
 
-def is_offline() -> bool:
-    """Whether the environment forbids to ask."""
-    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
-    return constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on")
+def fetch(
+    repository: str,
+    choose: Callable[[list[str]], Sequence[str]],
+    revision: str | None = None,
+    kind: str = "model",
+) -> Path:
+    """The folder of a commit of a repository (kind `model` or `dataset`). choose: which files must
+    be there, of the names of all, with their folders.
 
-
-def file_names(repository: str, revision: str | None = None, kind: str = "model") -> list[str]:
-    """Of the files of a repository (kind `model` or `dataset`), with their folders. Raises the
-    client's errors, and those of its HTTP library.
+    Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
+    library. From then on the client's notices are off, its progress bars are for terminals only.
     """
+    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
+    if constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on"):
+        raise OSError("HF_HUB_OFFLINE forbids to ask it")
     info: Any = huggingface_hub.HfApi().repo_info(
         repository, revision=revision, repo_type=kind, timeout=TIMEOUT
     )
-    return [file.rfilename for file in info.siblings or ()]
-
-
-def fetch(
-    repository: str, names: Sequence[str], revision: str | None = None, kind: str = "model"
-) -> Path:
-    """The folder of a commit, with these files in it. Raises as `file_names` does.
-
-    From then on the client's notices are off, and its progress bars are for terminals only.
-    """
+    names = choose([file.rfilename for file in info.siblings or ()])
     hub_logging.set_verbosity(logging.ERROR)
     if not sys.stderr.isatty():
         disable_progress_bars()

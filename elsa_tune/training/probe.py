@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,19 +20,18 @@ from numpy.typing import NDArray
 from elsa_tune.errors import RunError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
 from elsa_tune.training.forward.packed_model import PackedModel
-from elsa_tune.training.forward.padded_model import rows_in_order
-from elsa_tune.training.forward.prefix import FrozenLayers, rows_behind
+from elsa_tune.training.forward.padded_model import PaddedModel
+from elsa_tune.training.forward.runner import FrozenLayers, rows_behind
 from elsa_tune.training.machine import release, reproducible, resolve_precision
 from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list
-from elsa_tune.training.objective import Objective
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
 MOST_TRAIN_ROWS = 5_000
@@ -92,12 +90,11 @@ def linear_probe(
     evaluation = _few(
         data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
     )
-    objective = Objective(task, data, where)
     with reproducible(0, where, recipe.precision):
-        x, x_evaluation = _features(model, recipe, data, objective, (train, evaluation), where)
+        x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     x, x_evaluation = _standardised(x, x_evaluation)
     with _fitting():
-        if objective.is_regression:
+        if task.kind is TaskKind.REGRESSION:
             predictions = _ridge(x, x_evaluation, train.labels)
         else:
             predictions = _logistic(x, x_evaluation, train.labels, task.metric)
@@ -124,30 +121,30 @@ def _features(
     model: ModelSpec,
     recipe: Recipe,
     data: TaskData,
-    objective: Objective,
+    task: TaskSpec,
     splits: tuple[TokenRows, ...],
     device: torch.device,
 ) -> list[Floats]:
     """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, objective.outputs, 0, objective.is_regression)
+    loaded = load_classifier(model, task.outputs, 0, task.kind is TaskKind.REGRESSION)
     depth = FreezeDepth.of(len(layer_list(loaded)))
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     freeze(loaded, depth)
     precision = resolve_precision(recipe.precision, device.type).value
     setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
-    layers: FrozenLayers
+    runs: PackedModel | PaddedModel
     if packed_doubt(loaded, data, setting) is None:
         layout, _ = packed_layout(loaded, data, setting)
-        layers = PackedModel(loaded, depth, layout=layout).behind
+        runs = PackedModel(loaded, depth, layout=layout)
     else:
-        layers = partial(rows_in_order, loaded, data)
+        runs = PaddedModel(loaded, data)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        return [_of_rows(layers, rows, setting, reads_last) for rows in splits]
+        return [_of_rows(runs.behind, rows, setting, reads_last) for rows in splits]
     finally:
-        del layers, loaded
+        del runs, loaded
         release()
 
 
@@ -179,8 +176,7 @@ def _fitting() -> Iterator[None]:
     """
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         yield
 
 

@@ -10,9 +10,9 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.synchronize import Barrier
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -110,20 +110,18 @@ def measure(
     # Not a pool of the standard library: one whose first process dies while the next one starts
     # may wait for ever for what that next one never says.
     context = multiprocessing.get_context("spawn")
-    together = context.Barrier(division.trials)
     processes, ends, found = [], [], []
     try:
         for _ in range(division.trials):
             ours, theirs = context.Pipe()
-            given = (theirs, together, division, device, seconds)
+            given = (theirs, division, device, seconds)
             processes.append(context.Process(target=_train_each, args=given, daemon=True))
             ends.append(ours)
             processes[-1].start()
             theirs.close()  # so that its death ends what we read
         for training in trainings:
-            for end in ends:
-                end.send(training)
-            rates, peaks = zip(*_answers(ends), strict=True)
+            _asked(ends, training)
+            rates, peaks = zip(*_asked(ends, "count"), strict=True)
             found.append(Throughput(tokens_per_second=sum(rates), peak_memory_mb=max(peaks)))
         return found
     except (EOFError, ConnectionError) as error:
@@ -142,17 +140,14 @@ def measure(
                 process.join()
 
 
-def _answers(ends: Sequence[Connection]) -> list[tuple[float, float]]:
-    """Every process's; raises what one of them raised, EOFError where one ended without."""
-    answers, waiting = [], list(ends)
-    while waiting:
-        for ready in wait(waiting):
-            assert isinstance(ready, Connection)
-            answer = ready.recv()
-            if isinstance(answer, Exception):
-                raise answer
-            answers.append(answer)
-            waiting.remove(ready)
+def _asked(ends: Sequence[Connection], what: object) -> list[Any]:
+    """Every process's answer; raises what one of them raised, EOFError where one ended without."""
+    for end in ends:
+        end.send(what)
+    answers = [end.recv() for end in ends]
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
     return answers
 
 
@@ -169,10 +164,10 @@ def memory_mb(device: str) -> float:
 # ---- in each process ----
 
 
-def _train_each(
-    end: Connection, together: Barrier, division: Division, device: str, seconds: float
-) -> None:
-    """Answer each training with tokens per second and peak MiB; all begin to count at once."""
+def _train_each(end: Connection, division: Division, device: str, seconds: float) -> None:
+    """Begin each training and say so; once asked to count, answer with tokens per second and peak
+    MiB.
+    """
     torch.set_num_threads(division.threads)
     try:
         take_share(1 / division.trials if device == "cuda" else 0)
@@ -183,7 +178,8 @@ def _train_each(
             training = steps(trial, data, device=device)
             for _ in range(_WARM_STEPS):
                 next(training)
-            together.wait()
+            end.send(None)
+            end.recv()
             started = time.perf_counter()
             tokens, elapsed = 0, 0.0
             while elapsed < seconds:

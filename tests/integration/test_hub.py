@@ -232,7 +232,7 @@ def test_a_model_from_the_hub_and_then_from_its_cache(hub: StandIn, tmp_path: Pa
         assert f"by `model` ./{folder} (or copy" in answer["error"] and "HF_HOME" in answer["error"]
         assert "`model` minilm" in answer["error"]
         assert "\n" not in answer["error"]
-    assert "the hub may not be asked (offline mode)" in unknown["error"]
+    assert "cannot be reached (HF_HUB_OFFLINE forbids to ask it)" in unknown["error"]
     assert all(one["seconds"] < PATIENCE for one in (again, exact, part, missing, other, unknown))
 
 

@@ -18,7 +18,7 @@ from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.errors import ResultsError, StorageError, TrackingError
-from elsa_tune.search.planned import trials_in_all
+from elsa_tune.search.planning.plan import trials_in_all
 from elsa_tune.search.specification import save_specification
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection

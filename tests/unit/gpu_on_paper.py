@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.forward import prefix, runner
+from elsa_tune.training.forward import runner
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.packed import Attention, Layout
 
@@ -181,7 +181,7 @@ def step_on_paper(
     patch.setattr(runner, "packed_doubt", lambda *_: "on purpose" if attention is None else None)
     patch.setattr(runner, "tail_doubt", lambda *_: None if goes_on else "on purpose")
     patch.setattr(runner, "packed_layout", lambda *_: (Layout(META, attention, dtype), []))
-    patch.setattr(prefix, "room", lambda device: 2**40)
+    patch.setattr(runner, "room", lambda device: 2**40)
     patch.setattr(loop, "adamw", lambda trained, trial: OnPaper(trained, lr=trial.learning_rate))
     training = loop.steps(trial, data, device="meta")
     with contextlib.closing(training):

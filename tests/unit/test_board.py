@@ -72,12 +72,12 @@ def test_a_board_that_nobody_reads_ends_nothing(
 ) -> None:
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    board = Board(make_spec(), lambda: {}, lambda: "so far nothing")
+    board = Board(make_spec(), lambda: (), lambda: "so far nothing")
     assert board._console.is_terminal is terminal
     with board:
         board.phase("exploring")
         board.say("a line " * 10_000)
-        board.changed("explore-N0-t0")
+        board.ended(made_up(0.0)[1][0])
         board.say("another")
 
 
@@ -91,7 +91,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(writer, "w") as stream:
         console = Console(file=stream, force_terminal=terminal, force_interactive=terminal)
-        board = Board(make_spec(), lambda: {}, lambda: None, console)
+        board = Board(make_spec(), lambda: (), lambda: None, console)
         with board:
             for _ in range(100):
                 board.say("a line " * 1000)
@@ -105,22 +105,21 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
     os.close(reader)
 
 
-def piped() -> tuple[Board, io.StringIO, dict[str, KnownTrial]]:
+def piped() -> tuple[Board, io.StringIO, list[KnownTrial]]:
     spec, known = made_up(time.time())
-    by_key = {one.trial.key: one for one in known}
     text = io.StringIO()
-    return Board(spec, lambda: by_key, lambda: None, Console(file=text)), text, by_key
+    return Board(spec, lambda: known, lambda: None, Console(file=text)), text, known
 
 
 def test_a_pipe_is_told_of_each_end_with_the_counts_and_the_time_left() -> None:
-    board, text, by_key = piped()
+    board, text, known = piped()
     with board:
         board.phase("exploring: 10 trials over 5 depths")
-        for key in by_key:
-            board.changed(key)
+        for one in known[:-1]:  # the last one is still running
+            board.ended(one)
     first, *ends = text.getvalue().splitlines()
     assert first == "exploring: 10 trials over 5 depths"
-    assert len(ends) == 9  # one is still running
+    assert len(ends) == 9
     assert re.fullmatch(
         r"\[9/20\] explore-N0-lr2e-05-s0: completed at 81.5 after 2/2 evaluations, about .* left",
         ends[0],
@@ -128,11 +127,10 @@ def test_a_pipe_is_told_of_each_end_with_the_counts_and_the_time_left() -> None:
 
 
 def test_a_trial_that_ends_before_its_first_evaluation_has_no_quality_to_show() -> None:
-    board, text, by_key = piped()
-    key = next(iter(by_key))
-    by_key[key] = dataclasses.replace(by_key[key], status=TrialStatus.INTERRUPTED, qualities=())
+    board, text, known = piped()
+    known[0] = dataclasses.replace(known[0], status=TrialStatus.INTERRUPTED, qualities=())
     with board:
-        board.changed(key)
+        board.ended(known[0])
     assert "explore-N0-lr2e-05-s0: interrupted after 0/2 evaluations" in text.getvalue()
 
 
@@ -140,9 +138,8 @@ def test_no_more_time_is_left_than_the_limit_leaves() -> None:
     spec, known = made_up(time.time())
     text = io.StringIO()
     spec = dataclasses.replace(spec, max_time=50.0)
-    by_key = {one.trial.key: one for one in known}
-    with Board(spec, lambda: by_key, lambda: None, Console(file=text)) as board:
-        board.changed(known[0].trial.key)
+    with Board(spec, lambda: known, lambda: None, Console(file=text)) as board:
+        board.ended(known[0])
     assert re.search(r"evaluations(, about \d\d? s left)?$", text.getvalue())
 
 
@@ -174,9 +171,7 @@ def test_every_trial_is_counted_once_and_the_counts_add_up() -> None:
 def test_a_trial_that_failed_or_diverged_has_ended_and_one_that_was_interrupted_waits() -> None:
     spec = make_spec(depths=(FULL_MODEL,), explored=(FULL_MODEL,), seeds=1)
     known = [
-        KnownTrial(
-            trial=spec.trial(phase, FULL_MODEL, rate, 0), status=status, qualities=(), attempt=1
-        )
+        KnownTrial(trial=spec.trial(phase, FULL_MODEL, rate, 0), status=status, qualities=())
         for phase, rate, status in (
             (Phase.EXPLORE, 1e-5, TrialStatus.FAILED),
             (Phase.EXPLORE, 2e-5, TrialStatus.DIVERGED),

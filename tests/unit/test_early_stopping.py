@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import TrialScheduler
 
-from elsa_tune.search.tune.early_stopping import PerDepthAsha
+from elsa_tune.search.tune.stopping import PerDepthAsha
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Asha
+from elsa_tune.specs.trial import Phase, TrialSpec
+from tests.unit.search_examples import make_spec
 
 STOP, CONTINUE = TrialScheduler.STOP, TrialScheduler.CONTINUE
 
 
+def trial_spec(depth: str, phase: str = "explore") -> TrialSpec:
+    return make_spec().trial(Phase(phase), FreezeDepth.of(depth), 2e-5, 0)
+
+
 def make_trial(identifier: str, depth: str, phase: str = "explore") -> Any:
-    config = {"frozen_layers": depth, "phase": phase}
-    return SimpleNamespace(trial_id=identifier, config=config)
+    return SimpleNamespace(trial_id=identifier, config={"trial": trial_spec(depth, phase)})
 
 
 def report(scheduler: PerDepthAsha, trial: Any, evaluation: int, quality: float) -> str:
@@ -77,7 +83,7 @@ def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
     scores = (0.7, 0.8, 0.9, 0.9)
     for evaluation, score in enumerate(scores, start=1):
         report(before, first, evaluation, score)
-    after.replay("a", "3", scores)
+    after.replay(trial_spec("3"), scores)
     for scheduler in (before, after):
         # Rungs at the first and at the second evaluation.
         second = add(scheduler, "b", "3")
@@ -89,7 +95,7 @@ def test_replayed_rungs_judge_as_the_ones_before_the_restart() -> None:
 
 def test_the_named_metric_decides_also_in_a_replay() -> None:
     scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), 4, "holdout_quality")
-    scheduler.replay("a", "3", (0.7, 0.8))
+    scheduler.replay(trial_spec("3"), (0.7, 0.8))
     controller: Any = None
     result = {"evaluation": 1, "quality": 0.9, "holdout_quality": 0.6}
     assert scheduler.on_trial_result(controller, add(scheduler, "b", "3"), result) == STOP
@@ -102,7 +108,7 @@ def test_the_named_metric_decides_also_in_a_replay() -> None:
     [
         PerDepthAsha(None, evaluations=3),
         PerDepthAsha(Asha(grace=4), evaluations=3),
-        PerDepthAsha(Asha(), evaluations=3, exempt=("0",)),
+        PerDepthAsha(Asha(), evaluations=3, exempt=(FULL_MODEL,)),
     ],
     ids=["off", "grace for the whole trial", "trials that cost too little"],
 )

@@ -8,20 +8,18 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from elsa_tune.search.planning.extension import outward
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import (
+from elsa_tune.search.planning.exploring import (
     best_rates,
     exploring_slots,
     is_cheap,
-    planned_trials,
-    relative_cost,
+    outward,
     settled_depths,
-    tried,
 )
+from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.search.planning.plan import planned_trials
 from elsa_tune.search.planning.sampler import propose
 from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.trainable import trial_of
+from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec
@@ -125,8 +123,8 @@ def explore(spec: SearchSpec, score: Score, known: Iterable[KnownTrial] = ()) ->
 
 def ended(trial: TrialSpec, score: float | TrialStatus) -> KnownTrial:
     if isinstance(score, TrialStatus):
-        return KnownTrial(trial=trial, status=score, qualities=(), attempt=1)
-    return KnownTrial(trial=trial, status=TrialStatus.COMPLETED, qualities=(0.1, score), attempt=1)
+        return KnownTrial(trial=trial, status=score, qualities=())
+    return KnownTrial(trial=trial, status=TrialStatus.COMPLETED, qualities=(0.1, score))
 
 
 def rates_of(known: Iterable[KnownTrial], depth: FreezeDepth) -> list[float]:
@@ -163,9 +161,7 @@ def test_a_search_that_was_cut_anywhere_goes_on_to_the_same_rates() -> None:
         cut = whole[:end]
         if cut:  # the last one was under way
             last = cut[-1]
-            cut[-1] = KnownTrial(
-                trial=last.trial, status=TrialStatus.INTERRUPTED, qualities=(), attempt=1
-            )
+            cut[-1] = KnownTrial(trial=last.trial, status=TrialStatus.INTERRUPTED, qualities=())
         again = explore(spec, deeper_wants_more, cut)
         assert {one.trial.key for one in again} == {one.trial.key for one in whole}
 
@@ -202,11 +198,11 @@ def test_one_depth_and_a_full_model_that_learns_nothing() -> None:
 def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
     spec = spec_of()
     known = explore(spec_of(extend=None), deeper_wants_more)
-    running = KnownTrial(trial=known[2].trial, status=TrialStatus.RUNNING, qualities=(), attempt=1)
+    running = KnownTrial(trial=known[2].trial, status=TrialStatus.RUNNING, qualities=())
     waiting = [running if one is known[2] else one for one in known]
     assert running.trial.depth == DEPTHS[2]
     assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[1]]
-    running = KnownTrial(trial=known[1].trial, status=TrialStatus.RUNNING, qualities=(), attempt=1)
+    running = KnownTrial(trial=known[1].trial, status=TrialStatus.RUNNING, qualities=())
     waiting = [running if one is known[1] else one for one in known]
     assert [slot.depth for slot in exploring_slots(spec, waiting)] == [DEPTHS[2]]
     assert planned_trials(spec, known, DEPTHS[2]) == 5
@@ -290,14 +286,13 @@ def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
     known: list[KnownTrial] = []
     searcher = exploring(spec, lambda: known)
     given = [searcher.suggest(f"{number}") for number in range(3)]
-    assert [config["learning_rate"] for config in given] == [5e-5, 2.2361e-5, 1e-5]
+    assert [config[TRIAL].learning_rate for config in given] == [5e-5, 2.2361e-5, 1e-5]
     assert searcher.suggest("3") is None
     for number, (config, score) in enumerate(zip(given, (0.8, 0.7, 0.6), strict=True)):
-        trial = spec.trial(Phase.EXPLORE, FULL_MODEL, config["learning_rate"], config["seed"])
-        known.append(ended(trial, score))
+        known.append(ended(config[TRIAL], score))
         searcher.on_trial_complete(f"{number}")
-    beyond = searcher.suggest("4")
-    assert beyond["learning_rate"] == 1e-4 and beyond["phase"] == "explore"
+    beyond = searcher.suggest("4")[TRIAL]
+    assert beyond.learning_rate == 1e-4 and beyond.phase is Phase.EXPLORE
     known.append(ended(spec.trial(Phase.EXPLORE, FULL_MODEL, 1e-4, 0), 0.7))
     searcher.on_trial_complete("4")
     assert searcher.suggest("5") == "FINISHED"
@@ -317,7 +312,7 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
         searcher = exploring(spec, lambda: list(known.values()))
         begun: list[float] = []
         while isinstance(config := searcher.suggest(str(len(begun))), dict):
-            rate = config["learning_rate"]
+            rate = config[TRIAL].learning_rate
             trial = spec.trial(Phase.EXPLORE, DEPTHS[0], rate, 0)
             score: float | TrialStatus = TrialStatus.FAILED if rate <= failing else 0.7
             known[trial.key] = ended(trial, score)
@@ -336,7 +331,7 @@ def test_decided_depths_explore_no_more() -> None:
     rates = dict.fromkeys(DEPTHS[:2], 2e-5)
     searcher = PlanSearcher(spec_of(), lambda: [], rates, lambda rates: None, (Phase.EXPLORE,))
     given = [searcher.suggest(str(number)) for number in range(4)]
-    assert [one and one["frozen_layers"] for one in given] == ["6", "6", "6", None]
+    assert [one and one[TRIAL].depth.label for one in given] == ["6", "6", "6", None]
 
 
 def whole_search(
@@ -353,12 +348,10 @@ def whole_search(
             config = searcher.suggest(str(len(begun)))
             if not isinstance(config, dict):
                 break
-            trial = trial_of(spec, config)
+            trial = config[TRIAL]
             running[str(len(begun))] = trial
             begun.append(trial)
-            known[trial.key] = KnownTrial(
-                trial=trial, status=TrialStatus.RUNNING, qualities=(), attempt=1
-            )
+            known[trial.key] = KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=())
         if not running:
             assert config == "FINISHED"
             return begun, list(known.values())

@@ -28,7 +28,8 @@ from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.packed import Attention, Layout
 from elsa_tune.training.forward.packed_model import PackedModel
-from elsa_tune.training.forward.runner import Packed, Padded, Runner
+from elsa_tune.training.forward.padded_model import PaddedModel
+from elsa_tune.training.forward.runner import Runner
 from tests.unit.tiny_models import make_tiny
 from tests.unit.tiny_trials import data_for
 
@@ -84,11 +85,11 @@ def runner_on_cuda(config: Any, attention: Attention | None) -> Runner:
     setting = Setting(
         depth=FULL_MODEL, recipe=Recipe(), precision="bf16", device=CUDA, name="made up"
     )
-    common: dict[str, Any] = {"setting": setting, "frozen_prefix": [], "prefix": "none"}
-    if attention is None:
-        return Padded(model=model, data=data, **common)
-    packed = PackedModel(model, FULL_MODEL, layout=Layout(CUDA, attention, torch.bfloat16))
-    return Packed(model=packed, data=data, **common)
+    runs: PackedModel | PaddedModel = PaddedModel(model, data)
+    if attention is not None:
+        layout = Layout(CUDA, attention, torch.bfloat16)
+        runs = PackedModel(model, FULL_MODEL, layout=layout)
+    return Runner(runs, data, setting, frozen_prefix=[], prefix="none", notes=[])
 
 
 @pytest.mark.usefixtures("like_a_gpu")

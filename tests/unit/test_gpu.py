@@ -21,7 +21,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.forward import prefix, runner
+from elsa_tune.training.forward import runner
 from elsa_tune.training.forward.prefix_store import Reading
 from elsa_tune.training.loop import train
 from elsa_tune.training.throughput import Division, measure
@@ -116,13 +116,13 @@ def test_a_pass_that_runs_out_of_memory_is_halved(
 ) -> None:
     trial = make_trial(calm("bert", tmp_path / "calm"))
     complete = run(trial)
-    logits = runner.Packed.logits
+    logits = runner.Runner.logits
 
     def limited(self: Any, split: str, indices: Any) -> Any:
         out, rows = logits(self, split, indices)
         return (where(out) if split == "train" and len(indices) > 5 else out), rows
 
-    monkeypatch.setattr(runner.Packed, "logits", limited)
+    monkeypatch.setattr(runner.Runner, "logits", limited)
     halved = run(trial)
     assert halved[-1].micro_batch_size == 4
     for a, b in zip(halved, complete, strict=True):
@@ -166,16 +166,16 @@ def test_the_prefix_lies_in_the_gpus_memory(
     model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Reading] = []
-    reading = prefix.Prefix.reading
+    reading = runner.Prefix.reading
 
     def kept(self: Any, *given: Any) -> Reading:
         read.append(reading(self, *given))
         assert {hidden.device.type for hidden in read[-1].hidden.values()} == {DEVICE}
         return read[-1]
 
-    monkeypatch.setattr(prefix.Prefix, "reading", kept)
+    monkeypatch.setattr(runner.Prefix, "reading", kept)
     if DEVICE == "cpu":
-        monkeypatch.setattr(prefix, "room", lambda device: 2**40)
+        monkeypatch.setattr(runner, "room", lambda device: 2**40)
     trial = make_trial(model, 2, precision=Precision.FP32)
     cached = run(trial)
     assert cached[-1].prefix == "cached" and len(read) == 1

@@ -14,11 +14,12 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
-from elsa_tune.search.planning.hunt import walk
+from elsa_tune.search.inputs import Request
 from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.specification import Request, specify, until_certain, with_seeds
+from elsa_tune.search.planning.measuring import walk
+from elsa_tune.search.specification import specify, until_certain, with_seeds
 from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.trainable import trial_of
+from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
@@ -103,7 +104,7 @@ class Drawn:
                 config = searcher.suggest(f"{number}-{len(running)}")
                 if not isinstance(config, dict):
                     break
-                running.append((f"{number}-{len(running)}", trial_of(self.spec, config)))
+                running.append((f"{number}-{len(running)}", config[TRIAL]))
             if not running:
                 break
             name, trial = running.pop(order % len(running))
@@ -123,7 +124,7 @@ class Drawn:
         answered[wrong[: round((1 - quality) * EXAMPLES)]] ^= 1
         quality = float((answered == self.labels).mean())
         self.known[trial.key] = KnownTrial(
-            trial=trial, status=TrialStatus.COMPLETED, qualities=(quality, quality), attempt=1
+            trial=trial, status=TrialStatus.COMPLETED, qualities=(quality, quality)
         )
         if trial.phase is Phase.EXPLORE:
             return

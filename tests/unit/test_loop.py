@@ -21,7 +21,7 @@ from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import EpochResult, Precision, Recipe, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.forward import runner
-from elsa_tune.training.loop import clip_in_step, train
+from elsa_tune.training.loop import clip_in_step, evaluation_steps, few_steps, train
 from elsa_tune.training.machine import (
     is_out_of_memory,
     made_strict,
@@ -30,7 +30,6 @@ from elsa_tune.training.machine import (
 )
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import divide
-from elsa_tune.training.schedule import evaluation_steps, few_steps
 from tests.unit.tiny_trials import REGRESSION, make_data, make_trial, tiny_bert
 
 Run = list[EpochResult]
@@ -252,7 +251,7 @@ def test_frozen_tensors_are_bit_identical_and_the_rest_moves(
 
     monkeypatch.setattr(loop, "load_classifier", keep)
     # The whole word table stays: the parameters are then the loaded ones to the end.
-    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, data: data)
+    monkeypatch.setattr(runner, "use_compact_vocabulary", lambda packed, data: None)
     trial = make_trial(model, frozen, frozen_dropout=frozen_dropout)
     results = run(trial)
     fresh = load_classifier(model, 2, trial.seed)
@@ -291,14 +290,14 @@ def without_dropout(model: ModelSpec, folder: Path) -> ModelSpec:
 
 def memory_for(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a forward pass of more than so many examples run out of memory, as a GPU does."""
-    logits = runner.Packed.logits
+    logits = runner.Runner.logits
 
     def limited(self: Any, split: str, indices: Any) -> Any:
         if len(indices) > examples:
             raise torch.OutOfMemoryError("CUDA out of memory (made up)")
         return logits(self, split, indices)
 
-    monkeypatch.setattr(runner.Packed, "logits", limited)
+    monkeypatch.setattr(runner.Runner, "logits", limited)
 
 
 def test_little_memory_halves_micro_batches_and_keeps_the_effective_batch(
@@ -342,7 +341,7 @@ class OutOfMemoryBackwards(torch.autograd.Function):
 def test_a_backward_pass_without_memory_holds_none_while_half_a_batch_is_tried(
     model: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logits = runner.Packed.logits
+    logits = runner.Runner.logits
     held: list[weakref.ref[torch.Tensor]] = []
 
     def limited(self: Any, split: str, indices: Any) -> Any:
@@ -354,7 +353,7 @@ def test_a_backward_pass_without_memory_holds_none_while_half_a_batch_is_tried(
             out = OutOfMemoryBackwards.apply(out, activations)
         return out, rows
 
-    monkeypatch.setattr(runner.Packed, "logits", limited)
+    monkeypatch.setattr(runner.Runner, "logits", limited)
     assert run(make_trial(model))[-1].micro_batch_size == 4
     assert len(held) == 2  # 16 and 8
 
@@ -393,7 +392,7 @@ def test_another_runtime_error_is_not_taken_for_memory(
     def broken(*args: Any) -> Any:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(runner.Packed, "logits", broken)
+    monkeypatch.setattr(runner.Runner, "logits", broken)
     with pytest.raises(RuntimeError, match="mat1"):
         run(make_trial(model))
 

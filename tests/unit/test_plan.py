@@ -13,17 +13,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
+from elsa_tune.search.inputs import Request
 from elsa_tune.search.launch import plan
-from elsa_tune.search.planning.known import KnownTrial, Slot
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_share,
-    exploring_slots,
-    measuring_trials,
-    steps_per_trial,
-    tried,
-)
-from elsa_tune.search.specification import Request, trials_note
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots
+from elsa_tune.search.planning.known import KnownTrial, Slot, tried
+from elsa_tune.search.planning.measuring import measuring_trials
+from elsa_tune.search.planning.plan import exploring_share, steps_per_trial
+from elsa_tune.search.specification import trials_note
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec
@@ -46,7 +42,7 @@ def known(
     seed: int = 0,
 ) -> KnownTrial:
     trial = spec.trial(phase, depth, rate, seed)
-    return KnownTrial(trial=trial, status=status, qualities=qualities, attempt=1)
+    return KnownTrial(trial=trial, status=status, qualities=qualities)
 
 
 def test_a_fresh_search_gives_every_depth_its_tries_in_turn() -> None:

@@ -79,7 +79,7 @@ def test_half_precision_takes_half_the_disk(store: PrefixStore) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "grow", "facts", "no facts"])
-def test_a_damaged_entry_is_found_and_removed(store: PrefixStore, damage: str) -> None:
+def test_a_damaged_entry_is_found_and_replaced(store: PrefixStore, damage: str) -> None:
     write(store, "a")
     entry = store.folder / "a"
     data = bytearray(entry.read_bytes())
@@ -97,23 +97,47 @@ def test_a_damaged_entry_is_found_and_removed(store: PrefixStore, damage: str) -
     if damage == "facts":
         assert store.entries()[0].what == "damaged" and store.entries()[0].bytes == len(data)
     assert store.open("a", SHAPE) is None
-    assert not entry.exists()
-    write(store, "a")
+    rows = write(store, "a")
+    reading = store.open("a", SHAPE)
+    assert reading is not None and torch.equal(reading.hidden["train"], rows["train"])
+
+
+def test_an_unfinished_entry_is_held_and_goes_with_its_error(store: PrefixStore) -> None:
+    held = write(store, "a"), store.open("a", SHAPE)
+    with pytest.raises(KeyError), store.writing("a", "made up", SHAPE) as append:
+        append(torch.zeros(100, 8))
+        [entry] = store.entries()
+        assert entry.in_use and entry.what == "damaged" and not store.evict("a")
+        raise KeyError
+    assert not list(store.folder.iterdir())
+    # Who read the one that was replaced reads on.
+    assert held[1] is not None and torch.equal(held[1].hidden["train"], held[0]["train"])
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+import torch
+from elsa_tune.training.forward.prefix_store import PrefixStore, Shape
+store = PrefixStore()
+store.folder = Path(sys.argv[1])
+shape = Shape(tokens={"train": 100, "evaluation": 40}, hidden_size=8, dtype=torch.float32)
+with store.writing("a", "made up", shape) as append:
+    for tokens in shape.tokens.values():
+        append(torch.zeros(tokens, 8))
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_writer_leaves_is_never_read_and_goes(store: PrefixStore, root: Path) -> None:
+    for follow in (lambda: store.evict("a"), lambda: write(store, "a")):
+        command = [sys.executable, "-c", KILLED, str(store.folder)]
+        assert subprocess.run(command, cwd=root, check=False).returncode == -9
+        assert store.open("a", SHAPE) is None
+        [entry] = store.entries()
+        assert (entry.what, entry.in_use) == ("damaged", False)
+        assert follow()
     assert store.open("a", SHAPE) is not None
-
-
-def test_an_unfinished_entry_is_never_seen(store: PrefixStore) -> None:
-    for is_killed in (True, False):
-        with pytest.raises(KeyError), store.writing("a", "made up", SHAPE) as append:
-            append(torch.zeros(100, 8))
-            assert store.open("a", SHAPE) is None and store.entries() == []
-            store.sweep()
-            assert list(store.folder.glob(".*.part")), "it may still be written"
-            if is_killed:
-                store.sweep(older_than=-1)
-                assert not list(store.folder.glob(".*.part"))
-            raise KeyError
-        assert not list(store.folder.iterdir())
 
 
 def test_the_least_recently_used_goes_first_and_what_is_read_stays(store: PrefixStore) -> None:
@@ -173,16 +197,14 @@ def test_nothing_is_written_or_deleted_through_a_link(store: PrefixStore, link: 
     assert everything(foreign.folder) == before
 
 
-def test_a_link_is_evicted_and_swept_without_what_it_leads_to(store: PrefixStore) -> None:
+def test_a_link_is_evicted_without_what_it_leads_to(store: PrefixStore) -> None:
     foreign = Store(store.folder.parent / "foreign")
     write(foreign, "a")
     store.folder.mkdir()
     (store.folder / "b").symlink_to(foreign.folder / "a")
-    (store.folder / ".c.1.part").symlink_to(foreign.folder / "a")
     (store.folder / "all.lock").symlink_to(foreign.folder / "made")
     before = everything(foreign.folder)
     assert store.evict("b")
-    store.sweep(older_than=-1)
     with pytest.raises(OSError), store.building("all"):
         pass
     assert [left.name for left in store.folder.iterdir()] == ["all.lock"]

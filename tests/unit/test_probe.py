@@ -18,7 +18,6 @@ from elsa_tune.training import probe
 from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
 from elsa_tune.training.metrics import score
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.objective import Objective
 from elsa_tune.training.probe import ProbeResult, linear_probe
 from tests.unit.tiny_models import make_tiny
 from tests.unit.tiny_trials import REGRESSION, TASK, data_for, make_data, make_rows, tiny_bert
@@ -56,8 +55,7 @@ def test_features_are_the_encoders_output_on_whatever_batches(
     """Packed or padded, against the whole encoder row by row."""
     model = resolve_model(str(make_tiny(architecture, tmp_path, layers=2)))
     data = data_for(architecture, train=40)
-    objective = Objective(TASK, data, torch.device("cpu"))
-    (found,) = probe._features(model, RECIPE, data, objective, (data.train,), torch.device("cpu"))
+    (found,) = probe._features(model, RECIPE, data, TASK, (data.train,), torch.device("cpu"))
     whole = load_classifier(model, 2, 0).eval()
     for number in (0, 1, 17, 39):
         inputs = pad_batch(data.train, [number], data).inputs

@@ -90,7 +90,7 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     )
     (trial,) = session.record.state().trials.values()
     assert trial.end is not None and trial.end.artifact == "predictions/probe-N6.npz"
-    assert session.record.known_trials() == () and session.said == []
+    assert session.record.state().planned_trials == [] and session.said == []
     # Neither a resumed session nor one that wants none probes again.
     session.probing().start()
     assert session.cluster.started == 1

@@ -54,7 +54,7 @@ def ended(
     status: TrialStatus = TrialStatus.COMPLETED,
 ) -> KnownTrial:
     trial = make_spec().trial(Phase.EXPLORE, depth, rate, 0)
-    return KnownTrial(trial=trial, status=status, qualities=(score,), attempt=1)
+    return KnownTrial(trial=trial, status=status, qualities=(score,))
 
 
 def peak_at(best: float) -> Callable[[float], float]:

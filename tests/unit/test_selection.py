@@ -105,7 +105,6 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
             status=TrialStatus.COMPLETED,
             qualities=qualities,
             holdout_qualities=held_out,
-            attempt=1,
         )
         for phase, rate, qualities, held_out in (
             (Phase.EXPLORE, 2e-5, (0.5, 0.6), (0.8, 0.7)),
@@ -116,11 +115,10 @@ def test_the_screen_shows_scores_of_exploring_and_qualities_of_measuring_trials(
     line = depth_lines(spec, known)[0]
     assert (line.best, line.best_rate, line.measured) == (0.8, 2e-5, 0.55)
     text = io.StringIO()
-    by_key = {one.trial.key: one for one in known}
-    board = Board(spec, lambda: by_key, lambda: None, Console(file=text))
+    board = Board(spec, lambda: known, lambda: None, Console(file=text))
     with board:
         for one in known:
-            board.changed(one.trial.key)
+            board.ended(one)
     said = text.getvalue().splitlines()
     assert "completed at 80.0 held out after 2/2" in said[0]
     assert "completed at 55.0 after 2/2" in said[2]

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from elsa_tune.search import record as record_module
+from elsa_tune.search.planning import plan as plans
 from elsa_tune.search.planning.known import KnownTrial, known_trial
+from elsa_tune.search.planning.plan import Plan
 from elsa_tune.search.record import SearchRecord
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -185,11 +186,12 @@ def test_the_driver_knows_what_its_journal_says(seed: int, tmp_path: Path) -> No
     nowhere: Any = SimpleNamespace(offer=lambda record: None)
     with Journal(paths.journal) as journal:
         kept = SearchRecord(spec, paths, journal, nowhere, records[:begun], print)
+        plan = Plan(spec, kept.state, paths.folder)
         for number, record in enumerate(records[begun:], start=begun + 1):
             kept.write(record)
             state = SearchState.replay(records[:number])
             known = tuple(known_trial(spec, trial) for trial in state.planned_trials)
-            assert kept.known_trials() == tuple(kept.known.values()) == known
+            assert plan.known == known
             assert kept.state() == state
 
 
@@ -202,14 +204,16 @@ def test_a_report_costs_the_same_however_many_trials_there_are(
         told.append(state.key)
         return known_trial(spec, state)
 
-    monkeypatch.setattr(record_module, "known_trial", counted)
+    monkeypatch.setattr(plans, "known_trial", counted)
     nowhere: Any = SimpleNamespace(offer=lambda record: None)
     earlier = timed(whole_search(trials=30))
     paths, spec = SearchPaths(tmp_path, "first"), make_spec()
     with Journal(paths.journal) as journal:
         kept = SearchRecord(spec, paths, journal, nowhere, earlier, print)
+        plan = Plan(spec, kept.state, paths.folder)
         kept.write(trial_started(B))
+        assert len(plan.known) == 31
         told.clear()
         kept.write(report(B, 1, 0.5))
-        assert len(kept.known_trials()) == 31 and len(kept.state().trials) == 31
+        assert len(plan.known) == 31 and len(kept.state().trials) == 31
         assert told == [B]

@@ -17,7 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from elsa_tune.cli.commands.tasks import tasks
+from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import GlueSource, Metric, TaskKind

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import relative_cost
+from elsa_tune.search.planning.known import KnownTrial, relative_cost
 from elsa_tune.search.planning.time_left import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, SearchSpec
@@ -36,7 +35,6 @@ def ran(
         trial=trial,
         status=status,
         qualities=(0.7,) * len(times[:2]),
-        attempt=1,
         started=start,
         reported=tuple(times[:2]),
         ended=times[-1] if status is COMPLETED else None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elsa_tune.cli.options import AskedUri, StoragePath, out_folder
+from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.search.saying import say
 
@@ -21,89 +21,65 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-class Format(enum.StrEnum):
-    """How results are printed to stdout."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of all three: which results are meant, and where they are."""
 
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Every model of a table if left out.")
+    ] = None
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK", help="Or 'all'; repeatable; every task of a table if left out."
+        ),
+    ] = None
+    train_size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K", help="Examples, 'full' or 'all'; where several are recorded."),
+    ] = None
+    search: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The results of this search only.")
+    ] = None
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="A results table (CSV) or a search's journal.jsonl."
+        ),
+    ] = None
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="OURS=THEIRS",
+            help="A column of the results table by its name there, or OURS==VALUE; repeatable.",
+        ),
+    ] = None
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="Ask the numbers printed in the two studies instead."),
+    ] = False
+    scale: Annotated[
+        Literal["fraction", "percent"], typer.Option(help="Of the qualities in a results table.")
+    ] = "fraction"
+    tracking_uri: AskedUri = None
+    storage_path: StoragePath = None
 
 
-class Scale(enum.StrEnum):
-    """What the qualities of a results table are."""
-
-    FRACTION = "fraction"
-    PERCENT = "percent"
-
-
-class Against(enum.StrEnum):
-    """What the figures are drawn against."""
-
-    PUBLISHED = "published"
-
-
-ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="MODEL", help="Every model of a table if left out.")
-]
-TaskOption = Annotated[
+Target = Annotated[float, typer.Option(help="Share of the full model's quality to keep.")]
+ExcludeTask = Annotated[
     list[str] | None,
-    typer.Option(
-        "--task", metavar="TASK", help="Or 'all'; repeatable; every task of a table if left out."
-    ),
+    typer.Option(metavar="TASK", help="Leave out of the joint answer; repeatable."),
 ]
-TrainSizeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--train-size", metavar="K", help="Examples, 'full' or 'all'; where several are recorded."
-    ),
-]
-SearchOption = Annotated[
-    str | None, typer.Option("--search", metavar="NAME", help="The results of this search only.")
-]
-FromOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", metavar="FILE", help="A results table (CSV) or a search's journal.jsonl."
-    ),
-]
-MapOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="OURS=THEIRS",
-        help="A column of the results table by its name there, or OURS==VALUE; repeatable.",
-    ),
-]
-PublishedOption = Annotated[
-    bool, typer.Option("--published", help="Ask the numbers printed in the two studies instead.")
-]
-ScaleOption = Annotated[Scale, typer.Option("--scale", help="Of the qualities in a results table.")]
-TargetOption = Annotated[
-    float, typer.Option("--target", help="Share of the full model's quality to keep.")
-]
-ExcludeTaskOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--exclude-task", metavar="TASK", help="Leave out of the joint answer; repeatable."
-    ),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="What to print.")]
+Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="What to print.")]
 
 
+@grouped
 def operating_point(
-    model: ModelOption = None,
-    task: TaskOption = None,
-    target: TargetOption = 0.9,
-    exclude_task: ExcludeTaskOption = None,
-    train_size: TrainSizeOption = None,
-    search: SearchOption = None,
-    from_: FromOption = None,
-    map_: MapOption = None,
-    published: PublishedOption = False,
-    scale: ScaleOption = Scale.FRACTION,
-    tracking_uri: AskedUri = None,
-    storage_path: StoragePath = None,
-    format_: FormatOption = Format.TABLE,
+    asked: Asked,
+    target: Target = 0.9,
+    exclude_task: ExcludeTask = None,
+    format: Format = "table",
 ) -> None:
     """How many of the last layers need fine-tuning?
 
@@ -114,34 +90,20 @@ def operating_point(
     from elsa_tune.analysis.answers import answer_curves
 
     check_target(target)
-    asked = _read_question(
-        model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
-    )
-    answers = answer_curves(_curves(*asked, format_, target), target, exclude_task or ())
-    if format_ is Format.JSON:
+    answers = answer_curves(_curves(asked, format, target), target, exclude_task or ())
+    if format == "json":
         typer.echo(as_json([answer_object(answer) for answer in answers]))
-    elif format_ is Format.CSV:
+    elif format == "csv":
         typer.echo(answers_csv(answers), nl=False)
     else:
         from elsa_tune.cli.answer_tables import print_curves
 
         print_curves(answers)
-    _require_an_answer(answers, told=format_ is Format.TABLE)
+    _require_an_answer(answers, told=format == "table")
 
 
-def curve(
-    model: ModelOption = None,
-    task: TaskOption = None,
-    train_size: TrainSizeOption = None,
-    search: SearchOption = None,
-    from_: FromOption = None,
-    map_: MapOption = None,
-    published: PublishedOption = False,
-    scale: ScaleOption = Scale.FRACTION,
-    tracking_uri: AskedUri = None,
-    storage_path: StoragePath = None,
-    format_: FormatOption = Format.TABLE,
-) -> None:
+@grouped
+def curve(asked: Asked, format: Format = "table") -> None:
     """The freeze curve: quality against frozen layers.
 
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
@@ -149,13 +111,10 @@ def curve(
     from elsa_tune.analysis.answer import DEFAULT_TARGET
     from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
 
-    asked = _read_question(
-        model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
-    )
-    curves = _curves(*asked, format_, DEFAULT_TARGET)
-    if format_ is Format.JSON:
+    curves = _curves(asked, format, DEFAULT_TARGET)
+    if format == "json":
         typer.echo(as_json([freeze_curve_object(found) for found in curves]))
-    elif format_ is Format.CSV:
+    elif format == "csv":
         typer.echo(curves_csv(curves), nl=False)
     else:
         from elsa_tune.cli.answer_tables import print_curves
@@ -165,31 +124,20 @@ def curve(
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
 
+@grouped
 def report(
     out: Annotated[
         Path,
         typer.Option(
-            "--out",
-            metavar="DIR",
-            parser=out_folder,
-            help="The folder; an older report is replaced.",
+            metavar="DIR", parser=out_folder, help="The folder; an older report is replaced."
         ),
     ],
-    model: ModelOption = None,
-    task: TaskOption = None,
-    target: TargetOption = 0.9,
-    exclude_task: ExcludeTaskOption = None,
-    train_size: TrainSizeOption = None,
-    search: SearchOption = None,
-    from_: FromOption = None,
-    map_: MapOption = None,
-    published: PublishedOption = False,
-    scale: ScaleOption = Scale.FRACTION,
-    tracking_uri: AskedUri = None,
-    storage_path: StoragePath = None,
+    asked: Asked,
+    target: Target = 0.9,
+    exclude_task: ExcludeTask = None,
     against: Annotated[
-        Against | None,
-        typer.Option("--against", help="Draw the two studies' printed numbers beside ours."),
+        Literal["published"] | None,
+        typer.Option(help="Draw the two studies' printed numbers beside ours."),
     ] = None,
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
@@ -203,15 +151,13 @@ def report(
     from elsa_tune.report.folder import check_folder, write_report
     from elsa_tune.report.page import Context
 
-    if published and against is not None:
+    if asked.published and against is not None:
         raise UsageError(
             "--published asks the printed numbers, and --against published would draw them beside "
             "themselves; leave out one of them"
         )
     check_target(target)
-    source, question = _read_question(
-        model, task, train_size, search, from_, map_, published, scale, tracking_uri, storage_path
-    )
+    source, question = _read_question(asked)
     check_folder(out)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
@@ -230,21 +176,11 @@ def report(
     _require_an_answer(answers, told=False)
 
 
-def _read_question(
-    model: str | None,
-    tasks: Sequence[str] | None,
-    train_sizes: Sequence[str] | None,
-    search: str | None,
-    table: Path | None,
-    columns: Sequence[str] | None,
-    published: bool,
-    scale: Scale,
-    tracking_uri: str | None,
-    storage_path: str | None,
-) -> tuple[Source, Question]:
+def _read_question(asked: Asked) -> tuple[Source, Question]:
     """What is asked and where, the options checked against one another before anything is read."""
-    stores = {"--tracking-uri": tracking_uri, "--storage-path": storage_path}
-    if published:
+    table, columns, search, storage_path = asked.from_, asked.map_, asked.search, asked.storage_path
+    stores = {"--tracking-uri": asked.tracking_uri, "--storage-path": storage_path}
+    if asked.published:
         others = {"--from": table, "--search": search, **stores}
         if given := [name for name, value in others.items() if value is not None]:
             raise UsageError(
@@ -259,10 +195,11 @@ def _read_question(
     is_csv = table is not None and table.suffix != ".jsonl"
     if columns and not is_csv:
         raise UsageError("--map names columns of a results table given with --from")
-    if scale is Scale.PERCENT and not is_csv:
+    if asked.scale == "percent" and not is_csv:
         raise UsageError("--scale percent is for a results table given with --from")
-    if table is None and search is None and not published and (model is None or not tasks):
-        missing = "--model" if model is None else "--task (or --task all)"
+    is_named = table is not None or search is not None or asked.published
+    if not is_named and (asked.model is None or not asked.task):
+        missing = "--model" if asked.model is None else "--task (or --task all)"
         raise UsageError(
             f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
             "results table with --from FILE"
@@ -271,19 +208,19 @@ def _read_question(
     from elsa_tune.tracking.paths import StorePaths
 
     question = sources.Question(
-        model=model,
-        tasks=_tasks(tasks or ()),
+        model=asked.model,
+        tasks=_tasks(asked.task or ()),
         search=search,
-        train_sizes=_train_sizes(train_sizes or ()),
+        train_sizes=_train_sizes(asked.train_size or ()),
     )
-    if published:
+    if asked.published:
         return sources.Published(), question
     if table is not None and is_csv:
-        return sources.Table(table, columns or (), percent=scale is Scale.PERCENT), question
+        return sources.Table(table, columns or (), percent=asked.scale == "percent"), question
     places = StorePaths(Path.cwd())
     if journals := table or (storage_path and places.storage_at(storage_path)):
         return sources.Journals(journals), question
-    return sources.recorded(question, places, tracking_uri, _note), question
+    return sources.recorded(question, places, asked.tracking_uri, _note), question
 
 
 def _tasks(texts: Sequence[str]) -> tuple[str, ...] | None:
@@ -320,13 +257,12 @@ def _note(line: str) -> None:
     say(f"elsa-tune: {line}")
 
 
-def _curves(
-    source: Source, question: Question, format_: Format, target: float
-) -> list[FreezeCurve]:
+def _curves(asked: Asked, format: str, target: float) -> list[FreezeCurve]:
+    source, question = _read_question(asked)
     try:
         return source.curves(question, source.ask(question, _note), target)
     except NoAnswerError:
-        if format_ is Format.JSON:
+        if format == "json":
             # A reader of stdout gets valid JSON here too.
             typer.echo("[]")
         raise

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from elsa_tune.cli.options import StoragePath, out_folder
-from elsa_tune.errors import UsageError
 from elsa_tune.search.saying import say
 
 
@@ -33,7 +32,7 @@ def export(
         typer.Option("--check", metavar="FILE", help="Score the model on labelled rows of yours."),
     ] = None,
     train_size: Annotated[
-        str | None,
+        Literal["full"] | None,
         typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
     ] = None,
     onnx: Annotated[
@@ -54,8 +53,6 @@ def export(
     """
     from elsa_tune.tracking.paths import StorePaths, find_search
 
-    if train_size not in (None, "full"):
-        raise UsageError(f"--train-size {train_size}: it must be full, or left out")
     paths = find_search(StorePaths(Path.cwd()).storage_at(storage_path), search)
     say(f"export: reading search '{search}'")
     from elsa_tune.export import model

@@ -5,22 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import (
-    Address,
-    CpusPerTrial,
-    DataDir,
-    DryRun,
-    GpusPerTrial,
-    StoragePath,
-    TrackingUri,
-    out_folder,
-)
-from elsa_tune.cli.printing import given_command, show
+from elsa_tune.cli.options import DryRun, Places, grouped
+from elsa_tune.cli.printing import show
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
@@ -29,10 +19,11 @@ from elsa_tune.words import duration
 
 if TYPE_CHECKING:
     from elsa_tune.studies.reproduction import Edition
-    from elsa_tune.studies.results import StudyResults
 
 
+@grouped
 def reproduce(
+    *,
     study: Annotated[Study, typer.Argument(help="The paper's study, or the low-resource one.")],
     models: Annotated[
         list[str] | None,
@@ -60,41 +51,19 @@ def reproduce(
             help="elsa: at most K training examples; low-resource: these sizes, comma-separated.",
         ),
     ] = None,
-    max_time: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="End after e.g. 30m, 2h; the same command goes on."),
-    ] = None,
-    data_dir: DataDir = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            parser=out_folder,
-            help="Write tables (text, CSV), answers (JSON), figures here.",
-        ),
-    ] = None,
-    tracking_uri: TrackingUri = None,
-    storage_path: StoragePath = None,
-    address: Address = None,
-    gpus_per_trial: GpusPerTrial = None,
-    cpus_per_trial: CpusPerTrial = None,
+    places: Places,
     dry_run: DryRun = False,
 ) -> None:
     """Repeat a published study: our tables beside theirs.
 
     The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
-    there. Exit status: 0 the plan was carried out or the time was over; 1 some search failed, the
-    others ran; 2 bad input, before anything starts; 130 interrupted.
+    there. Exit status: 0 the plan was carried out; 1 some search failed, the others ran; 2 bad
+    input, before anything starts; 130 interrupted.
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
-    from elsa_tune.search.inputs import SearchOptions, read_duration
+    from elsa_tune.search.inputs import SearchOptions
     from elsa_tune.studies.reproduction import carry_out, edition
 
-    seconds = None if max_time is None else read_duration(max_time)
-    if out is not None:
-        from elsa_tune.report.folder import check_folder
-
-        check_folder(out)
     extent = PROTOCOLS[study].extents[scale]
     if seeds is not None:
         extent = dataclasses.replace(extent, seeds=seeds)
@@ -103,16 +72,7 @@ def reproduce(
     if given := _words(train_size):
         extent = dataclasses.replace(extent, train_sizes=_sizes(study, given))
     names = _words(models) or PROTOCOLS[study].models
-    options = SearchOptions(
-        model=names[0],
-        task=extent.tasks[0],
-        data_dir=data_dir,
-        tracking_uri=tracking_uri,
-        storage_path=storage_path,
-        address=address,
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-    )
+    options = SearchOptions(model=names[0], task=extent.tasks[0], **dataclasses.asdict(places))
     planned = edition(study, scale, names, extent, options)
     if dry_run:
         _print_plan(planned)
@@ -121,11 +81,11 @@ def reproduce(
     for sentence in planned.extents:
         say(f"  {sentence}")
     try:
-        failed = carry_out(planned.searches, say, seconds)
+        failed = carry_out(planned.searches, say)
     except InterruptedSearchError:
-        _print_results(planned, out)
+        _print_results(planned)
         raise
-    conclude(planned, failed, out)
+    conclude(planned, failed)
 
 
 def _words(texts: Sequence[str] | None) -> tuple[str, ...]:
@@ -176,30 +136,24 @@ def _print_plan(edition: Edition) -> None:
     typer.echo(f"time: {time}")
 
 
-def conclude(edition: Edition, failed: Mapping[str, str], out: Path | None) -> None:
+def conclude(edition: Edition, failed: Mapping[str, str]) -> None:
     """Print what came out; raises RunError where a search failed or cannot be read."""
-    results = _print_results(edition, out)
-    if failed := {**results.unread, **failed}:
+    if failed := {**_print_results(edition), **failed}:
         raise RunError(
             f"{len(failed)} of {len(edition.searches)} searches are incomplete "
             f"({', '.join(failed)}); the same command tries the rest again"
         )
-    if results.left:
-        say(f"time was up with {results.left} trials to go; the same command goes on")
 
 
-def _print_results(edition: Edition, out: Path | None) -> StudyResults:
-    """The table (stdout), and where everything is (stderr)."""
+def _print_results(edition: Edition) -> Mapping[str, str]:
+    """The table (stdout), and where everything is (stderr); what could not be read, by search."""
     from elsa_tune.cli.answer_tables import stdout_console
-    from elsa_tune.studies.results import read_study, write_study
+    from elsa_tune.studies.reproduction import read_study
 
     results = read_study(edition)
     for name, reason in results.unread.items():
         say(f"search '{name}' is not in the table: {reason}")
     if results.rows:
         stdout_console().print(results.text)
-        if out is not None:
-            page = write_study(results, out, given_command())
-            say(f"written: {page}, and the table beside it")
     say(f"journals: {edition.searches[0].storage}")
-    return results
+    return results.unread

@@ -1,29 +1,25 @@
-"""`elsa-tune search` and `elsa-tune resume`: from options to a checked request, and from its end to
-the answer.
-"""
+"""`elsa-tune search` and `elsa-tune resume`."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from elsa_tune.cli.options import (
-    Address,
-    CpusPerTrial,
-    DataDir,
     DryRun,
-    GpusPerTrial,
     Metric,
+    Places,
     Settings,
     StoragePath,
     TrackingUri,
+    grouped,
 )
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import (
@@ -37,41 +33,44 @@ from elsa_tune.search.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
+    from elsa_tune.search.inputs import Request
     from elsa_tune.search.session import Finished
-    from elsa_tune.search.specification import Request
     from elsa_tune.specs.search import SearchSpec
 
 
-def search(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is searched, and how."""
+
     model: Annotated[
         str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
-    ],
-    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")],
+    ]
+    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")]
     space: Annotated[
         str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
-    ] = "joint",
+    ] = "joint"
     name: Annotated[
         str | None, typer.Option(help="The search's name; by default model, task and time.")
-    ] = None,
+    ] = None
     trials: Annotated[
         int | None,
         typer.Option(help="Exploring trials in all, at most; first equally many per depth."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None,
+    ] = None
+    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None
     train_size: Annotated[
         int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
-    ] = None,
+    ] = None
     max_time: Annotated[
         str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
-    ] = None,
-    data_dir: DataDir = None,
-    metric: Metric = None,
-    tracking_uri: TrackingUri = None,
-    storage_path: StoragePath = None,
-    address: Address = None,
-    gpus_per_trial: GpusPerTrial = None,
-    cpus_per_trial: CpusPerTrial = None,
-    settings: Settings = None,
+    ] = None
+    metric: Metric = None
+    settings: Settings = None
+
+
+@grouped
+def search(
+    wanted: Wanted,
+    places: Places,
     dry_run: DryRun = False,
     probe: Annotated[
         bool,
@@ -84,31 +83,13 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
-    say(f"search: reading {model}, {task} and the space {space}")
+    say(f"search: reading {wanted.model}, {wanted.task} and the space {wanted.space}")
     from elsa_tune.search.inputs import SearchOptions, read_request
 
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
-    request = read_request(
-        SearchOptions(
-            model=model,
-            task=task,
-            space=space,
-            name=name,
-            trials=trials,
-            seeds=seeds,
-            train_size=train_size,
-            max_time=max_time,
-            data_dir=data_dir,
-            metric=metric,
-            tracking_uri=tracking_uri,
-            storage_path=storage_path,
-            address=address,
-            gpus_per_trial=gpus_per_trial,
-            cpus_per_trial=cpus_per_trial,
-            settings=settings or (),
-        )
-    )
+    options = SearchOptions(**dataclasses.asdict(wanted), **dataclasses.asdict(places))
+    request = read_request(options)
 
     from elsa_tune.search.launch import start
     from elsa_tune.search.specification import trials_note
@@ -118,14 +99,9 @@ def search(
             say(note)
         _print_plan(request, probe=probe)
         return
-    say(f"search '{request.name}': {request.model.name} on {request.task.name}, space {space}")
+    what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
+    say(f"search '{request.name}': {what}")
     _conclude(start(request, say))
-
-
-class Until(enum.StrEnum):
-    """When a search may end."""
-
-    CERTIFIED = "certified"
 
 
 def resume(
@@ -136,7 +112,7 @@ def resume(
         int | None, typer.Option(help="Measuring trials per depth, as many as before or more.")
     ] = None,
     until: Annotated[
-        Until | None,
+        Literal["certified"] | None,
         typer.Option(help="In a hunt: take the second look at a depth that is not certified."),
     ] = None,
     max_time: Annotated[
@@ -183,7 +159,7 @@ def resume(
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.search.launch import plan, sizes
     from elsa_tune.search.planning.plan import steps_per_trial
-    from elsa_tune.training.schedule import few_steps
+    from elsa_tune.training.loop import few_steps
 
     train, evaluation = sizes(request.task, request.recipe)
     spec = plan(request, train, evaluation)

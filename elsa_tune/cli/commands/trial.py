@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,7 +31,8 @@ def trial(
         int | None, typer.Option(min=1, help="CPU threads; all cores by default.")
     ] = None,
     output: Annotated[
-        str, typer.Option("--format", help="`lines`, or `json`: one object per evaluation.")
+        Literal["lines", "json"],
+        typer.Option("--format", help="`lines`, or `json`: one object per evaluation."),
     ] = "lines",
 ) -> None:
     """Run one trial here, without Ray or MLflow."""
@@ -41,8 +42,6 @@ def trial(
     from elsa_tune.specs.space import OWN_FIELDS
     from elsa_tune.specs.trial import trial_quality
 
-    if output not in ("lines", "json"):
-        raise UsageError(f"--format {output}: it must be lines or json")
     depth = FreezeDepth.of(frozen_layers)
     overrides = list(settings or [])
     for override in overrides:
@@ -56,8 +55,7 @@ def trial(
 
     import torch
 
-    from elsa_tune.training.loop import train
-    from elsa_tune.training.schedule import few_steps
+    from elsa_tune.training.loop import few_steps, train
 
     if threads is not None:
         torch.set_num_threads(threads)

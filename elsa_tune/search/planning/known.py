@@ -1,7 +1,8 @@
-"""What the plan knows of a recorded trial, and of one to come."""
+"""What the plan knows of a recorded trial, of one to come, and of what a trial costs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elsa_tune.specs.freeze import FreezeDepth
@@ -10,6 +11,7 @@ from elsa_tune.specs.trial import (
     HOLDOUT_QUALITY,
     QUALITY,
     Phase,
+    PrefixCache,
     Selection,
     TrialSpec,
     TrialStatus,
@@ -29,7 +31,6 @@ class KnownTrial:
     trial: TrialSpec
     status: TrialStatus
     qualities: tuple[float, ...]
-    attempt: int
     holdout_qualities: tuple[float, ...] = ()
     started: float = 0.0
     reported: tuple[float, ...] = ()
@@ -71,7 +72,6 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
         status=state.status,
         qualities=_reported(state, QUALITY),
         holdout_qualities=_reported(state, HOLDOUT_QUALITY),
-        attempt=state.start.attempt,
         started=state.start.time,
         reported=tuple(report.time for report in state.reports),
         ended=state.ended,
@@ -89,3 +89,25 @@ class Slot:
 
     depth: FreezeDepth
     learning_rate: float | None = None
+
+
+def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[KnownTrial, ...]:
+    """A depth's exploring trials, as its study and its way outward see it."""
+    return tuple(
+        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
+    )
+
+
+def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
+    """What a trial of this depth costs, in trials of the full model.
+
+    With the frozen layers' output kept, fitted to bench/results/step.json, peer_rte.json and
+    peer_sst2.json: the last layer works for one token only. Without, a frozen layer costs its
+    forward pass, a third of a trained one.
+    """
+    layers, frozen = spec.layers, depth.frozen_layers
+    if frozen == 0:
+        return 1.0
+    if spec.recipe.frozen_dropout or spec.recipe.prefix_cache is PrefixCache.NONE:
+        return (frozen / 3 + layers - frozen) / layers
+    return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))

@@ -1,212 +1,149 @@
-"""What a search still has to do: pure functions from its specification and the trials so far.
-
-The same functions answer for a fresh search, a resumed one and a dry run.
-"""
+"""A search's plan beside its record: what comes next and why, and what is left to do."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from elsa_tune.search.planning.extension import outward, scores_of
-from elsa_tune.search.planning.known import KnownTrial, Slot
-from elsa_tune.specs.border import has_learnt
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.analysis.answers import freeze_curves
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.errors import ElsaTuneError, StorageError
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots
+from elsa_tune.search.planning.known import KnownTrial, known_trial, tried
+from elsa_tune.search.planning.measuring import measuring_trials, walk
+from elsa_tune.search.specification import load_specification
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
-from elsa_tune.specs.trial import (
-    Phase,
-    PrefixCache,
-    TrialSpec,
-    TrialStatus,
-    canonical_rate,
-    trial_score,
-)
-
-# Below this share of a full-model trial a depth's trials are run to their end, and more of them.
-CHEAP = 0.05
-
-# How many rates beyond its best a cheap depth tries, where others try one.
-PATIENCE = 2
+from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import KeptPredictions, rows_of
+from elsa_tune.tracking.searches import RecordedSearch
+from elsa_tune.tracking.state import SearchState, TrialState
 
 
-def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
-    """Exploring trials that could start now: unfinished ones first, at the learning rate they had;
-    then those of the given rates; then, for each depth that has had these, the next rate outward
-    from a best one that lies at their border.
+class Plan:
+    """What a search is to do; nobody else judges whether it is complete.
 
-    Depths take turns, so that a search that is cut short has looked at all of them alike. Trials
-    that run are among the known ones, and a depth does not go outward before they end: no slots may
-    mean that there will be some.
+    state: gives the record so far. folder: the search's. say: is told what a hunt's next trials are
+    for, whenever that is something new.
     """
-    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
-    restarts = [
-        Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
-        for one in exploring
-        if one.is_unfinished
-    ]
-    had = {depth: len(tried(exploring, depth)) for depth in spec.explored}
-    fresh = [
-        Slot(depth=depth)
-        for number in range(spec.tries)
-        for depth in spec.explored
-        if number >= had[depth]
-    ]
-    slots = [*restarts, *fresh, *_outward(spec, exploring)]
-    if spec.exploring_limit is None:
-        return tuple(slots)
-    return tuple(slots[: len(restarts) + max(0, spec.exploring_limit - len(exploring))])
 
+    def __init__(
+        self,
+        spec: SearchSpec,
+        state: Callable[[], SearchState],
+        folder: Path,
+        say: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._spec, self._state, self._folder, self._say = spec, state, folder, say
+        self._said = ""
+        self._known: dict[str, tuple[TrialState, KnownTrial]] = {}
+        self._evidence = KeptPredictions()
+        self._judged: frozenset[str] | None = None
+        self._curve: FreezeCurve | None = None
 
-def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot]:
-    """Each depth's next rate beyond those given, the shallowest and dearest depth first."""
-    every = {depth: tried(exploring, depth) for depth in spec.explored}
-    full = every.get(FULL_MODEL, ())
-    full_may_learn = not full or has_learnt(scores_of(full), spec.chance)
-    lent: float | None = None
-    for depth, here in every.items():
-        if len(here) >= spec.tries and all(one.status.is_final for one in here):
-            may_learn = depth != FULL_MODEL and full_may_learn
-            rate = outward(spec, here, _patience(spec, depth), lent, may_learn)
-            if rate is not None:
-                yield Slot(depth=depth, learning_rate=rate)
-        lent = _best_rate(here, spec.chance)
+    @classmethod
+    def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Plan:
+        """That of a recorded search. Raises StorageError for a journal whose records are whole, but
+        do not say what a trial is.
+        """
+        for trial in state.planned_trials:
+            try:
+                known_trial(spec, trial)
+                rows_of(dataclasses.replace(state, trials={trial.key: trial}))
+            except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+                raise StorageError(
+                    f"{paths.journal} does not say what trial '{trial.key}' is; restore the file "
+                    "from a copy, or delete the search"
+                ) from error
+        return cls(spec, lambda: state, paths.folder)
 
+    @property
+    def state(self) -> SearchState:
+        """The record so far."""
+        return self._state()
 
-def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[FreezeDepth]:
-    """The depths whose exploring has ended, whatever the trials of other depths will say.
+    @property
+    def known(self) -> tuple[KnownTrial, ...]:
+        """The plan's trials that have begun, in the order of their start."""
+        # Read anew where something was recorded of it since.
+        before, now = self._known, {one.key: one for one in self.state.planned_trials}
+        self._known = {
+            key: before[key]
+            if key in before and before[key][0] is state
+            else (state, known_trial(self._spec, state))
+            for key, state in now.items()
+        }
+        return tuple(one for _, one in self._known.values())
 
-    A depth that goes outward heeds the shallower ones and the full model; before these have ended
-    it is settled only where it would stop beside any of them.
-    """
-    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
-    waiting = {slot.depth for slot in exploring_slots(spec, exploring)}
-    limited = spec.exploring_limit is not None and len(exploring) >= spec.exploring_limit
-    settled: list[FreezeDepth] = []
-    for place, depth in enumerate(spec.explored):
-        here = tried(exploring, depth)
-        ended = all(one.status.is_final for one in here) and (limited or len(here) >= spec.tries)
-        if depth in waiting or not ended or not here:
-            continue
-        if len(settled) == place or limited or not _may_go_on(spec, exploring, depth):
-            settled.append(depth)
-    leading = spec.explored if spec.strategy is Strategy.HUNT else (FULL_MODEL,)
-    if set(leading[:2]) <= set(settled) or not spec.explored:
-        settled += [depth for depth in spec.depths if depth not in spec.explored]
-    return frozenset(settled)
+    @property
+    def trials(self) -> int:
+        """How many trials there are in all; beyond the given rates those that have begun."""
+        known = self.known
+        return sum(planned_trials(self._spec, known, depth) for depth in self._spec.depths)
 
+    def measuring(
+        self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]
+    ) -> Sequence[TrialSpec]:
+        """The measuring trials that could start now, those that run included."""
+        if self._spec.strategy is Strategy.EVEN:
+            return measuring_trials(self._spec, rates, known)
+        found = walk(self._spec, rates, known, self._curve_of(known))
+        if found.why != self._said and not found.waits:
+            self._said = found.why
+            self._say(f"measuring: {found.why}")
+        return found.trials
 
-def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeDepth) -> bool:
-    """Whether some outcome of other depths would send this one further outward."""
-    here, patience = tried(exploring, depth), _patience(spec, depth)
-    return spec.extend is not None and any(
-        outward(spec, here, patience, lent, may_learn=True) is not None
-        for lent in (None, spec.extend.high)
-    )
+    @property
+    def left(self) -> Counter[FreezeDepth]:
+        """Trials to go, by depth; none where the plan was carried out."""
+        spec, known = self._spec, self.known
+        if spec.strategy is Strategy.HUNT:
+            left = Counter(one.depth for one in self.measuring(best_rates(spec, known), known))
+        else:  # whatever the rates will be
+            measured = [one for one in known if one.trial.phase is Phase.MEASURE]
+            ended = Counter(one.trial.depth for one in measured if one.status.is_final)
+            left = Counter(dict.fromkeys(spec.depths, spec.seeds)) - ended
+        if not self.state.is_complete:  # else its answer did not need what failed in exploring
+            left.update(slot.depth for slot in exploring_slots(spec, known))
+        return left
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search has ended with nothing left to do."""
+        return self.state.is_complete and not self.left
 
-def _patience(spec: SearchSpec, depth: FreezeDepth) -> int:
-    """How many rates beyond its best a depth tries before it stops."""
-    return PATIENCE if is_cheap(spec, depth) else 1
+    def missing(self, rates: Mapping[FreezeDepth, float], *, explores: bool) -> str:
+        """What is left at these rates, in words; "" for nothing. explores: exploring trials count
+        too.
+        """
+        known = self.known
+        untried = len(exploring_slots(self._spec, known)) if explores else 0
+        unmeasured = len(self.measuring(rates, known))
+        rateless = ", ".join(depth.label for depth in self._spec.depths if depth not in rates)
+        parts = (
+            f"{untried} exploring trials to go" if untried else "",
+            f"{unmeasured} measuring trials to go" if unmeasured else "",
+            f"no learning rate for frozen layers {rateless}" if rateless else "",
+        )
+        return " and ".join(filter(None, parts))
 
-
-def _best_rate(there: Sequence[KnownTrial], chance: float) -> float | None:
-    """That of the best score, None where nothing is better than a constant answer."""
-    scores = scores_of(there)
-    if not has_learnt(scores, chance):
-        return None
-    return max(scores, key=lambda rate: (scores[rate], -rate))
-
-
-def is_cheap(spec: SearchSpec, depth: FreezeDepth) -> bool:
-    """Whether a whole trial of this depth costs less than a few per cent of the full model's."""
-    return relative_cost(spec, depth) < CHEAP
-
-
-def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
-    """What a trial of this depth costs, in trials of the full model.
-
-    With the frozen layers' output kept, fitted to bench/results/step.json, peer_rte.json and
-    peer_sst2.json: the last layer works for one token only. Without, a frozen layer costs its
-    forward pass, a third of a trained one.
-    """
-    layers, frozen = spec.layers, depth.frozen_layers
-    if frozen == 0:
-        return 1.0
-    if spec.recipe.frozen_dropout or spec.recipe.prefix_cache is PrefixCache.NONE:
-        return (frozen / 3 + layers - frozen) / layers
-    return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
-
-
-def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[KnownTrial, ...]:
-    """A depth's exploring trials, as its study and its way outward see it."""
-    return tuple(
-        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
-    )
-
-
-def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
-    """Each depth's learning rate for measuring; a depth that no trial says anything of is left out.
-
-    The best score (`KnownTrial.scores`) among completed exploring trials; where none completed
-    (time was up), among all that reported, compared at the last evaluation they share. Ties go to
-    the lower rate. Depths that were not explored take the full model's rate,
-    those of a hunt's ladder one between it and the next explored depth's.
-    """
-    if not spec.explored:
-        values = spec.rates.values
-        assert values is not None  # only a single rate leaves nothing to explore
-        return dict.fromkeys(spec.depths, values[0])
-    chosen: dict[FreezeDepth, float] = {}
-    for depth in spec.explored:
-        at_depth = tried(known, depth)
-        diverged = [one for one in at_depth if one.status is TrialStatus.DIVERGED]
-        if diverged and len(diverged) == len(at_depth) >= spec.tries:
-            # Its measuring seeds will diverge too and count as chance, which is the truth about it.
-            chosen[depth] = min(one.trial.learning_rate for one in diverged)
-            continue
-        reported = [one for one in at_depth if one.scores and one not in diverged]
-        completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
-        if candidates := completed or reported:
-            age = min(len(one.scores) for one in candidates)
-            merits = {
-                one.trial.learning_rate: trial_score(spec.recipe.selection, one.scores[:age])
-                for one in candidates
-            }
-            chosen[depth] = max(merits, key=lambda rate: (merits[rate], -rate))
-    if FULL_MODEL in chosen:
-        for depth in spec.depths:
-            if depth not in spec.explored:
-                chosen[depth] = _between(spec, chosen, depth)
-    return chosen
-
-
-def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: FreezeDepth) -> float:
-    """The rate of a depth that was not explored: the full model's, or in a hunt one in proportion
-    between it and that of the next deeper depth that was explored.
-    """
-    full = chosen[FULL_MODEL]
-    deeper = next((one for one in spec.explored if one > depth and one in chosen), None)
-    if deeper is None or spec.strategy is Strategy.EVEN:
-        return full
-    share = depth.frozen_layers / deeper.frozen_layers
-    return canonical_rate(full * (chosen[deeper] / full) ** share)
-
-
-def measuring_trials(
-    spec: SearchSpec, rates: Mapping[FreezeDepth, float], known: Iterable[KnownTrial]
-) -> tuple[TrialSpec, ...]:
-    """Measuring trials still to run: every depth's first seed, then every depth's second, ...
-
-    So that a search that runs out of time has an answer, if a less certain one.
-    """
-    finished = {one.trial.key for one in known if one.status.is_final}
-    wanted = (
-        spec.trial(Phase.MEASURE, depth, rates[depth], seed)
-        for seed in spec.measuring_seeds
-        for depth in spec.depths
-        if depth in rates
-    )
-    return tuple(trial for trial in wanted if trial.key not in finished)
+    def _curve_of(self, known: Sequence[KnownTrial]) -> FreezeCurve | None:
+        """Of the trials that have ended; made anew when another one has."""
+        ended = frozenset(
+            one.trial.key
+            for one in known
+            if one.trial.phase is Phase.MEASURE and one.status.is_final
+        )
+        if ended != self._judged:
+            rows = [row for row in rows_of(self.state, self._folder) if row.trial in ended]
+            self._curve = next(iter(freeze_curves(rows, self._evidence)), None)
+            self._judged = ended
+        return self._curve
 
 
 def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeDepth) -> int:
@@ -234,3 +171,18 @@ def exploring_share(spec: SearchSpec) -> float:
 def steps_per_trial(spec: SearchSpec) -> int:
     """Optimiser steps of a trial that runs to its end."""
     return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
+
+
+def trials_in_all(found: RecordedSearch) -> int | None:
+    """How many trials a recorded search has by its plan, as its board counted them; None where that
+    was not recorded.
+    """
+    if found.folder is not None:
+        paths = SearchPaths(found.folder.parent, found.name)
+        with contextlib.suppress(ElsaTuneError):
+            return Plan.of(load_specification(paths), paths, found.state).trials
+    # Only its run in MLflow is here, or its specification is lost.
+    params = found.state.search.params
+    counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
+    planned = [int(count) for count in counts if count.isdigit()]
+    return max(sum(planned), found.done) if planned else None

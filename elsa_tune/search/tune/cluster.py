@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
-from elsa_tune.search.specification import Request
+from elsa_tune.search.inputs import Request
 from elsa_tune.specs.search import Resources
 from elsa_tune.training.machine import usable_cores
 
@@ -30,7 +30,7 @@ DEFAULT_PORT = 6379
 # Ray reads these when it is imported or started; the reasons stand beside them.
 _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal and MLflow are the record
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `search.run` stops a search itself, for SIGTERM too
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `stopping` ends a search, for SIGTERM too
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # a failed trial is recorded with its reason
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

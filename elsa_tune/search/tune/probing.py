@@ -64,7 +64,10 @@ class Probing:
                     self._task = None
             except Exception as error:  # whatever became of it, the search goes on
                 self._task = None
-                self._record.warn_once("probe", f"no linear probe was made: {_sentence(error)}")
+                cause = getattr(error, "cause", None) or error
+                why = f"{type(cause).__name__}: {first_line(cause)[:300]}"
+                goes_on = "the search goes on without it"
+                self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
             if left == 0:
                 return
 
@@ -116,9 +119,3 @@ def _run_probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
     device = device_of(spec.resources)
     result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
     return result, ray.get_runtime_context().get_node_id()[:8]
-
-
-def _sentence(error: Exception) -> str:
-    cause = getattr(error, "cause", None) or error
-    first = first_line(cause)[:300]
-    return f"{type(cause).__name__}: {first}; the search goes on without it"

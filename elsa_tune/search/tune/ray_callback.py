@@ -16,11 +16,11 @@ from ray.tune.experiment import Trial
 
 from elsa_tune.errors import DivergedError
 from elsa_tune.search.board import Board
-from elsa_tune.search.record import SearchRecord, end_metrics, params_of, report_record
-from elsa_tune.search.tune.early_stopping import EVALUATION, PerDepthAsha
-from elsa_tune.search.tune.trainable import NODE, Work, trial_of
-from elsa_tune.specs.trial import TrialSpec, TrialStatus
-from elsa_tune.tracking.journal_records import TrialEnded, TrialStarted
+from elsa_tune.search.planning.known import known_trial
+from elsa_tune.search.record import SearchRecord
+from elsa_tune.search.tune.stopping import EVALUATION, PerDepthAsha
+from elsa_tune.search.tune.trainable import NODE, TRIAL, Work
+from elsa_tune.specs.trial import TrialStatus
 
 _MAILBOX_SECONDS = 30.0
 
@@ -42,7 +42,7 @@ class Recorder(Callback):
     """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
     say.
 
-    board: is told of each record.
+    board: is told of each end.
     """
 
     def __init__(
@@ -50,103 +50,76 @@ class Recorder(Callback):
     ) -> None:
         super().__init__()
         self._record, self._scheduler, self._work, self._board = record, scheduler, work, board
-        self._attempts = {known.trial.key: known.attempt for known in record.known_trials()}
-        self._running: dict[str, list[dict[str, Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Ray pickles its callbacks beside its own state, which we never restore from.
         return {}
 
     @_never_raises
-    def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """A trial was given its resources and begins, at its first step."""
-        self._begin(self._spec(trial))
-
-    def _begin(self, spec: TrialSpec) -> None:
-        attempt = self._attempts.get(spec.key, 0) + 1
-        self._attempts[spec.key] = attempt
-        self._running[spec.key] = []
-        self._record.write(
-            TrialStarted(
-                trial=spec.key,
-                attempt=attempt,
-                params=params_of(self._record.spec, spec),
-                tags=dict(self._record.spec.versions),
-            )
-        )
-        self._board.changed(spec.key)
+        self._record.begin(trial.config[TRIAL])
 
     @_never_raises
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """One evaluation was reported."""
-        spec = self._spec(trial)
-        reports = self._running[spec.key]
-        if reports and result[EVALUATION] <= reports[-1][EVALUATION]:
+        key = trial.config[TRIAL].key
+        if result[EVALUATION] <= self._evaluations(key):
             return
-        reports.append(result)
         for note in result["notes"]:
             if note not in self._work.data.notes:  # those were said before it began
                 self._record.warn_once(note, f"note: {note}")
-        report = report_record(spec.key, self._attempts[spec.key], result, {NODE: result[NODE]})
-        self._record.write(report)
-        self._board.changed(spec.key)
+        self._record.report(key, result, {NODE: result[NODE]})
 
     @_never_raises
-    def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """The trial ended without an error: completed, stopped by ASHA, or stopped with the
         search.
         """
-        spec = self._spec(trial)
-        reports = self._running.get(spec.key)
-        if reports is None:
+        key = trial.config[TRIAL].key
+        if not self._runs(key):
             return
-        if reports and reports[-1][EVALUATION] >= reports[-1]["evaluations"]:
+        if self._evaluations(key) >= self._record.spec.recipe.evaluations:
             status = TrialStatus.COMPLETED
         elif trial.trial_id in self._scheduler.stopped:
             status = TrialStatus.STOPPED_EARLY
         else:
             status = TrialStatus.INTERRUPTED
-        self._end(spec.key, status)
+        self._end(key, status)
 
     @_never_raises
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         """The trial ended with an error: it diverged, or the machine or the code failed."""
-        spec, error = self._spec(trial), _error_of(trial)
-        if spec.key not in self._running:
-            self._begin(spec)  # it failed before Ray could start it
+        spec, error = trial.config[TRIAL], _error_of(trial)
+        if not self._runs(spec.key):
+            self._record.begin(spec)  # it failed before Ray could start it
         diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
         self._end(spec.key, status, message=_last_line(error))
 
     def end_the_rest(self) -> None:
         """Trials that Ray let go without a word were interrupted."""
-        for key in list(self._running):
-            self._end(key, TrialStatus.INTERRUPTED)
+        for trial in self._record.state().planned_trials:
+            if trial.runs:
+                self._end(trial.key, TrialStatus.INTERRUPTED)
 
-    def _spec(self, trial: Trial) -> TrialSpec:
-        return trial_of(self._record.spec, trial.config)
+    def _runs(self, key: str) -> bool:
+        trial = self._record.trial(key)
+        return trial is not None and trial.runs
+
+    def _evaluations(self, key: str) -> int:
+        """How many of them a trial has reported."""
+        trial = self._record.trial(key)
+        return trial.reports[-1].evaluation if trial is not None and trial.reports else 0
 
     def _end(self, key: str, status: TrialStatus, message: str = "") -> None:
-        reports = self._running.pop(key)
-        self._record.write(
-            TrialEnded(
-                trial=key,
-                attempt=self._attempts[key],
-                status=status,
-                metrics=end_metrics(self._record.spec.recipe.selection, reports),
-                message=message,
-                artifact=self._predictions(key) if status is TrialStatus.COMPLETED else None,
-            )
-        )
-        self._board.changed(key)
+        artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
+        self._record.end(key, status, message, artifact)
+        ended = self._record.trial(key)
+        assert ended is not None
+        self._board.ended(known_trial(self._record.spec, ended))
 
     def _predictions(self, key: str) -> str | None:
         try:

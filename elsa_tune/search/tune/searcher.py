@@ -1,8 +1,4 @@
-"""What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's.
-
-One Ray Tune run is a whole search: a depth is measured as soon as its rate is settled, while others
-are still being explored.
-"""
+"""What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
 from __future__ import annotations
 
@@ -13,16 +9,11 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.search.planning.known import KnownTrial, Slot
-from elsa_tune.search.planning.plan import (
-    best_rates,
-    exploring_slots,
-    measuring_trials,
-    settled_depths,
-    tried,
-)
+from elsa_tune.search.planning.exploring import best_rates, exploring_slots, settled_depths
+from elsa_tune.search.planning.known import KnownTrial, Slot, tried
+from elsa_tune.search.planning.measuring import measuring_trials
 from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.tune.trainable import config_of
+from elsa_tune.search.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
@@ -75,7 +66,7 @@ class PlanSearcher(Searcher):
         for trial in self._wanted(known):
             self._under_way[trial_id] = trial
             self._attempts[trial.key] += 1
-            return config_of(trial)
+            return {TRIAL: trial}
         return None if self._under_way else str(Searcher.FINISHED)
 
     def on_trial_complete(
@@ -132,7 +123,7 @@ class PlanSearcher(Searcher):
         running = {trial.key: trial for trial in self._under_way.values()}
         known = [one for one in self._known() if one.trial.key not in running]
         known += [
-            KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=(), attempt=1)
+            KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=())
             for trial in running.values()
         ]
         return known

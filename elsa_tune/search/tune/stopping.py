@@ -1,18 +1,29 @@
-"""Why a search ends before its plan does: somebody said so, or its time is up."""
+"""Why a search ends before its plan does (somebody said so, or its time is up), and a trial before
+its last epoch: ASHA with rungs per depth, where trials compete on learning rate with trials of the
+same depth, never across. In one common rung deep-frozen trials always lose to the full model and
+are gone before anyone knows whether they would have reached 90 % of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from ray.tune import Stopper
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from elsa_tune.search.saying import heard
+from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import Asha
+from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
+
+EVALUATION = "evaluation"
 
 
 class Interruption:
@@ -46,22 +57,8 @@ class Interruption:
             self.requested = True
             announce("stopping: saving what is done (Ctrl-C once more stops at once)")
 
-        if threading.current_thread() is not threading.main_thread():
-            # Python takes signals in the main thread only; whoever called from another sees to
-            # them.
+        with heard(handle):
             yield
-            return
-        before = {
-            number: signal.signal(number, handle)
-            for number in _SIGNALS
-            # `nohup` has it ignored, and means it.
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class SearchStopper(Stopper):
@@ -90,3 +87,72 @@ class SearchStopper(Stopper):
     def time_is_up(self) -> bool:
         """Whether the deadline has passed."""
         return self._deadline is not None and time.monotonic() >= self._deadline
+
+
+class PerDepthAsha(FIFOScheduler):
+    """One AsyncHyperBandScheduler per depth; measuring trials are never stopped, and without `asha`
+    nothing is.
+
+    evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
+    from `trial.config["trial"]`, its age from the report's `evaluation`, its merit from its
+    `metric`. exempt: depths whose trials cost too little to be worth stopping.
+    """
+
+    def __init__(
+        self,
+        asha: Asha | None,
+        evaluations: int,
+        metric: str = QUALITY,
+        exempt: Collection[FreezeDepth] = (),
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
+        self._asha = asha
+        self._evaluations = evaluations
+        self._compared_by = metric
+        self._exempt = frozenset(exempt)
+        self._by_depth: dict[FreezeDepth, AsyncHyperBandScheduler] = {}
+        self.stopped: set[str] = set()
+
+    def replay(self, earlier: TrialSpec, scores: Sequence[float]) -> None:
+        """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
+        trial: Any = SimpleNamespace(trial_id=earlier.key, config={TRIAL: earlier})
+        controller: Any = None
+        self.on_trial_add(controller, trial)
+        for evaluation, score in enumerate(scores, start=1):
+            self._judge(controller, trial, {EVALUATION: evaluation, self._compared_by: score})
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Enter the trial into its depth's rungs."""
+        if (rungs := self._rungs(trial)) is not None:
+            rungs.on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Stop the trial if it is behind the others of its depth at this rung."""
+        action = self._judge(tune_controller, trial, result)
+        if action == TrialScheduler.STOP:
+            self.stopped.add(trial.trial_id)
+        return action
+
+    def _judge(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        rungs = self._rungs(trial)
+        if rungs is None or result[EVALUATION] >= self._evaluations:
+            return str(TrialScheduler.CONTINUE)
+        return str(rungs.on_trial_result(tune_controller, trial, result))
+
+    def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
+        grace = self._evaluations if self._asha is None else self._asha.grace_of(self._evaluations)
+        if self._asha is None or grace >= self._evaluations:
+            return None
+        spec: TrialSpec = trial.config[TRIAL]
+        if spec.depth in self._exempt or spec.phase is not Phase.EXPLORE:
+            return None
+        if spec.depth not in self._by_depth:
+            self._by_depth[spec.depth] = AsyncHyperBandScheduler(
+                time_attr=EVALUATION,
+                metric=self._compared_by,
+                mode="max",
+                max_t=self._evaluations,
+                grace_period=grace,
+                reduction_factor=self._asha.reduction_factor,
+            )
+        return self._by_depth[spec.depth]

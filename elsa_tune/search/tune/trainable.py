@@ -15,19 +15,16 @@ import ray
 import torch
 from ray import tune
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Resources, SearchSpec
-from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.specs.trial import EpochResult, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.machine import settle, take_share
 
-# What varies between the trials of a search, in Ray's configs.
-FROZEN_LAYERS = "frozen_layers"
-LEARNING_RATE = "learning_rate"
-PHASE = "phase"
-SEED = "seed"
-
+# In Ray's config of a trial: its TrialSpec.
+TRIAL = "trial"
 NODE = "node"
+
+_settle_once = functools.cache(settle)
 
 
 # As `training.loop.train` is called: with a trial, its data, a device and the depths to keep.
@@ -68,33 +65,14 @@ class Mailbox:
         return self._held.pop(key, None)
 
 
-def trial_of(spec: SearchSpec, config: dict[str, Any]) -> TrialSpec:
-    """The trial that a Ray config stands for."""
-    return spec.trial(
-        Phase(config[PHASE]),
-        FreezeDepth.of(str(config[FROZEN_LAYERS])),
-        config[LEARNING_RATE],
-        config[SEED],
-    )
-
-
-def config_of(trial: TrialSpec) -> dict[str, Any]:
-    """The Ray config that stands for a trial: the inverse of `trial_of`."""
-    return {
-        PHASE: trial.phase.value,
-        FROZEN_LAYERS: trial.depth.label,
-        LEARNING_RATE: trial.learning_rate,
-        SEED: trial.seed,
-    }
-
-
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
     _settle_once()
     device = device_of(work.spec.resources)
-    trial = trial_of(work.spec, config)
+    trial: TrialSpec = config[TRIAL]
     node = ray.get_runtime_context().get_node_id()[:8]
-    depths = cached_depths(work.spec)
+    # One pass keeps the frozen layers' output of all of them.
+    depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers]
     for result in work.train(trial, work.data, device=device, depths=depths):
         if result.predictions is not None:
             dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
@@ -102,7 +80,8 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             # Waited for: after the last report Ray may end this process at once.
             with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
                 ray.get(work.mailbox.put.remote(trial.key, values))
-        tune.report({**report_of(result), NODE: node})
+        named = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        tune.report({**named, "predictions": None, NODE: node})
 
 
 def device_of(share: Resources) -> str:
@@ -110,21 +89,3 @@ def device_of(share: Resources) -> str:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(max(1, int(share.cpus)))
     return take_share(share.gpus)
-
-
-def cached_depths(spec: SearchSpec) -> list[int]:
-    """N of the depths whose frozen layers' output some trial will want: one pass keeps them all."""
-    return [depth.frozen_layers for depth in spec.depths if depth.frozen_layers > 0]
-
-
-@functools.cache
-def _settle_once() -> None:
-    settle()
-
-
-def report_of(result: EpochResult) -> dict[str, Any]:
-    """An EpochResult as Ray carries it: everything but the predictions."""
-    fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
-    del fields["predictions"]
-    fields["notes"] = list(result.notes)
-    return fields

@@ -9,9 +9,7 @@ of another one's in another file (label 0, "other").
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
-import logging
+import functools
 import os
 import random
 import re
@@ -25,13 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from elsa_tune.errors import DataError
-from elsa_tune.files import cache_dir, write_aside
 from elsa_tune.training.data.tokens import Split
 
-logger = logging.getLogger(__name__)
-
-# Part of the cache's key: raise it when the rules below change.
-FORMAT = 1
 TRAIN_ROWS = 3000
 DEV_ROWS = 600
 # Of the files: Python 3.11 to 3.13 have 797 to 835 names in them, and 3,422 to 3,611 in the others.
@@ -63,9 +56,7 @@ def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
     ones. shuffled_labels: a control. The same texts, labels without a meaning: nothing can be
     learnt. Raises DataError where the library's sources are not installed.
     """
-    root = Path(sysconfig.get_path("stdlib"))
-    sources = {file.relative_to(root).as_posix(): file.read_bytes() for file in _files(root)}
-    return pair(_cached(sources), shuffled_labels)
+    return pair(documented_names(Path(sysconfig.get_path("stdlib"))), shuffled_labels)
 
 
 # --- From sources to documented names -------------------------------------------------------------
@@ -80,23 +71,10 @@ def _files(root: Path) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def _cached(sources: dict[str, bytes]) -> list[Documented]:
-    """Parsing takes seconds, and every worker asks: kept under the sources' digest."""
-    digest = hashlib.sha256(f"{FORMAT}".encode())
-    for name, source in sources.items():
-        digest.update(f"\0{name}\0{len(source)}\0".encode())
-        digest.update(source)
-    path = cache_dir() / "standard_library" / f"{digest.hexdigest()}.json"
-    try:
-        return [Documented(*row) for row in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError):
-        documented = collect(sources)
-    try:
-        write_aside(path, json.dumps(documented).encode())
-    except OSError as error:
-        # Slower, not wrong: every process parses for itself.
-        logger.warning("the standard library's sentences cannot be kept: %s", error)
-    return documented
+@functools.lru_cache(maxsize=1)
+def documented_names(root: Path) -> list[Documented]:
+    """What a library in this folder documents; a process parses it once, which takes seconds."""
+    return collect({file.relative_to(root).as_posix(): file.read_bytes() for file in _files(root)})
 
 
 def collect(sources: dict[str, bytes]) -> list[Documented]:
@@ -114,8 +92,7 @@ def collect(sources: dict[str, bytes]) -> list[Documented]:
 
 def _docstrings(source: bytes) -> Iterator[tuple[str, str]]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old escapes in the library's own strings
+        with warnings.catch_warnings(action="ignore"):  # old escapes in the library's strings
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return

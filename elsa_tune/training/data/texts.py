@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from huggingface_hub import constants
 
-from elsa_tune.errors import DataError
-from elsa_tune.specs.known_tasks import LAYOUTS, GlueLayout
+from elsa_tune.errors import DataError, first_line
+from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import Table, listing, read_table
-from elsa_tune.training.data.hub import read_hub_splits
+from elsa_tune.training import hub
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
+_CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
+_WAYS_OUT = (
+    "Give a local GLUE folder with `data_dir`, take `task` stdlib, which needs no download, "
+    "or run once with network access"
+)
 
 
 def read_texts(task: TaskSpec) -> dict[str, Split]:
@@ -69,8 +76,13 @@ def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
     if source.data_dir is not None:
         folder = _task_folder(Path(source.data_dir), source.folder)
         return {name: _local_split(task, layout, folder, split) for name, split in splits.items()}
-    tables = read_hub_splits(task, source.config, list(splits.values()))
-    return {name: to_split(task, tables[split]) for name, split in splits.items()}
+    folder = _hub_folder(task, source.config, list(splits.values()))
+    return {
+        name: to_split(
+            task, [_hub_table(task, f) for f in _hub_files(folder, source.config, split)]
+        )
+        for name, split in splits.items()
+    }
 
 
 def _task_folder(data_dir: Path, name: str) -> Path:
@@ -114,6 +126,51 @@ def _check_headerless(path: Path, header: Sequence[str]) -> None:
             "by GLUE's server, so nothing can be scored on it; a labelled file has "
             f"{', '.join(header)}, and no header"
         )
+
+
+# --- The hub's Parquet files ---------------------------------------------------------------------
+
+
+def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
+    """Where the files of these splits of `nyu-mll/glue:CONFIG` lie: in the hub's cache, or fetched
+    into it. Raises DataError within seconds where neither can be.
+    """
+    # The cache first: searches must not ask the hub each time, nor see other data in between.
+    folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
+    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
+        if all(_hub_files(folder, config, split) for split in splits):
+            return folder
+    try:
+        ours = tuple(f"{config}/{split}-" for split in splits)
+        folder = hub.fetch(
+            HUB_REPOSITORY, lambda names: [n for n in names if n.startswith(ours)], kind="dataset"
+        )
+        lacking = [split for split in splits if not _hub_files(folder, config, split)]
+        if lacking:
+            raise FileNotFoundError(f"it has no complete {config}/{lacking[0]}")
+    except Exception as error:  # the many ways of a hub, a proxy or a mirror to fail
+        raise DataError(
+            f"task '{task.name}' is not in the hub's local cache, and {HUB_REPOSITORY} could not "
+            f"be loaded from {constants.ENDPOINT} ({type(error).__name__}: "
+            f"{first_line(error)[:300]}). {_WAYS_OUT}"
+        ) from error
+    return folder
+
+
+def _hub_files(folder: Path, config: str, split: str) -> list[Path]:
+    """All of a split's, or none: the end of their names says how many there are."""
+    found = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
+    return found if found and found[0].stem.endswith(f"-{len(found):05}") else []
+
+
+def _hub_table(task: TaskSpec, file: Path) -> Table:
+    """Labels as their texts, so that hub and files go through the same judgement; -1 stays -1."""
+    table = read_table(file, "parquet", [*task.text_columns, task.label_column])
+    if task.kind is TaskKind.CLASSIFICATION:
+        names = {str(number): name for number, name in enumerate(task.classes)}
+        labels = table.columns[task.label_column]
+        table.columns[task.label_column] = [names.get(label or "", label) for label in labels]
+    return replace(table, path=Path(HUB_REPOSITORY, file.parent.name, file.name.split("-")[0]))
 
 
 # --- The user's own files -------------------------------------------------------------------------

@@ -6,8 +6,8 @@ tokens one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -110,16 +110,6 @@ class TaskData:
         """By name: `train`, `evaluation`, `holdout` where there is one, and the companions."""
         held_out = {} if self.holdout is None else {HOLDOUT: self.holdout}
         return {"train": self.train, "evaluation": self.evaluation, **held_out, **self.companions}
-
-    def changed(self, change: Callable[[TokenRows], TokenRows]) -> TaskData:
-        """The same with every split changed."""
-        return replace(
-            self,
-            train=change(self.train),
-            evaluation=change(self.evaluation),
-            holdout=None if self.holdout is None else change(self.holdout),
-            companions={name: change(rows) for name, rows in self.companions.items()},
-        )
 
 
 @dataclass(frozen=True, slots=True)

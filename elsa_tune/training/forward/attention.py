@@ -1,11 +1,12 @@
 """Attention over packed tokens: each row attends to its own tokens and to nothing else.
 
 Letters in shape comments: P tokens of a packed batch, H hidden size, h heads, d = H / h; b rows, w
-tokens and n queries a row of one group.
+tokens and n queries a row of one square.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,23 +45,39 @@ def attend(
     query: [P, H], or [B, H] for one query a row (its first token). key, value: [P, H].
     position_bias: added to the scaled scores, as `PackedModel.position_bias` gives it.
     """
+    whole = len(query) != len(batch)  # every token asks, or each row's first one only
     if batch.layout.attention is Attention.ENDS:
         assert position_bias is None
-        return _by_ends(query, key, value, batch, heads)
-    way = _InGroups.apply if batch.layout.attention is Attention.GROUPS else _in_square
-    return way(query, key, value, batch, heads, position_bias)
+        return _by_ends(query, key, value, batch, heads, whole)
+    way = _in_group if batch.layout.attention is Attention.GROUPS else _by_torch
+    squares = batch.squares
+    tokens = [square.tokens for square in squares]
+    parts = zip(
+        squares,
+        _split(query, tokens if whole else [square.rows for square in squares]),
+        _split(key, tokens),
+        _split(value, tokens),
+        _biases(position_bias, squares, whole),
+        strict=True,
+    )
+    contexts = []
+    for square, q, k, v, bias in parts:
+        q = _padded(q, square, heads) if whole else q.view(square.rows, 1, heads.count, -1)
+        context = way(q, _padded(k, square, heads), _padded(v, square, heads), square, heads, bias)
+        context = context.reshape(-1, query.shape[1])
+        if whole and square.index is not None:
+            assert square.real is not None and square.padding is not None
+            context = gathered(context, square.real, square.index, square.padding.view(-1, 1))
+        contexts.append(context)
+    return torch.cat(contexts) if len(contexts) > 1 else contexts[0]
 
 
-def _is_whole(query: Tensor, batch: PackedBatch) -> bool:
-    """Whether every token asks, or each row's first one only."""
-    return len(query) != len(batch)
-
-
-def _by_ends(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads: Heads) -> Tensor:
+def _by_ends(
+    query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, heads: Heads, whole: bool
+) -> Tensor:
     """By flash attention's kernel for rows of different lengths. torch's public name for it
     (torch.nn.attention.varlen) has no dropout.
     """
-    whole = _is_whole(query, batch)
     q, k, v = (x.view(len(x), heads.count, -1) for x in (query, key, value))
     context: Tensor
     context, *_ = torch.ops.aten._flash_attention_forward(
@@ -75,156 +92,93 @@ def _by_ends(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, head
     return context.reshape(query.shape)
 
 
-def _in_square(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    batch: PackedBatch,
-    heads: Heads,
-    position_bias: Tensor | None,
-) -> Tensor:
-    """By torch's kernels, on all rows padded to the longest."""
-    [square] = batch.squares
-    mask = square.bias if position_bias is None else position_bias  # which has the square's in it
-    k, v = (_padded(x, square, heads.count) for x in (key, value))
-    whole = _is_whole(query, batch)
-    if whole:
-        q = _padded(query, square, heads.count)
-    else:
-        q = query.view(len(query), heads.count, 1, -1)
-        mask = None if mask is None else mask[:, :, :1]
-    context = F.scaled_dot_product_attention(
-        *(q, k, v),
-        attn_mask=mask,
-        dropout_p=heads.dropout,
-        scale=heads.scaling,
-    )
-    flat = context.transpose(1, 2).reshape(-1, query.shape[1])
-    if not whole or square.index is None:
-        return flat
-    assert square.real is not None and square.padding is not None
-    return gathered(flat, square.real, square.index, square.padding.view(-1, 1))
+def _split(x: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    return x.split(sizes) if len(sizes) > 1 else [x]  # on a GPU both ways would be a launch
 
 
-def _padded(x: Tensor, square: Square, heads: int) -> Tensor:
-    """[b, h, w, d] of x [P, H]; padding repeats its row's first token, and gets no gradient."""
+def _biases(
+    position_bias: Tensor | None, squares: Sequence[Square], whole: bool
+) -> Sequence[Tensor | None]:
+    """The part of a position bias that each square's queries need."""
+    if position_bias is None:
+        return [None] * len(squares)
+    # A layer's gradients add up before they meet other layers', from the first square on.
+    own = position_bias.view_as(position_bias)
+    widths = [square.width for square in reversed(squares)]
+    return [own[..., : width if whole else 1, :width] for width in widths][::-1]
+
+
+def _padded(x: Tensor, square: Square, heads: Heads) -> Tensor:
+    """[b, w, h, d] of the square's tokens x [.., H]; padding repeats its row's first token, and
+    gets no gradient.
+    """
     if square.index is not None:
         assert square.real is not None
         x = gathered(x, square.index, square.real)
-    return x.view(square.rows, square.width, heads, -1).transpose(1, 2)
+    return x.view(square.rows, square.width, heads.count, -1)
 
 
-class _InGroups(torch.autograd.Function):
-    """Group by group with explicit gradients: torch's own attention takes a slow path on CPUs as
-    soon as dropout or a mask is asked for.
-    """
+def _by_torch(
+    q: Tensor, k: Tensor, v: Tensor, square: Square, heads: Heads, bias: Tensor | None
+) -> Tensor:
+    """Context [b, n, h, d] by torch's kernels. bias: has the square's own in it."""
+    return F.scaled_dot_product_attention(
+        *(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),
+        attn_mask=square.bias if bias is None else bias,
+        dropout_p=heads.dropout,
+        scale=heads.scaling,
+    ).transpose(1, 2)
+
+
+def _in_group(
+    q: Tensor, k: Tensor, v: Tensor, square: Square, heads: Heads, bias: Tensor | None
+) -> Tensor:
+    """Context [b, n, h, d] with explicit gradients. bias: [h, n, w]."""
+    by_head = (x.permute(2, 0, 1, 3).contiguous() for x in (q, k, v))
+    context: Tensor = _Attended.apply(*by_head, square.bias, bias, heads)  # type: ignore[no-untyped-call]  # untyped
+    return context.permute(1, 2, 0, 3)
+
+
+class _Attended(torch.autograd.Function):
+    """torch's own attention takes a slow path on CPUs as soon as dropout or a mask is asked for."""
 
     @staticmethod
     def forward(  # noqa: PLR0913
         ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        batch: PackedBatch,
-        settings: Heads,
-        position_bias: Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        padding: Tensor | None,
+        bias: Tensor | None,
+        heads: Heads,
     ) -> Tensor:
-        heads, dropout, scaling = settings.count, settings.dropout, settings.scaling
-        whole = _is_whole(query, batch)
-        kept = any(ctx.needs_input_grad)
-        queries, keys, values = (_by_head(x, heads) for x in (query, key, value))
-        context = torch.empty_like(queries)
-        saved: list[Tensor | None] = []
-        for group in batch.squares:
-            q = _take(queries, group, whole)  # [h * b, n, d]
-            k, v = (_take(x, group, True) for x in (keys, values))  # [h * b, w, d]
-            scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(scaling)  # [h * b, n, w]
-            by_row = scores.view(heads, group.rows, -1, group.width)
-            if group.bias is not None:
-                by_row += group.bias.squeeze(1)
-            if position_bias is not None:
-                by_row += _bias_of(position_bias, group, whole)[:, None]
-            p = torch.softmax(scores, dim=-1).to(query.dtype)
-            mask = keep_mask(p, dropout) if dropout > 0 else None
-            dropped = p if mask is None else drop(p, mask, dropout)
-            _put(context, torch.bmm(dropped, v), group, whole)
-            if kept:
-                saved += [q, k, v, p, mask]
-        ctx.save_for_backward(*saved)
-        wants_bias = position_bias is not None and ctx.needs_input_grad[5]
-        bias_shape = position_bias.shape if position_bias is not None and wants_bias else None
-        ctx.facts = (batch, settings, whole, keys.shape, bias_shape)
-        return _joined(context)
+        """q: [h, b, n, d]. k, v: [h, b, w, d]. padding: [b, 1, 1, w]. bias: [h, n, w]."""
+        scores = (q @ k.transpose(2, 3)).float().mul_(heads.scaling)  # [h, b, n, w]
+        if padding is not None:
+            scores += padding.squeeze(1)
+        if bias is not None:
+            scores += bias[:, None]
+        p = torch.softmax(scores, dim=-1).to(q.dtype)
+        mask = keep_mask(p, heads.dropout) if heads.dropout > 0 else None
+        ctx.save_for_backward(q, k, v, p, mask)
+        ctx.heads = heads
+        return _dropped(p, mask, heads) @ v
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        batch, settings, whole, shape, bias_shape = ctx.facts
-        heads, dropout, scaling = settings.count, settings.dropout, settings.scaling
-        saved = ctx.saved_tensors
-        grad = _by_head(grads[0], heads)
-        d_query = torch.empty_like(grad)
-        d_key, d_value = grad.new_empty(shape), grad.new_empty(shape)
-        d_bias = None if bias_shape is None else grad.new_zeros(bias_shape)
-        for number, group in enumerate(batch.squares):
-            q, k, v, p, mask = saved[5 * number : 5 * number + 5]
-            g = _take(grad, group, whole)
-            if whole and group.bias is not None:
-                # Padding repeats a real token, which must count once.
-                padding = group.padding.view(1, group.rows, group.width, 1)
-                g.view(heads, group.rows, group.width, -1).masked_fill_(padding, 0)
-            dropped = p if mask is None else drop(p, mask, dropout)
-            d_p = torch.bmm(g, v.transpose(1, 2))
-            if mask is not None:
-                d_p = drop(d_p, mask, dropout)
-            # Of softmax: p * (d_p - sum(p * d_p)).
-            d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p)
-            if d_bias is not None:
-                by_row = d_scores.view(heads, group.rows, -1, group.width)
-                _bias_of(d_bias, group, whole).add_(by_row.sum(1))
-            d_scores.mul_(scaling)
-            _put(d_query, torch.bmm(d_scores, k), group, whole)
-            _put(d_key, torch.bmm(d_scores.transpose(1, 2), q), group, True)
-            _put(d_value, torch.bmm(dropped.transpose(1, 2), g), group, True)
-        joined = (_joined(x) for x in (d_query, d_key, d_value))
-        return (*joined, None, None, d_bias)
+        q, k, v, p, mask = ctx.saved_tensors
+        [g] = grads
+        d_p = _dropped(g @ v.transpose(2, 3), mask, ctx.heads)
+        # Of softmax: p * (d_p - sum(p * d_p)).
+        d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p)
+        d_bias = d_scores.sum(1) if ctx.needs_input_grad[4] else None
+        d_scores.mul_(ctx.heads.scaling)
+        d_v = _dropped(p, mask, ctx.heads).transpose(2, 3) @ g
+        return d_scores @ k, d_scores.transpose(2, 3) @ q, d_v, None, d_bias, None
 
 
-def _bias_of(position_bias: Tensor, group: Square, whole: bool) -> Tensor:
-    """[h, n, w]: the part of a position bias that a group's queries need; a view."""
-    return position_bias[:, : group.width if whole else 1, : group.width]
-
-
-def _by_head(x: Tensor, heads: int) -> Tensor:
-    """[h, P or B, d] of [P or B, H], in memory of its own."""
-    return x.view(len(x), heads, -1).transpose(0, 1).contiguous()
-
-
-def _joined(x: Tensor) -> Tensor:
-    """The inverse of `_by_head`."""
-    return x.transpose(0, 1).reshape(x.shape[1], -1)
-
-
-def _take(x: Tensor, group: Square, whole: bool) -> Tensor:
-    """The group's part of x [h, P or B, d] in memory of its own: [h * b, n, d], n = w for every
-    token (padding repeats its row's first token), n = 1 for a row each.
-    """
-    if not whole:
-        part = x[:, group.first : group.last]
-    elif group.index is None:
-        part = x[:, group.start : group.stop]
-    else:
-        part = x.index_select(1, group.index)
-    count = group.width if whole else 1
-    return part.reshape(len(x) * group.rows, count, -1).contiguous()
-
-
-def _put(out: Tensor, x: Tensor, group: Square, whole: bool) -> None:
-    """The inverse of `_take`; what stands at padding is left out."""
-    flat = x.view(len(out), -1, x.shape[-1])
-    if not whole:
-        out[:, group.first : group.last] = flat
-    else:
-        out[:, group.start : group.stop] = flat if group.real is None else flat[:, group.real]
+def _dropped(x: Tensor, mask: Tensor | None, heads: Heads) -> Tensor:
+    return x if mask is None else drop(x, mask, heads.dropout)
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from elsa_tune.training.forward.packed_model import (
     copy_of,
     has_position_bias,
 )
-from elsa_tune.training.forward.padded_model import begin_behind, hidden_behind
-from elsa_tune.training.model.encoder import checkpoint_files
+from elsa_tune.training.forward.padded_model import PaddedModel
+from elsa_tune.training.model.encoder import loaded_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 
@@ -48,143 +48,113 @@ class Setting:
         """Whether matrix products are in bf16."""
         return self.precision == "bf16"
 
-    def kept_layers(self, model: PreTrainedModel) -> int:
-        """How many frozen layers padded batches can begin behind: the model's own code expects its
-        last layer to run.
-        """
-        return min(self.depth.frozen_layers, len(layer_list(model)) - 1)
-
     def arithmetic(self) -> contextlib.AbstractContextManager[Any]:
         """In which forward passes run."""
-        if not self.autocast:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.autocast)
 
 
 _TOLERANCE = 1e-4
 # Two roundings to eight bits, with room for sums in another order.
 _BF16_TOLERANCE = 0.02
 
-Doubt = Callable[[PreTrainedModel, TaskData, Setting], str | None]
 _found: dict[tuple[Any, ...], str | None] = {}
 
 
-def _asked_once(what: str) -> Callable[[Doubt], Doubt]:
-    """For a test of what runs fast: asked of every checkpoint, depth and way of training once a
-    process, on a few short rows, in exact arithmetic. An error is an answer too.
+def _asked_once(
+    what: str, data: TaskData, setting: Setting, test: Callable[[], str | None]
+) -> str | None:
+    """What a test of what runs fast finds: asked of every checkpoint, depth and way of training
+    once a process, on a few short rows, in exact arithmetic. An error is an answer too.
     """
-
-    def asked(test: Doubt) -> Doubt:
-        @functools.wraps(test)
-        def doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-            way = (setting.depth, setting.recipe.frozen_dropout, setting.recipe.pooling)
-            key = (what, checkpoint_files(), data.padding_side, *way, setting.device)
-            if key not in _found:
-                products = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision("highest")  # whatever the trial has
-                try:
-                    _found[key] = test(model, data, setting)
-                except ValueError as error:
-                    _found[key] = str(error)
-                except Exception as error:  # an architecture may break in any way when taken apart
-                    _found[key] = f"it cannot be run on {what} ({type(error).__name__}: {error})"
-                finally:
-                    torch.set_float32_matmul_precision(products)
-            return _found[key]
-
-        return doubt
-
-    return asked
+    way = (setting.depth, setting.recipe.frozen_dropout, setting.recipe.pooling)
+    key = (what, loaded_checkpoint(), data.padding_side, *way, setting.device)
+    if key not in _found:
+        products = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # whatever the trial has
+        try:
+            off = test()
+            _found[key] = off and f"{what} {off}"
+        except ValueError as error:
+            _found[key] = str(error)
+        except Exception as error:  # an architecture may break in any way when taken apart
+            _found[key] = f"{what} it cannot be run ({type(error).__name__}: {error})"
+        finally:
+            torch.set_float32_matmul_precision(products)
+    return _found[key]
 
 
-@_asked_once("packed tokens")
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Why packed tokens would not give what the model gives; None where they do."""
-    rows = data.evaluation
-    whole, ours = _Copy.of(model, setting), _Copy.of(model, setting)
-    packed = PackedModel(ours.model, setting.depth, setting.recipe.pooling)
-    batch = packed.pack(rows, _probe_rows(rows))
-    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
-    n = setting.depth.frozen_layers
-    with torch.no_grad():
-        behind = next(h for i, h in enumerate(packed.prefix(batch)) if i == n)
 
-    def found(training: bool) -> Tensor:
-        given = behind if n > 0 and not (training and setting.recipe.frozen_dropout) else None
-        return packed(batch, given)  # type: ignore[no-any-return]  # untyped
+    def packed(model: PreTrainedModel) -> PackedModel:
+        return PackedModel(model, setting.depth, setting.recipe.pooling)
 
-    off = _difference(whole, inputs, replace(ours, model=packed), found)
-    return off and f"on packed tokens {off}"
+    test = partial(_difference, model, data, setting, packed)
+    return _asked_once("on packed tokens", data, setting, test)
 
 
-@_asked_once("kept hidden states")
 def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why the layers behind the kept ones (`Setting.kept_layers`), on padded batches, would not
-    give what the model gives; None where they do.
+    """Why padded batches that begin behind the frozen layers would not give what the model gives;
+    None where they do.
     """
-    layers = setting.kept_layers(model)
-    whole, rest = _Copy.of(model, setting), _Copy.of(model, setting)
-    inputs = pad_batch(data.evaluation, _probe_rows(data.evaluation), data, setting.device).inputs
-    given = hidden_behind(model, inputs, [layers])[layers].clone()
-    begin_behind(rest.model, layers)
-    others = {name: value for name, value in inputs.items() if name != "input_ids"}
-
-    def found(training: bool) -> Tensor:
-        return rest.model(inputs_embeds=given, **others).logits  # type: ignore[no-any-return]  # untyped
-
-    off = _difference(whole, inputs, rest, found)
-    return off and f"behind kept layers {off}"
+    test = partial(_difference, model, data, setting, lambda model: PaddedModel(model, data))
+    return _asked_once("behind kept layers", data, setting, test)
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+@torch.no_grad()
+def _difference(
+    model: PreTrainedModel,
+    data: TaskData,
+    setting: Setting,
+    fast: Callable[[PreTrainedModel], PackedModel | PaddedModel],
+) -> str | None:
+    """How the logits of what runs fast differ from the whole model's, on a few rows."""
+    (whole, whole_prefix), (ours, our_prefix) = (_calm_copy(model, setting) for _ in range(2))
+    runs = fast(ours)
+    rows = data.evaluation.take(_probe_rows(data.evaluation))
+    numbers = np.arange(len(rows))
+    batch = runs.batch(rows, numbers)
+    inputs = pad_batch(rows, batch.rows.cpu().numpy(), data, setting.device).inputs
+    n, given = min(setting.depth.frozen_layers, runs.deepest), None
+    if n > 0:
+        [(_, hidden)] = runs.behind(rows, numbers, [n])
+        given = hidden[batch.places]
+        if not setting.recipe.frozen_dropout:
+            runs.drop_prefix(n)
+    for training in (False, True):
+        whole.train(training)
+        runs.train(training)
+        for module in (*whole_prefix, *our_prefix):
+            module.eval()
+        expected = whole(**inputs).logits.float()
+        found = runs(batch, None if training and setting.recipe.frozen_dropout else given).float()
+        off = float((expected - found).abs().max())
+        if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
+            mode = "training" if training else "evaluation"
+            return f"its logits differ by {off:.2g} in {mode} mode"
+    return None
+
+
+def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.Module]]:
     """A copy of a model without the randomness of what trains, and its frozen prefix.
 
     A dropout that is in neither would act on hidden states that a cache gives, and then what runs
     fast must be found to differ.
     """
-
-    model: Any
-    prefix: list[nn.Module]
-
-    @classmethod
-    def of(cls, model: PreTrainedModel, setting: Setting) -> _Copy:
-        copied = copy_of(model)
-        trained: list[nn.Module] = [copied]
-        prefix: list[nn.Module] = []
-        if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):
-            base = copied.base_model
-            trained = [child for child in copied.children() if child is not base]
-            trained += [child for name, child in base.named_children() if "pool" in name.lower()]
-            trained += list(layer_list(copied))[setting.depth.frozen_layers :]
-            prefix = prefix_modules(copied, setting.depth)
-        for module in trained:
-            for dropout in module.modules():
-                if isinstance(dropout, nn.Dropout):
-                    dropout.p = 0.0
-        return cls(copied, prefix)
-
-    def train(self, training: bool) -> None:
-        """The mode of a trial."""
-        self.model.train(training)
-        for module in self.prefix:
-            module.eval()
-
-
-@torch.no_grad()
-def _difference(
-    whole: _Copy, inputs: dict[str, Tensor], ours: _Copy, found: Callable[[bool], Tensor]
-) -> str | None:
-    """How the logits of `found` (of whether in training mode) differ from the whole model's."""
-    for training in (False, True):
-        whole.train(training)
-        ours.train(training)
-        expected = whole.model(**inputs).logits.float()
-        off = float((expected - found(training).float()).abs().max())
-        if not off <= _TOLERANCE * float(expected.abs().max()) + 1e-6:  # nor NaN
-            mode = "training" if training else "evaluation"
-            return f"its logits differ by {off:.2g} in {mode} mode"
-    return None
+    copied = copy_of(model)
+    trained: list[nn.Module] = [copied]
+    prefix: list[nn.Module] = []
+    if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):
+        base = copied.base_model
+        trained = [child for child in copied.children() if child is not base]
+        trained += [child for name, child in base.named_children() if "pool" in name.lower()]
+        trained += list(layer_list(copied))[setting.depth.frozen_layers :]
+        prefix = prefix_modules(copied, setting.depth)
+    for module in trained:
+        for dropout in module.modules():
+            if isinstance(dropout, nn.Dropout):
+                dropout.p = 0.0
+    return copied, prefix
 
 
 def packed_layout(
@@ -197,7 +167,8 @@ def packed_layout(
     layout = Layout.plain(setting.device, dtype)
     if not _attends_by_ends(model, setting):
         return layout, []
-    doubt = _ends_doubt(model, data, setting)
+    test = partial(_ends_difference, model, data, setting)
+    doubt = _asked_once("by the ends of rows", data, setting, test)
     if doubt is not None:
         return layout, [f"attention in a padded square: {doubt}"]
     return replace(layout, attention=Attention.ENDS), []
@@ -217,8 +188,7 @@ def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
     )
 
 
-@_asked_once("rows of any length")
-def _ends_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
+def _ends_difference(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Of attention alone: in bf16 a whole model's would tell little. Gradients are compared too."""
     rows, config = data.evaluation, model.config
     size = config.hidden_size // config.num_attention_heads
@@ -241,7 +211,7 @@ def _ends_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str
     for expected, found in zip(*outcomes, strict=True):
         off = float((expected - found).float().abs().max() / expected.float().abs().max())
         if not off <= _BF16_TOLERANCE:
-            return f"by the ends of rows it differs by {off:.2g} of its largest value"
+            return f"it differs by {off:.2g} of its largest value"
     return None
 
 

@@ -53,29 +53,21 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """Rows first..last-1 of a packed batch, padded to w tokens each.
+    """Some of a packed batch's rows, padded to w tokens each; the next square has the next ones.
 
-    start, stop: their block among the P tokens. index: int64 [b * w], where each token of the
-    square lies among the P (padding repeats a row's first token). real: int64, the places of the
-    rows' own tokens within `index`. padding: bool [b, w]. bias: [b, 1, 1, w], 0 for tokens and -inf
-    for padding, in the layout's dtype. All four are None where all b rows have w tokens, and so lie
-    in one block.
+    rows: b. width: w. tokens: of all rows, without padding. index: int64 [b * w], which of them
+    stands where in the square (padding repeats a row's first token). real: int64 [tokens], their
+    places within `index`. padding: bool [b, w]. bias: [b, 1, 1, w], 0 for tokens and -inf for
+    padding, in the layout's dtype. All four are None where all b rows have w tokens.
     """
 
-    first: int
-    last: int
+    rows: int
     width: int
-    start: int
-    stop: int
+    tokens: int
     index: Tensor | None = None
     real: Tensor | None = None
     padding: Tensor | None = None
     bias: Tensor | None = None
-
-    @property
-    def rows(self) -> int:
-        """b, the number of rows."""
-        return self.last - self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +109,10 @@ class PackedBatch:
         return gathered(hidden, self.starts, self.row, self.inner)
 
 
-def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
-    """Pack the chosen rows of a split."""
+def pack(
+    rows: TokenRows, indices: Indices, layout: Layout, numbers: IndexArray | None = None
+) -> PackedBatch:
+    """Pack the chosen rows of a split. numbers: what stands for each token id in their place."""
     chosen = np.asarray(indices, dtype=np.int64)
     lengths = rows.offsets[chosen + 1] - rows.offsets[chosen]
     order = np.argsort(lengths, kind="stable")
@@ -127,9 +121,10 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
     starts, row = ends[:-1], np.repeat(np.arange(len(chosen)), lengths)
     positions = np.arange(ends[-1]) - starts[row]
     source = rows.offsets[chosen][row] + positions
+    ids = rows.input_ids[source].astype(np.int64)
     arrays: dict[str, NDArray[Any]] = {
         "rows": chosen,
-        "ids": rows.input_ids[source].astype(np.int64),
+        "ids": ids if numbers is None else numbers[ids],
         "positions": positions,
         "places": source,
         "starts": starts,
@@ -143,7 +138,7 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
     bounds = _bounds(lengths, layout.attention)
     for first, last, width in bounds:
         if lengths[first] < width:
-            padded = _padded_square(starts[first:last], lengths[first:last], width)
+            padded = _padded_square(lengths[first:last], width)
             arrays |= {f"{name} {first}": array for name, array in padded.items()}
     there = to_device(arrays, layout.device)
     squares = []
@@ -153,7 +148,7 @@ def pack(rows: TokenRows, indices: Indices, layout: Layout) -> PackedBatch:
             shape = (last - first, 1, 1, width)
             bias = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
             own["bias"] = bias.masked_fill_(own["padding"].view(shape), -math.inf)
-        squares.append(Square(first, last, width, int(ends[first]), int(ends[last]), **own))
+        squares.append(Square(last - first, width, int(ends[last] - ends[first]), **own))
     return PackedBatch(
         layout=layout,
         types=there.pop("types", None),
@@ -207,11 +202,11 @@ def length_groups(
     return groups[::-1]
 
 
-def _padded_square(starts: IndexArray, lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
+def _padded_square(lengths: IndexArray, width: int) -> dict[str, NDArray[Any]]:
     """index, real and padding of a `Square` of rows [b] padded to this width."""
     columns = np.arange(width)[None, :]
     is_token = columns < lengths[:, None]  # [b, w]
-    index = starts[:, None] + np.where(is_token, columns, 0)
+    index = (np.cumsum(lengths) - lengths)[:, None] + np.where(is_token, columns, 0)
     return {"index": index.ravel(), "real": np.flatnonzero(is_token), "padding": ~is_token}
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,20 +30,18 @@ class Block:
     """A kind of layer by its modules' names. Whether what comes out is right is for a test to say
     (`equality.py`), never for a list. projections: to query, key and value, in `attention`. heads:
     the name of their number there. behind: what runs on the attention's context, of (layer,
-    context, hidden states of those that asked). needs: the modules that it calls.
+    context, hidden states of those that asked).
     """
 
     attention: str
     projections: tuple[str, str, str]
     heads: str
     behind: Callable[[Any, Tensor, Tensor], Tensor]
-    needs: tuple[str, ...]
 
     def fits(self, layer: nn.Module) -> bool:
-        """Whether the layer has these modules."""
+        """Whether the layer's attention has these modules."""
         modules = dict(layer.named_modules())
-        own = (f"{self.attention}.{name}" for name in (*self.projections, "dropout"))
-        return all(name in modules for name in (*own, *self.needs))
+        return all(f"{self.attention}.{name}" in modules for name in self.projections)
 
     def run(
         self,
@@ -94,21 +93,18 @@ BLOCKS = (
         projections=("query", "key", "value"),
         heads="num_attention_heads",
         behind=_behind_bert,
-        needs=("attention.output", "intermediate", "output"),
     ),
     Block(
         attention="attention",
         projections=("q_lin", "k_lin", "v_lin"),
         heads="n_heads",
         behind=_behind_distilbert,
-        needs=("attention.out_lin", "sa_layer_norm", "ffn", "output_layer_norm"),
     ),
     Block(
         attention="attention.attn",
         projections=("q", "k", "v"),
         heads="num_attention_heads",
         behind=_behind_mpnet,
-        needs=("attention.attn.o", "attention.LayerNorm", "intermediate", "output"),
     ),
 )
 
@@ -119,8 +115,11 @@ class PackedModel(nn.Module):
     Embeddings and layers are the model's own modules, called one by one; what stands behind them is
     the model without them, so every head of Transformers stays as it is. It gets each row's first
     token only, or the mean: the last layer computes no more of the others than keys and values.
-    layer_runs counts, for each of the L layers, how often it ran.
+    layer_runs counts, for each of the L layers, how often it ran. deepest: the last layer that it
+    can begin behind, L. word_numbers: the word table's rows by token id, where some were left out.
     """
+
+    how: ClassVar[str] = "packed"
 
     def __init__(
         self,
@@ -152,6 +151,8 @@ class PackedModel(nn.Module):
         self.project: nn.Module | None = getattr(base, "embeddings_project", None)
         self.layers = nn.ModuleList(layers)
         self.first_layer = 0
+        self.word_numbers: IndexArray | None = None
+        self.deepest = len(layers)
         self.layer_runs = [0] * len(layers)
         self._bias_of_width = None
         if has_position_bias(model):
@@ -162,16 +163,15 @@ class PackedModel(nn.Module):
         del layer_list(model)[:]
         self.head = model
 
-    def drop_prefix(self) -> None:
-        """Give up the embeddings and the frozen layers: hidden states behind them will be given."""
+    def drop_prefix(self, layers: int) -> None:
+        """Give up the embeddings and so many layers: hidden states behind them will be given."""
         self.embeddings = self.project = None
-        n = self.depth.frozen_layers
-        self.layers = nn.ModuleList(list(self.layers)[n - self.first_layer :])
-        self.first_layer = n
+        self.layers = nn.ModuleList(list(self.layers)[layers:])
+        self.first_layer = layers
 
-    def pack(self, rows: TokenRows, indices: Indices) -> PackedBatch:
+    def batch(self, rows: TokenRows, indices: Indices) -> PackedBatch:
         """These rows of a split as this model attends them."""
-        return pack(rows, indices, self.layout)
+        return pack(rows, indices, self.layout, self.word_numbers)
 
     def embed(self, batch: PackedBatch) -> Tensor:
         """Hidden states [P, H] in front of layer 0."""
@@ -188,14 +188,6 @@ class PackedModel(nn.Module):
             hidden = self.project(hidden)
         return hidden[0]  # type: ignore[no-any-return]  # untyped
 
-    def run_layer(
-        self, index: int, hidden: Tensor, batch: PackedBatch, firsts: bool, bias: Tensor | None
-    ) -> Tensor:
-        """Layer `index` of L on [P, H]; [B, H] where only first tokens are wanted."""
-        self.layer_runs[index] += 1
-        layer = self.layers[index - self.first_layer]
-        return self._block.run(layer, hidden, batch, firsts, bias)
-
     def position_bias(self, hidden: Tensor, batch: PackedBatch) -> Tensor | None:
         """What the architecture adds to all scores by the places of query and key in their row, if
         anything: [h, W, W] for the longest row, or, with the square's own bias, [B or 1, h, W, W].
@@ -210,22 +202,29 @@ class PackedModel(nn.Module):
         bias = bias.to(batch.layout.dtype)
         return bias if square.bias is None else bias + square.bias
 
-    def prefix(self, batch: PackedBatch) -> Iterator[Tensor]:
-        """Hidden states [P, H] behind the embeddings, then behind each layer in turn: 0..L."""
-        hidden = self.embed(batch)
+    def _hidden(
+        self, batch: PackedBatch, given: Tensor | None = None, firsts: bool = False
+    ) -> Iterator[Tensor]:
+        """Hidden states [P, H] behind the embeddings, or those given behind layer N, then behind
+        each layer in turn. firsts: the last layer's are [B, H], each row's first token.
+        """
+        hidden = self.embed(batch) if given is None else given
         bias = self.position_bias(hidden, batch)
         yield hidden
-        for index in range(len(self.layer_runs)):
-            hidden = self.run_layer(index, hidden, batch, False, bias)
+        for index in range(0 if given is None else self.depth.frozen_layers, self.deepest):
+            self.layer_runs[index] += 1
+            layer = self.layers[index - self.first_layer]
+            last = index == self.deepest - 1
+            hidden = self._block.run(layer, hidden, batch, firsts and last, bias)
             yield hidden
 
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """As `prefix.FrozenLayers`; each depth is handed on before the next layer runs."""
-        batch = self.pack(rows, chunk)
+        """As `runner.FrozenLayers`; each depth is handed on before the next layer runs."""
+        batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
-        for n, hidden in zip(range(max(wanted) + 1), self.prefix(batch), strict=False):
+        for n, hidden in zip(range(max(wanted) + 1), self._hidden(batch), strict=False):
             if n in wanted:
                 in_order = torch.empty_like(hidden)
                 in_order[place] = hidden
@@ -236,15 +235,10 @@ class PackedModel(nn.Module):
 
         given: hidden states [P, H] behind layer N, else they are computed from the tokens.
         """
-        frozen, layers = self.depth.frozen_layers, len(self.layer_runs)
-        hidden = self.embed(batch) if given is None else given
-        bias = self.position_bias(hidden, batch)
-        for index in range(0 if given is None else frozen, layers):
-            firsts = index == layers - 1 and not self._reads_mean
-            hidden = self.run_layer(index, hidden, batch, firsts, bias)
+        [hidden] = deque(self._hidden(batch, given, firsts=not self._reads_mean), maxlen=1)
         if self._reads_mean:
             hidden = row_means(hidden, batch)
-        elif frozen == layers and given is not None:
+        elif self.depth.frozen_layers == self.deepest and given is not None:
             hidden = batch.firsts(hidden)
         return self.head(inputs_embeds=hidden[:, None]).logits  # type: ignore[no-any-return]  # untyped
 
@@ -265,16 +259,15 @@ class Passthrough(nn.Module):
         return given
 
 
-def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
-    """Keep only the rows of the word table that the data use; returns the data with their ids by
-    the rows that are left.
+def use_compact_vocabulary(model: PackedModel, data: TaskData) -> None:
+    """Keep only the rows of the word table that the data use.
 
     A row that no example uses has no gradient, and nothing reads it: leaving it out changes no
     number of the trial, and spares the optimiser most of its work on the full model.
     """
     table: nn.Embedding = model.embeddings.word_embeddings  # type: ignore[union-attr, assignment]  # untyped
     used = np.unique(np.concatenate([rows.input_ids for rows in data.splits().values()]))
-    numbers = np.zeros(table.num_embeddings, dtype=np.int32)
+    numbers = np.zeros(table.num_embeddings, dtype=np.int64)
     numbers[used] = np.arange(len(used))
     kept = torch.from_numpy(used.astype(np.int64)).to(table.weight.device)
     with torch.no_grad():
@@ -284,7 +277,7 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> TaskData:
         is_used = table.padding_idx in used
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
-    return data.changed(lambda rows: replace(rows, input_ids=numbers[rows.input_ids]))
+    model.word_numbers = numbers
 
 
 def copy_of(model: PreTrainedModel) -> PreTrainedModel:

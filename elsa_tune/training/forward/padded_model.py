@@ -1,6 +1,6 @@
-"""A classification model on padded batches that begins behind its frozen layers.
+"""A classification model run on padded batches, by its own code: any architecture.
 
-Shapes: B rows, T tokens of the longest, H hidden size.
+Shapes: B rows, T tokens of the longest, H hidden size, C outputs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch, to_device
+from elsa_tune.training.data.tokens import (
+    IndexArray,
+    Indices,
+    PaddedBatch,
+    TaskData,
+    TokenRows,
+    pad_batch,
+    to_device,
+)
 from elsa_tune.training.forward.packed_model import Passthrough
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
@@ -28,77 +36,94 @@ class _EnoughError(Exception):
     """Ends a forward pass whose rest nobody needs."""
 
 
-@torch.inference_mode()
-def hidden_behind(
-    model: PreTrainedModel, inputs: dict[str, Tensor], wanted: Collection[int]
-) -> dict[int, Tensor]:
-    """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
+class PaddedModel(nn.Module):
+    """As `PackedModel`, on batches padded to their longest row.
 
-    What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
-    N = L what the encoder gives its head, a last norm included.
+    deepest: the last layer that it can begin behind; the model's own code expects one to run.
     """
-    found: dict[int, Tensor] = {}
-    layers = layer_list(model)
 
-    def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        found[number] = args[0] if args else kwargs["hidden_states"]
-        if number == max(wanted):
-            raise _EnoughError
+    how: ClassVar[str] = "padded"
 
-    hooks = [
-        layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
-        for number in wanted
-        if number < len(layers)
-    ]
-    try:
-        with masks_without_asking(model.device):
-            if len(layers) in wanted:
-                found[len(layers)] = model.base_model(**inputs).last_hidden_state
-            else:
-                model(**inputs)
-    except _EnoughError:
-        pass
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
+    def __init__(self, model: PreTrainedModel, data: TaskData) -> None:
+        super().__init__()
+        self.model, self._data = model, data
+        self.deepest = len(layer_list(model)) - 1
 
+    def drop_prefix(self, layers: int) -> None:
+        """As `PackedModel.drop_prefix`. Raises ValueError for an architecture without an embeddings
+        module of its own.
+        """
+        base: Any = self.model.base_model
+        if not isinstance(getattr(base, "embeddings", None), nn.Module):
+            raise ValueError("its embeddings are not a module of their own")
+        drop_layers(self.model, layers)
+        base.embeddings = Passthrough()
 
-def rows_in_order(
-    model: PreTrainedModel,
-    data: TaskData,
-    rows: TokenRows,
-    chunk: IndexArray,
-    wanted: Collection[int],
-) -> list[tuple[int, Tensor]]:
-    """As `prefix.FrozenLayers`, of a whole model on padded batches of these data."""
-    base = int(rows.offsets[chunk[0]])
-    tokens = int(rows.offsets[chunk[-1] + 1]) - base
-    found: dict[int, Tensor] = {}
-    by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
-    for start in range(0, len(chunk), _ROWS):
-        batch = pad_batch(rows, by_length[start : start + _ROWS], data, model.device)
-        # Numbers from the host: a GPU would be waited for to count those of a mask.
-        real = to_device({"real": np.flatnonzero(batch.mask)}, model.device)["real"]
-        place = batch.places.view(-1)[real] - base
-        for n, hidden in hidden_behind(model, batch.inputs, wanted).items():
-            if n not in found:
-                found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
-            found[n][place] = hidden.flatten(0, 1)[real]
-    return sorted(found.items())
+    def batch(self, rows: TokenRows, indices: Indices) -> PaddedBatch:
+        """These rows of a split."""
+        return pad_batch(rows, indices, self._data, self.model.device)
 
+    def behind(
+        self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
+    ) -> list[tuple[int, Tensor]]:
+        """As `runner.FrozenLayers`, of the whole model."""
+        base = int(rows.offsets[chunk[0]])
+        tokens = int(rows.offsets[chunk[-1] + 1]) - base
+        found: dict[int, Tensor] = {}
+        by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
+        for start in range(0, len(chunk), _ROWS):
+            batch = self.batch(rows, by_length[start : start + _ROWS])
+            # Numbers from the host: a GPU would be waited for to count those of a mask.
+            real = to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)["real"]
+            place = batch.places.view(-1)[real] - base
+            for n, hidden in self._hidden(batch, wanted).items():
+                if n not in found:
+                    found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
+                found[n][place] = hidden.flatten(0, 1)[real]
+        return sorted(found.items())
 
-def begin_behind(model: PreTrainedModel, layers: int) -> None:
-    """Take the embeddings and the first so many layers (1 or more) out of the model.
+    @torch.inference_mode()
+    def _hidden(self, batch: PaddedBatch, wanted: Collection[int]) -> dict[int, Tensor]:
+        """Hidden states [B, T, H] behind layer N for each wanted N, in the model's mode.
 
-    It then reads `inputs_embeds` [B, T, H], hidden states behind those layers. Raises ValueError
-    for an architecture without an embeddings module of its own.
-    """
-    base: Any = model.base_model
-    if not isinstance(getattr(base, "embeddings", None), nn.Module):
-        raise ValueError("its embeddings are not a module of their own")
-    drop_layers(model, layers)
-    base.embeddings = Passthrough()
+        What layer N + 1 reads, not what layer N gives: DeBERTa adds its convolution in between. For
+        N = L what the encoder gives its head, a last norm included.
+        """
+        found: dict[int, Tensor] = {}
+        layers = layer_list(self.model)
+
+        def keep(number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+            found[number] = args[0] if args else kwargs["hidden_states"]
+            if number == max(wanted):
+                raise _EnoughError
+
+        hooks = [
+            layers[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
+            for number in wanted
+            if number < len(layers)
+        ]
+        try:
+            with masks_without_asking(self.model.device):
+                if len(layers) in wanted:
+                    found[len(layers)] = self.model.base_model(**batch.inputs).last_hidden_state
+                else:
+                    self.model(**batch.inputs)
+        except _EnoughError:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return found
+
+    def forward(self, batch: PaddedBatch, given: Tensor | None = None) -> Tensor:
+        """Logits [B, C]. given: hidden states [B, T, H] behind the layers that were dropped."""
+        inputs = dict(batch.inputs)
+        if given is not None:
+            # At padding stands the row's first token: finite, and attended by nobody.
+            del inputs["input_ids"]
+            inputs["inputs_embeds"] = given
+        with masks_without_asking(self.model.device):
+            return self.model(**inputs).logits  # type: ignore[no-any-return]  # untyped
 
 
 _MASKS: dict[str, Callable[..., Any]] = {"sdpa": sdpa_mask, "eager": eager_mask}

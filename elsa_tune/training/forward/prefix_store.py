@@ -1,8 +1,9 @@
 """Hidden states on disk, memory-mapped, checked, within a budget.
 
-An entry is one file, named by its key: a block of facts, then the rows [tokens, H] of one split
-after the other. Several processes share the store: who reads an entry holds a lock on it, and what
-is locked is never evicted. Nothing is written or deleted through a link.
+An entry is one file, named by its key: a block of facts, written last, then the rows [tokens, H] of
+one split after the other. Several processes share the store: who writes or reads an entry holds a
+lock on it, and what is locked is never evicted. What a killed writer leaves has no facts, and is
+written anew or evicted like any other. Nothing is written or deleted through a link.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import fcntl
 import json
 import os
 import shutil
-import time
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -104,25 +103,18 @@ class PrefixStore:
         self.budget = budget_bytes()
 
     def open(self, key: str, shape: Shape) -> Reading | None:
-        """An entry to read, None where there is none. One that is damaged is removed.
+        """An entry to read, None where there is none or a damaged one. Waits for who writes it.
 
         Its size is compared at every opening, its checksum at the first one by this process.
         """
         entry = self.folder / key
-        try:
-            with contextlib.ExitStack() as opened:
-                file = opened.enter_context(_locked(entry, fcntl.LOCK_SH))
-                if os.fstat(file.fileno()).st_nlink == 0:
-                    return None  # evicted between opening and locking
-                if _is_sound(entry, file, shape):
-                    os.utime(file.fileno())
-                    opened.pop_all()
-                    return Reading(_mapped(file, shape), file)
-        except FileNotFoundError:
-            return None
-        except OSError:
-            pass
-        self._remove(entry)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+            file = opened.enter_context(_locked(entry, fcntl.LOCK_SH))
+            # Without a name it was evicted between opening and locking.
+            if os.fstat(file.fileno()).st_nlink and _is_sound(entry, file, shape):
+                os.utime(file.fileno())
+                opened.pop_all()
+                return Reading(_mapped(file, shape), file)
         return None
 
     @contextlib.contextmanager
@@ -139,18 +131,19 @@ class PrefixStore:
             raise NotKeptError(f"{needed} {BUDGET_VARIABLE} allows {self.budget / 1e9:g}")
         entries = sorted(self.entries(), key=lambda one: one.last_used)
         used = sum(entry.bytes for entry in entries)
+
+        def fits() -> bool:
+            return used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE
+
         for entry in entries:
-            if used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE:
-                return
-            if self.evict(entry.key):
+            if not fits() and self.evict(entry.key):
                 used -= entry.bytes
-        if used + wanted > self.budget:
+        if not fits():
             raise NotKeptError(
                 f"{needed} of the {self.budget / 1e9:g} GB that {BUDGET_VARIABLE} allows "
-                f"{used / 1e9:.1f} are being read"
+                f"{used / 1e9:.1f} are being read, and {self.folder} has {self._free() / 1e9:.1f} "
+                "GB free"
             )
-        if self._free() < wanted + KEPT_FREE:
-            raise NotKeptError(f"{needed} {self.folder} has {self._free() / 1e9:.1f} GB free")
 
     def _free(self) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -159,11 +152,11 @@ class PrefixStore:
     @contextlib.contextmanager
     def writing(self, key: str, what: str, shape: Shape) -> Iterator[Callable[[Tensor], None]]:
         """Takes the rows [tokens, H] of an entry block by block, in the order of the shape's
-        splits. The entry exists only afterwards; one of that name is replaced. Raises OSError.
+        splits. The entry can be read afterwards only; one of that name is replaced. Raises OSError.
         """
         entry, crc = self.folder / key, 0
-        aside = entry.with_name(f".{key}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
         self.folder.mkdir(parents=True, exist_ok=True)
+        entry.unlink(missing_ok=True)  # whoever reads it keeps it
 
         def append(hidden: Tensor) -> None:
             nonlocal crc
@@ -171,20 +164,21 @@ class PrefixStore:
             file.write(data)
             crc = zlib.crc32(data, crc)
 
-        try:
-            with aside.open("xb") as file:
+        with _locked(entry, fcntl.LOCK_EX, "xb") as file:
+            try:
                 file.seek(_FACTS)
                 yield append
                 # Not forced to disk: what a power cut leaves of it, its checksum finds.
                 file.seek(0)
                 facts = {"what": what[:_LONGEST_NAME], "crc32": crc}
                 file.write(json.dumps(facts).encode().ljust(_FACTS))
-            aside.replace(entry)
-        finally:
-            aside.unlink(missing_ok=True)
+                file.flush()
+            except BaseException:
+                entry.unlink(missing_ok=True)
+                raise
 
     def entries(self) -> list[EntrySummary]:
-        """Every entry, damaged ones included."""
+        """Every entry, unfinished and damaged ones included."""
         found = []
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
@@ -205,24 +199,13 @@ class PrefixStore:
         return found
 
     def evict(self, key: str) -> bool:
-        """Remove an entry unless somebody reads it; whether it was removed."""
+        """Remove an entry unless somebody reads or writes it; whether it was removed."""
         entry = self.folder / key
-        return not _is_locked(entry) and self._remove(entry)
-
-    def sweep(self, older_than: float = 3600.0) -> None:
-        """Remove what killed writers left behind, once it is older than so many seconds."""
-        for left in self.folder.glob(".*.part"):
-            with contextlib.suppress(OSError):
-                if time.time() - left.lstat().st_mtime > older_than:
-                    self._remove(left)
-
-    @staticmethod
-    def _remove(entry: Path) -> bool:
-        try:
-            entry.unlink()
-        except OSError:
-            return False
-        return True
+        with contextlib.suppress(OSError):
+            if not _is_locked(entry):
+                entry.unlink()
+                return True
+        return False
 
 
 def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:

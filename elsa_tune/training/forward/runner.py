@@ -1,36 +1,46 @@
-"""How logits come from rows: on packed tokens where that is right, else on padded batches.
+"""How logits come from rows: on packed tokens where that is right, else on padded batches, from the
+frozen layers' output where that is kept.
 
 Shapes: B rows of a batch, C outputs, H hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
-from elsa_tune.training.data.tokens import IndexArray, TaskData, pad_batch
+from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
 from elsa_tune.training.forward.packed import length_groups
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
-from elsa_tune.training.forward.padded_model import (
-    begin_behind,
-    masks_without_asking,
-    rows_in_order,
-)
-from elsa_tune.training.forward.prefix import FrozenLayers, Prefix
-from elsa_tune.training.forward.prefix_store import NotKeptError, Reading
+from elsa_tune.training.forward.padded_model import PaddedModel
+from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
+from elsa_tune.training.machine import room
+from elsa_tune.training.model.encoder import unchanged_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
 # What one more length group costs on a CPU, in tokens of forward and backward: the value with the
 # fastest steps, at N = 0 and N = 4 alike. Measured: bench/results/length_groups.json.
 GROUP_COST = 64
+# Changes whenever the same inputs would give other rows.
+_FORMAT = 2
+# Tokens of one pass over the layers while a cache is filled: enough for full speed, little memory.
+_CHUNK_TOKENS = 4096
+# Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
+# for the layers that train.
+_MEMORY_SHARE = 0.4
+
+# (split, consecutive rows, wanted) -> (N, hidden states [tokens, H] behind layer N) for each wanted
+# N, ascending; in evaluation mode, the tokens in the split's order.
+FrozenLayers = Callable[[TokenRows, IndexArray, Collection[int]], Iterable[tuple[int, Tensor]]]
 
 
 @dataclass
@@ -39,25 +49,37 @@ class Runner:
 
     model: all that runs, and so all that trains. prefix: `none` at N = 0, else `cached` or
     `recomputed`. notes: what a reader of the results should be told. kept: hidden states behind the
-    frozen layers of some splits. how: a word for the record.
+    frozen layers of some splits.
     """
 
-    model: Any
+    model: PackedModel | PaddedModel
     data: TaskData
     setting: Setting
     frozen_prefix: list[nn.Module]
     prefix: str
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
     kept: Reading = field(default_factory=Reading)
-    how: ClassVar[str]
 
     def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
         """Logits [B, C] in fp32, and the rows' numbers [B] in the order of the logits."""
-        raise NotImplementedError
+        batch = self.model.batch(self.data.splits()[split], indices)
+        kept = self.kept.hidden.get(split)
+        given = None if kept is None else kept[batch.places].float()
+        with self.setting.arithmetic():
+            logits = self.model(batch, given)
+        return logits.float(), batch.rows
 
     def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
-        """A batch divided into passes of at most `largest` rows."""
-        raise NotImplementedError
+        """A batch divided into passes of at most `largest` rows: into rows of similar length where
+        a CPU pads them, else into one pass unless memory asks for more.
+        """
+        lengths = self.data.splits()[split].lengths[batch]
+        # A GPU is bound by launches at this size: padding costs it less than another pass.
+        if isinstance(self.model, PaddedModel) and self.setting.device.type == "cpu":
+            return [batch[group] for group in length_groups(lengths, largest, GROUP_COST)]
+        if len(batch) > largest:
+            batch = batch[np.argsort(lengths, kind="stable")]
+        return [batch[start : start + largest] for start in range(0, len(batch), largest)]
 
     def train(self, training: bool) -> None:
         """Training mode (the prefix's dropout as the recipe says) or evaluation mode."""
@@ -70,76 +92,6 @@ class Runner:
         del self.model, self.frozen_prefix
         self.kept.close()
 
-    def given(self, split: str, places: Tensor) -> Tensor | None:
-        """Kept hidden states [..., H] in fp32 of a split's tokens at these places [...], if any."""
-        kept = self.kept.hidden.get(split)
-        return None if kept is None else kept[places].float()
-
-    def reads(self, prefix: Prefix, n: int, others: Iterable[int], layers: FrozenLayers) -> bool:
-        """Whether the hidden states behind layer n are kept from now on; a note says why not."""
-        try:
-            self.kept = prefix.reading(n, others, layers)
-        except (NotKeptError, OSError) as error:
-            self.note_computed(error)
-            return False
-        return True
-
-    def note_computed(self, why: object) -> None:
-        """Say why nothing is kept."""
-        self.notes.append(f"the frozen prefix is computed in every step: {why}")
-
-
-class Padded(Runner):
-    """Batches padded to their longest row, divided by length on a CPU: any architecture."""
-
-    how = "padded"
-
-    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
-        """As `Runner.logits`."""
-        batch = pad_batch(self.data.splits()[split], indices, self.data, self.setting.device)
-        inputs = batch.inputs
-        given = self.given(split, batch.places)
-        if given is not None:
-            # At padding stands the row's first token: finite, and attended by nobody.
-            del inputs["input_ids"]
-            inputs["inputs_embeds"] = given
-        with self.setting.arithmetic(), masks_without_asking(self.setting.device):
-            logits = self.model(**inputs).logits
-        return logits.float(), batch.rows
-
-    def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
-        """As `Runner.parts`: by length on a CPU."""
-        if self.setting.device.type != "cpu":
-            # A GPU is bound by launches at this size: padding costs it less than another pass.
-            return _runs(batch, largest)
-        lengths = self.data.splits()[split].lengths[batch].tolist()
-        return [batch[group] for group in length_groups(lengths, largest, GROUP_COST)]
-
-
-class Packed(Runner):
-    """Tokens one after the other, from the first layer on or from where a cache gives them."""
-
-    how = "packed"
-
-    def logits(self, split: str, indices: IndexArray) -> tuple[Tensor, Tensor]:
-        """As `Runner.logits`; rows come back in order of length."""
-        batch = self.model.pack(self.data.splits()[split], indices)
-        given = self.given(split, batch.places)
-        with self.setting.arithmetic():
-            logits = self.model(batch, given)
-        return logits.float(), batch.rows
-
-    def parts(self, split: str, batch: IndexArray, largest: int) -> list[IndexArray]:
-        """As `Runner.parts`: one pass unless memory asks for more, then by length."""
-        if len(batch) <= largest:
-            return [batch]
-        lengths = self.data.splits()[split].lengths[batch]
-        return _runs(batch[np.argsort(lengths, kind="stable")], largest)
-
-
-def _runs(batch: IndexArray, largest: int) -> list[IndexArray]:
-    return [batch[start : start + largest] for start in range(0, len(batch), largest)]
-
 
 def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runner:
     """The fastest way to run this frozen model that computes what the whole model computes.
@@ -148,55 +100,159 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     the runner may be used.
     """
     depth, recipe = setting.depth, setting.recipe
-    deep = depth.frozen_layers > 0
-    common: dict[str, Any] = {
-        "data": data,
-        "setting": setting,
-        "frozen_prefix": [] if recipe.frozen_dropout else prefix_modules(model, depth),
-        "prefix": "recomputed" if deep else "none",
-    }
-    keeps = deep and recipe.prefix_cache is not PrefixCache.NONE
+    layers = list(layer_list(model))
+    frozen_prefix = [] if recipe.frozen_dropout else prefix_modules(model, depth)
     doubt = packed_doubt(model, data, setting)
-    if doubt is not None:
-        padded = Padded(model=model, notes=[f"padded batches: {doubt}"], **common)
-        if keeps:
-            _let_read(padded)
-        return padded
-    prefix = Prefix(model, data, setting, Packed.how) if keeps else None
-    layout, notes = packed_layout(model, data, setting)
-    packed_model = PackedModel(model, depth, recipe.pooling, layout)
-    packed = Packed(model=packed_model, notes=notes, **common)
-    if prefix is not None:
-        if recipe.frozen_dropout:  # training needs other masks every time: only evaluation reads
-            packed.note_computed("frozen_dropout is on")
-        is_read = packed.reads(prefix, depth.frozen_layers, setting.depths, packed_model.behind)
-        if is_read and not recipe.frozen_dropout:
-            packed_model.drop_prefix()
-            packed.frozen_prefix, packed.prefix = [], "cached"
-    if not depth.embeddings_frozen and not setting.keeps_words:
-        packed.data = use_compact_vocabulary(packed_model, data)
-    return packed
-
-
-def _let_read(runner: Padded) -> None:
-    """Begin behind the frozen layers where that is possible and worth it. With dropout in them the
-    whole model stays in use.
-    """
-    model, setting = runner.model, runner.setting
-    every = list(layer_list(model))
-    n = setting.kept_layers(model)
-    if n == 0:
-        return
-    if setting.recipe.frozen_dropout:
-        doubt: str | None = "frozen_dropout is on"
+    runs: PackedModel | PaddedModel
+    if doubt is None:
+        layout, notes = packed_layout(model, data, setting)
+        runs = PackedModel(model, depth, recipe.pooling, layout)
     else:
-        doubt = tail_doubt(model, runner.data, setting)
-    if doubt is not None:
-        runner.note_computed(doubt)
-        return
-    prefix = Prefix(model, runner.data, setting, runner.how)
-    others = {min(other, len(every) - 1) for other in setting.depths}
-    if runner.reads(prefix, n, others, partial(rows_in_order, model, runner.data)):
-        begin_behind(model, n)
-        runner.frozen_prefix = every[n : setting.depth.frozen_layers]
-        runner.prefix = "cached"
+        runs, notes = PaddedModel(model, data), [f"padded batches: {doubt}"]
+    deep = depth.frozen_layers > 0
+    runner = Runner(runs, data, setting, frozen_prefix, "recomputed" if deep else "none", notes)
+    if deep and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
+        why = _not_read(runner, model, layers)
+        if why is not None:
+            notes.append(f"the frozen prefix is computed in every step: {why}")
+    if isinstance(runs, PackedModel) and not depth.embeddings_frozen and not setting.keeps_words:
+        use_compact_vocabulary(runs, data)
+    return runner
+
+
+def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module]) -> str | None:
+    """Read the frozen layers' output from now on; or say why it is computed in every step."""
+    setting, runs = runner.setting, runner.model
+    frozen = setting.depth.frozen_layers
+    n = min(frozen, runs.deepest)
+    noise = "frozen_dropout is on" if setting.recipe.frozen_dropout else None
+    if isinstance(runs, PaddedModel):
+        doubt = noise or tail_doubt(model, runner.data, setting)
+        if doubt is not None:
+            return doubt
+    others = {min(other, runs.deepest) for other in setting.depths}
+    try:
+        prefix = Prefix(model, runner.data, setting, runs.how)
+        runner.kept = prefix.reading(n, others, runs.behind)
+    except (NotKeptError, OSError) as error:
+        return str(error)
+    if noise is not None:  # training needs other masks every time: only evaluation reads
+        return noise
+    runs.drop_prefix(n)
+    runner.frozen_prefix, runner.prefix = list(layers[n:frozen]), "cached"
+    return None
+
+
+class Prefix:
+    """The hidden states of one model's frozen layers on one task's data, on this node.
+
+    model: on its device, and complete. setting: of the trial that computes them; where dropout is
+    on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
+    they are computed. A GPU with room keeps them in its memory, for a CPU they lie on disk.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, data: TaskData, setting: Setting, batches: str
+    ) -> None:
+        dtype = setting.recipe.prefix_cache.value
+        self._splits = dict(data.splits())
+        if setting.recipe.frozen_dropout:
+            del self._splits["train"]
+        self._shape = Shape(
+            tokens={split: len(rows.input_ids) for split, rows in self._splits.items()},
+            hidden_size=int(model.config.hidden_size),
+            dtype=torch.float32 if dtype == "fp32" else torch.bfloat16,
+        )
+        self._setting = setting
+        self._store = PrefixStore()
+        # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
+        self._what = (
+            data.fingerprint,
+            *(f"{split} {_rows_digest(rows)}" for split, rows in self._splits.items()),
+            *(f"{setting.precision}-{dtype}", batches),
+        )
+
+    def reading(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> Reading:
+        """The hidden states behind a depth's frozen layers, computed by those layers if need be.
+
+        others: depths that later trials will want, kept on disk in the same pass where there is
+        room. Raises NotKeptError where there is no room for this one, OSError where the disk cannot
+        be written.
+        """
+        if self._shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
+            return self._computed_here(frozen_layers, layers)
+        if self._setting.device.type != "cpu":
+            raise NotKeptError(
+                f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
+            )
+        store, key = self._store, self._key(frozen_layers)
+        if kept := store.open(key, self._shape):
+            return kept
+        # One builder a model and task, whatever the depth: it will fill the others' too.
+        with store.building(self._key(0)):
+            if kept := store.open(key, self._shape):
+                return kept
+            self._build(frozen_layers, others, layers)
+            if kept := store.open(key, self._shape):
+                return kept
+        raise OSError(f"what was written to {store.folder} cannot be read back")
+
+    def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
+        """In the memory of the device that computes them."""
+        reading = Reading()
+        for split, rows in self._splits.items():
+            size = (len(rows.input_ids), self._shape.hidden_size)
+            hidden = torch.empty(size, dtype=self._shape.dtype, device=self._setting.device)
+            start = 0
+            for _, _, part in rows_behind(layers, rows, [frozen_layers], self._setting):
+                hidden[start : start + len(part)] = part
+                start += len(part)
+            reading.hidden[split] = hidden
+        return reading
+
+    def _key(self, frozen_layers: int) -> str:
+        """Names the entry of a depth by what the checkpoint's files and the data contain."""
+        parts = (str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def _build(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> None:
+        store, shape, kept_as = self._store, self._shape, self._setting.recipe.prefix_cache
+        there = {entry.key for entry in store.entries()}
+        depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in there)})
+        try:
+            store.make_room(shape.bytes * len(depths))
+        except NotKeptError:
+            depths = [frozen_layers]
+            store.make_room(shape.bytes)
+        with contextlib.ExitStack() as written:
+            append = {}
+            for n in depths:
+                what = f"{self._setting.name}, {n} frozen layers, {kept_as}"
+                append[n] = written.enter_context(store.writing(self._key(n), what, shape))
+            for rows in self._splits.values():
+                for _, n, hidden in rows_behind(layers, rows, depths, self._setting):
+                    append[n](hidden)
+
+
+def rows_behind(
+    layers: FrozenLayers, rows: TokenRows, wanted: Collection[int], setting: Setting
+) -> Iterator[tuple[IndexArray, int, Tensor]]:
+    """(row numbers, N, hidden states [tokens, H] of these rows behind layer N), for all rows in
+    their order, about _CHUNK_TOKENS at a time, and each wanted N.
+    """
+    start = 0
+    while start < len(rows):
+        limit = rows.offsets[start] + _CHUNK_TOKENS
+        stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
+        chunk = np.arange(start, stop)
+        with torch.inference_mode(), setting.arithmetic():
+            for n, hidden in layers(rows, chunk, wanted):
+                yield chunk, n, hidden
+        start = stop
+
+
+def _rows_digest(rows: TokenRows) -> str:
+    digest = hashlib.blake2b()
+    for array in (rows.input_ids, rows.offsets, rows.token_type_ids):
+        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:32]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import pickle
 import warnings
-import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -44,21 +41,6 @@ State = dict[str, torch.Tensor]
 
 # Every file is fetched before, and a checkpoint's own code is never run.
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-
-# What reading a damaged or foreign checkpoint raises in safetensors, torch and transformers.
-_UNREADABLE = (
-    SafetensorError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    ImportError,
-)
 
 
 def facts(spec: ModelSpec) -> ModelFacts:
@@ -195,7 +177,8 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
 class _Pretrained:
     """A checkpoint as it lies in memory: everything but the parts that a seed decides."""
 
-    files: tuple[tuple[str, int, int], ...]  # path, size, time of change
+    spec: ModelSpec
+    fingerprint: str
     kind: Any  # the model's class
     config: PretrainedConfig
     parts: ModelParts
@@ -205,41 +188,31 @@ class _Pretrained:
 _last: _Pretrained | None = None
 
 
-def checkpoint_files() -> tuple[tuple[str, int, int], ...]:
-    """Path, size in bytes and time of change of each file of the last checkpoint loaded."""
-    return () if _last is None else _last.files
+def loaded_checkpoint() -> str:
+    """The `weights_fingerprint` of the last checkpoint loaded, as it was then."""
+    return "" if _last is None else _last.fingerprint
 
 
-def checkpoint_digests() -> list[str]:
-    """The contents of these files. Raises OSError where they are no longer those loaded."""
-    paths = [Path(path) for path, _, _ in checkpoint_files()]
-    digests = [model_files.sha256_of(path) for path in paths]
-    if _as_they_are(paths) != checkpoint_files():
-        raise OSError("the checkpoint's files changed after they were loaded")
-    return digests
-
-
-def _as_they_are(paths: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    stats = ((path, path.stat()) for path in paths)
-    return tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+def unchanged_checkpoint() -> str:
+    """The same. Raises OSError where its files are no longer those loaded."""
+    with contextlib.suppress(ModelError):  # some are gone
+        if _last is not None and model_files.weights_fingerprint(_last.spec) == _last.fingerprint:
+            return _last.fingerprint
+    raise OSError("the checkpoint's files changed after they were loaded")
 
 
 def _pretrained(spec: ModelSpec, outputs: int) -> _Pretrained:
     """The checkpoint, from memory if it is the last one that this process used and unchanged."""
     global _last
-    folder = model_folder(spec)
-    files = _as_they_are(
-        [folder / model_files.CONFIG, *model_files.weight_files(folder, spec.name)]
-    )
-    if _last is None or _last.files != files:
+    fingerprint = model_files.weights_fingerprint(spec)
+    if _last is None or _last.fingerprint != fingerprint:
         _last = None  # never two checkpoints in memory
-        _last = _read_checkpoint(folder, spec.name, files, outputs)
+        _last = _read_checkpoint(spec, fingerprint, outputs)
     return _last
 
 
-def _read_checkpoint(
-    folder: Path, name: str, files: tuple[tuple[str, int, int], ...], outputs: int
-) -> _Pretrained:
+def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretrained:
+    folder, name = model_folder(spec), spec.name
     config = _read_configuration(folder, name)
     divide(_skeleton(config, name))  # refuse before gigabytes are read
     loaded_config = copy.deepcopy(config)
@@ -266,7 +239,7 @@ def _read_checkpoint(
     _check_fit(parts, missing | resized, model.config.model_type, name)
     drawn = resized | _drawn_from_seed(model, missing)
     state = {key: tensor for key, tensor in model.state_dict().items() if key not in drawn}
-    return _Pretrained(files=files, kind=type(model), config=config, parts=parts, state=state)
+    return _Pretrained(spec, fingerprint, type(model), config, parts, state)
 
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:
@@ -327,7 +300,9 @@ def _explained(what: str) -> Iterator[None]:
     try:
         with quiet():
             yield
-    except _UNREADABLE as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # of safetensors, torch or transformers, and of any kind
         said, why = str(error).lower(), first_line(error)
         if "trust_remote_code" in said:
             why = (
@@ -344,16 +319,11 @@ def _explained(what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Transformers reports newly initialised heads at length; here that is what is wanted."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    if bars:
+    with contextlib.ExitStack() as stack:
+        stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
+        if transformers_logging.is_progress_bar_enabled():
+            stack.callback(transformers_logging.enable_progress_bar)
+        stack.enter_context(warnings.catch_warnings(action="ignore"))
+        transformers_logging.set_verbosity_error()
         transformers_logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
+        yield

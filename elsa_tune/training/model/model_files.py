@@ -112,7 +112,9 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     folder = model_folder(spec)
     digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
     together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
-    rest = _sha256("".join(sha256_of(path) for path in _small_files(folder)).encode())
+    names = (path.name for path in folder.iterdir() if path.is_file())
+    small = sorted(_matching(names, (CONFIG, *TOKENIZER_PATTERNS)))
+    rest = _sha256("".join(sha256_of(folder / name) for name in small).encode())
     commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
     return f"sha256:{together}+{rest[:8]}{commit}"
 
@@ -167,12 +169,6 @@ def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _small_files(folder: Path) -> list[Path]:
-    wanted = (CONFIG, *TOKENIZER_PATTERNS)
-    names = _matching((path.name for path in folder.iterdir() if path.is_file()), wanted)
-    return [folder / name for name in sorted(names)]
-
-
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     patterns = tuple(patterns)
     return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
@@ -186,11 +182,8 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
     if revision is not None and _COMMIT.fullmatch(revision):
         with contextlib.suppress(ModelError):
             return _cached_folder(hub_id, revision, weights, "")
-    if hub.is_offline():
-        return _cached_folder(hub_id, revision, weights, "the hub may not be asked (offline mode)")
     try:
-        names = [n for n in hub.file_names(hub_id, revision) if "/" not in n or n == POOLING]
-        return hub.fetch(hub_id, _wanted(names, hub_id, weights), revision)
+        return hub.fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
     except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
         raise _refusal(hub_id, revision, error) from error
     except ModelError:
@@ -207,6 +200,7 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
 
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
     """The files to fetch: never the copies that a repository keeps for other frameworks."""
+    names = [name for name in names if "/" not in name or name == POOLING]
     if CONFIG not in names:
         raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
     wanted = [CONFIG, *_matching(names, (*TOKENIZER_PATTERNS, POOLING))]

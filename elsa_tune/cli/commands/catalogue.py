@@ -1,17 +1,28 @@
-"""`elsa-tune tasks`: the tasks that are known, or one task's data looked at."""
+"""`elsa-tune models`, `tasks` and `spaces`: what is known, or one of it looked at."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elsa_tune.cli.options import DataDir, Metric
-from elsa_tune.cli.printing import Format, FormatOption, show
-from elsa_tune.errors import UsageError
+from elsa_tune.cli.printing import FormatOption, show
+from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.search.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
+from elsa_tune.specs.model import (
+    KNOWN_MODELS,
+    ModelSource,
+    ModelSpec,
+    default_epochs,
+    resolve_model,
+    shipped_configuration,
+)
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
 from elsa_tune.tables.table_file import format_of
 from elsa_tune.tables.task_file import draft_task, resolve_task
@@ -24,6 +35,67 @@ EXAMPLE_WIDTH = 160
 LISTED = ("name", "kind", "texts", "metric", "chance", "source")
 
 
+def models(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A model to look at: a known name, a local folder, or a hub id owner/name. "
+            "Needs its configuration alone, no weights."
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """List the models, or count one model's parameters."""
+    if model is not None:
+        show(counted(resolve_model(model, revision)), format)
+        return
+    if revision is not None:
+        raise UsageError("--revision is about one model; name it: elsa-tune models owner/name")
+    show([listed(spec) for spec in KNOWN_MODELS.values()], format)
+
+
+def listed(spec: ModelSpec) -> dict[str, Any]:
+    """One line of the list, from what ships with the tool alone; JSON-ready."""
+    fields = shipped_configuration(spec.name)
+    is_package = spec.source is ModelSource.PACKAGE
+    return {
+        "name": spec.name,
+        "source": spec.source.value,
+        "location": spec.location,
+        # Of the hub it is asked when it is needed.
+        "installed": importlib.util.find_spec(spec.location) is not None if is_package else None,
+        "model_type": fields["model_type"],
+        "layers": fields["num_hidden_layers"],
+        "default_epochs": default_epochs(fields["model_type"]),
+    }
+
+
+def counted(spec: ModelSpec) -> dict[str, Any]:
+    """Parameters of one model, by part; JSON-ready. Raises ModelError.
+
+    Counted as in the paper's Table 1: the pretrained model without the task's own last linear,
+    which always trains.
+    """
+    from elsa_tune.training.model.encoder import facts, max_positions
+    from elsa_tune.training.model.pooling import folder_pooling
+
+    known = facts(spec)
+    counts = ("embedding", "layer", "layer_sizes", "output", "total")
+    return {
+        **dataclasses.asdict(spec),
+        "model_type": known.model_type,
+        "layers": known.layers,
+        "hidden_size": known.hidden_size,
+        "max_positions": max_positions(spec),
+        "default_epochs": default_epochs(known.model_type),
+        "pooling": folder_pooling(spec),
+        "parameters": {name: getattr(known, name) for name in counts},
+    }
+
+
 def tasks(
     task: Annotated[
         str | None,
@@ -34,7 +106,7 @@ def tasks(
     ] = None,
     data_dir: DataDir = None,
     metric: Metric = None,
-    format: FormatOption = Format.TABLE,
+    format: FormatOption = "table",
 ) -> None:
     """List the tasks, look at one, or start a task file."""
     is_table = task is not None and format_of(Path(task)) is not None
@@ -121,3 +193,23 @@ def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
 def _shortened(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= EXAMPLE_WIDTH else text[: EXAMPLE_WIDTH - 1] + "…"
+
+
+def spaces(
+    name: Annotated[
+        str | None, typer.Argument(help="Print this space's YAML file, to copy and change.")
+    ] = None,
+) -> None:
+    """List the shipped search spaces, or print one."""
+    from elsa_tune.specs.space import shipped_spaces
+
+    files = shipped_spaces()
+    if name is not None:
+        if name not in files:
+            raise UnknownNameError.among("search space", name, files)
+        typer.echo(files[name].read_text(encoding="utf-8"), nl=False)
+        return
+    for stem, file in files.items():
+        lines = file.read_text(encoding="utf-8").splitlines()
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        typer.echo("\n    ".join([stem, *(line.lstrip("# ") for line in comment)]))

@@ -1,5 +1,5 @@
-"""The walk of a hunt: measure the full model and the depths that can decide, look at most twice,
-stop.
+"""What is measured next: every depth alike, or by the walk of a hunt, which measures the full
+model and the depths that can decide, looks at most twice, and stops.
 
 A depth whose first look rejects is left behind for the next deeper one. Where a look does not
 reject, more seeds come only if they promise something. Which trials run never endangers the
@@ -11,17 +11,16 @@ Measured and simulated: bench/strategy.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import ROUNDING
 from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import measuring_trials, relative_cost, tried
+from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import TrialSpec
+from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.words import depths_text
 
 # In standard errors of what the evaluation examples leave open: an exploring run so far below the
@@ -38,6 +37,23 @@ PROMISING = 0.3
 _ABOVE_CHANCE = 1.645
 
 Rates = Mapping[FreezeDepth, float]
+
+
+def measuring_trials(
+    spec: SearchSpec, rates: Rates, known: Iterable[KnownTrial]
+) -> tuple[TrialSpec, ...]:
+    """Measuring trials still to run: every depth's first seed, then every depth's second, ...
+
+    So that a search that runs out of time has an answer, if a less certain one.
+    """
+    finished = {one.trial.key for one in known if one.status.is_final}
+    wanted = (
+        spec.trial(Phase.MEASURE, depth, rates[depth], seed)
+        for seed in spec.measuring_seeds
+        for depth in spec.depths
+        if depth in rates
+    )
+    return tuple(trial for trial in wanted if trial.key not in finished)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,234 @@
+"""Which learning rates a search explores next, and when a depth has its own.
+
+Pure functions of the specification and the trials so far: a fresh, a resumed and a dry run agree.
+The given range (1e-5..5e-5) was made for the full model. A single layer or a bare head wants ten
+to fifty times more, and a freeze curve is only as fair as its rates. So a depth whose best rate
+lies at the border goes on outward, one rate at a time, while it improves by more than noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from elsa_tune.search.planning.known import KnownTrial, Slot, relative_cost, tried
+from elsa_tune.specs.border import has_learnt, plateau
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.search import Extension, SearchSpec, Strategy
+from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate, trial_score
+
+# Below this share of a full-model trial a depth's trials are run to their end, and more of them.
+CHEAP = 0.05
+# How many rates beyond its best a cheap depth tries, where others try one.
+PATIENCE = 2
+
+FACTOR = 2.0
+# A rate lent by a neighbour may skip some; a wider gap above the best is filled at its lower end.
+WIDEST_GAP = 4.5
+# Nearer to a rate that was tried, a bound is not worth a trial.
+LEAST_STEP = 1.2
+
+
+def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
+    """Exploring trials that could start now: unfinished ones first, at the learning rate they had;
+    then those of the given rates; then, for each depth that has had these, the next rate outward
+    from a best one that lies at their border.
+
+    Depths take turns, so that a search that is cut short has looked at all of them alike. Trials
+    that run are among the known ones, and a depth does not go outward before they end: no slots may
+    mean that there will be some.
+    """
+    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+    restarts = [
+        Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
+        for one in exploring
+        if one.is_unfinished
+    ]
+    had = {depth: len(tried(exploring, depth)) for depth in spec.explored}
+    fresh = [
+        Slot(depth=depth)
+        for number in range(spec.tries)
+        for depth in spec.explored
+        if number >= had[depth]
+    ]
+    slots = [*restarts, *fresh, *_outward(spec, exploring)]
+    if spec.exploring_limit is None:
+        return tuple(slots)
+    return tuple(slots[: len(restarts) + max(0, spec.exploring_limit - len(exploring))])
+
+
+def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot]:
+    """Each depth's next rate beyond those given, the shallowest and dearest depth first."""
+    every = {depth: tried(exploring, depth) for depth in spec.explored}
+    full = every.get(FULL_MODEL, ())
+    full_may_learn = not full or has_learnt(scores_of(full), spec.chance)
+    lent: float | None = None
+    for depth, here in every.items():
+        if len(here) >= spec.tries and all(one.status.is_final for one in here):
+            may_learn = depth != FULL_MODEL and full_may_learn
+            rate = outward(spec, here, _patience(spec, depth), lent, may_learn)
+            if rate is not None:
+                yield Slot(depth=depth, learning_rate=rate)
+        lent = _best_rate(here, spec.chance)
+
+
+def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[FreezeDepth]:
+    """The depths whose exploring has ended, whatever the trials of other depths will say.
+
+    A depth that goes outward heeds the shallower ones and the full model; before these have ended
+    it is settled only where it would stop beside any of them.
+    """
+    exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
+    waiting = {slot.depth for slot in exploring_slots(spec, exploring)}
+    limited = spec.exploring_limit is not None and len(exploring) >= spec.exploring_limit
+    settled: list[FreezeDepth] = []
+    for place, depth in enumerate(spec.explored):
+        here = tried(exploring, depth)
+        ended = all(one.status.is_final for one in here) and (limited or len(here) >= spec.tries)
+        if depth in waiting or not ended or not here:
+            continue
+        if len(settled) == place or limited or not _may_go_on(spec, exploring, depth):
+            settled.append(depth)
+    leading = spec.explored if spec.strategy is Strategy.HUNT else (FULL_MODEL,)
+    if set(leading[:2]) <= set(settled) or not spec.explored:
+        settled += [depth for depth in spec.depths if depth not in spec.explored]
+    return frozenset(settled)
+
+
+def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeDepth) -> bool:
+    """Whether some outcome of other depths would send this one further outward."""
+    here, patience = tried(exploring, depth), _patience(spec, depth)
+    return spec.extend is not None and any(
+        outward(spec, here, patience, lent, may_learn=True) is not None
+        for lent in (None, spec.extend.high)
+    )
+
+
+def _patience(spec: SearchSpec, depth: FreezeDepth) -> int:
+    """How many rates beyond its best a depth tries before it stops."""
+    return PATIENCE if is_cheap(spec, depth) else 1
+
+
+def _best_rate(there: Sequence[KnownTrial], chance: float) -> float | None:
+    """That of the best score, None where nothing is better than a constant answer."""
+    scores = scores_of(there)
+    if not has_learnt(scores, chance):
+        return None
+    return max(scores, key=lambda rate: (scores[rate], -rate))
+
+
+def is_cheap(spec: SearchSpec, depth: FreezeDepth) -> bool:
+    """Whether a whole trial of this depth costs less than a few per cent of the full model's."""
+    return relative_cost(spec, depth) < CHEAP
+
+
+def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
+    """Each depth's learning rate for measuring; a depth that no trial says anything of is left out.
+
+    The best score (`KnownTrial.scores`) among completed exploring trials; where none completed
+    (time was up), among all that reported, compared at the last evaluation they share. Ties go to
+    the lower rate. Depths that were not explored take the full model's rate,
+    those of a hunt's ladder one between it and the next explored depth's.
+    """
+    if not spec.explored:
+        values = spec.rates.values
+        assert values is not None  # only a single rate leaves nothing to explore
+        return dict.fromkeys(spec.depths, values[0])
+    chosen: dict[FreezeDepth, float] = {}
+    for depth in spec.explored:
+        at_depth = tried(known, depth)
+        diverged = [one for one in at_depth if one.status is TrialStatus.DIVERGED]
+        if diverged and len(diverged) == len(at_depth) >= spec.tries:
+            # Its measuring seeds will diverge too and count as chance, which is the truth about it.
+            chosen[depth] = min(one.trial.learning_rate for one in diverged)
+            continue
+        reported = [one for one in at_depth if one.scores and one not in diverged]
+        completed = [one for one in reported if one.status is TrialStatus.COMPLETED]
+        if candidates := completed or reported:
+            age = min(len(one.scores) for one in candidates)
+            merits = {
+                one.trial.learning_rate: trial_score(spec.recipe.selection, one.scores[:age])
+                for one in candidates
+            }
+            chosen[depth] = max(merits, key=lambda rate: (merits[rate], -rate))
+    if FULL_MODEL in chosen:
+        for depth in spec.depths:
+            if depth not in spec.explored:
+                chosen[depth] = _between(spec, chosen, depth)
+    return chosen
+
+
+def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: FreezeDepth) -> float:
+    """The rate of a depth that was not explored: the full model's, or in a hunt one in proportion
+    between it and that of the next deeper depth that was explored.
+    """
+    full = chosen[FULL_MODEL]
+    deeper = next((one for one in spec.explored if one > depth and one in chosen), None)
+    if deeper is None or spec.strategy is Strategy.EVEN:
+        return full
+    share = depth.frozen_layers / deeper.frozen_layers
+    return canonical_rate(full * (chosen[deeper] / full) ** share)
+
+
+# ---- beyond the given rates ----
+
+
+def outward(
+    spec: SearchSpec,
+    tried: Sequence[KnownTrial],
+    patience: int = 1,
+    lent: float | None = None,
+    may_learn: bool = False,
+) -> float | None:
+    """The next rate beyond those tried, None where the best one lies inside, a bound is reached or
+    the depth has had all its trials.
+
+    tried: all that the depth has had, one or more, each ended; the first `spec.tries` of them were
+    tries of the given range. patience: how many rates beyond its best the depth tries before it
+    stops. lent: the best rate of the next shallower depth, None where it has none. may_learn: that
+    nothing was learnt at any rate so far does not mean that nothing can be, because the full model
+    does learn.
+    """
+    bounds, chance = spec.extend, spec.chance
+    if bounds is None or len(tried) >= spec.tries + bounds.tries:
+        return None
+    rates = sorted({one.trial.learning_rate for one in tried})
+    diverged = [one.trial.learning_rate for one in tried if one.status is TrialStatus.DIVERGED]
+    scores = scores_of(tried)
+    if not scores:
+        return _below(rates[0], bounds) if len(diverged) == len(tried) else None
+    if not has_learnt(scores, chance):
+        if may_learn:
+            return None if diverged else _above(rates[-1], bounds, lent)
+        if len(tried) > spec.tries:
+            return None
+        return _below(rates[0], bounds) if diverged else _above(rates[-1], bounds, lent)
+    low, high = plateau(scores)
+    above = [rate for rate in rates if rate > low]
+    if above and above[0] > WIDEST_GAP * low:
+        return canonical_rate(FACTOR * low)
+    if len(above) < patience and not any(rate > low for rate in diverged):
+        return _above(rates[-1], bounds, lent)
+    return _below(rates[0], bounds) if high == rates[0] else None
+
+
+def scores_of(tried: Sequence[KnownTrial]) -> dict[float, float]:
+    """The score of each rate that ran to its end."""
+    return {
+        one.trial.learning_rate: one.score
+        for one in tried
+        if one.status is TrialStatus.COMPLETED and one.score is not None
+    }
+
+
+def _above(rate: float, bounds: Extension, lent: float | None) -> float | None:
+    return _inside(max(FACTOR * rate, lent or 0.0), rate, bounds)
+
+
+def _below(rate: float, bounds: Extension) -> float | None:
+    return _inside(rate / FACTOR, rate, bounds)
+
+
+def _inside(wanted: float, rate: float, bounds: Extension) -> float | None:
+    """Cut off at the bounds; None where that is hardly another rate."""
+    found = min(max(wanted, bounds.low), bounds.high)
+    return canonical_rate(found) if max(found / rate, rate / found) >= LEAST_STEP else None
