@@ -27,7 +27,7 @@ AskedUri = Annotated[
     typer.Option(
         "--tracking-uri",
         metavar="URI",
-        help="An MLflow store to ask in place of the journals: sqlite:///FILE.db or a server's "
+        help="An MLflow store to ask instead of the journals: sqlite:///FILE.db or a server's "
         "address. Default: MLFLOW_TRACKING_URI.",
     ),
 ]
@@ -41,9 +41,9 @@ DataDir = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."),
 ]
-Metric = Annotated[str | None, typer.Option(help="Replaces the task's metric.")]
+Metric = Annotated[str | None, typer.Option(help="Use this metric instead of the task's.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan and its time; start no search.")
+    bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
 ]
 Settings = Annotated[
     list[str] | None,
@@ -66,10 +66,10 @@ class Places:
     ] = None
     gpus_per_trial: Annotated[
         float | None,
-        typer.Option(metavar="N", help="GPUs per trial; fractions share one. Default: 1 if any."),
+        typer.Option(metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."),
     ] = None
     cpus_per_trial: Annotated[
-        float | None, typer.Option(metavar="N", help="CPUs, and so threads, per trial.")
+        float | None, typer.Option(metavar="N", help="CPUs (and threads) per trial.")
     ] = None
 
 

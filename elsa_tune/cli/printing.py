@@ -14,9 +14,7 @@ import typer
 from elsa_tune.tracking.paths import shown_uri
 from elsa_tune.words import aligned, points
 
-FormatOption = Annotated[
-    Literal["table", "json"], typer.Option("--format", help="How to print it.")
-]
+FormatOption = Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")]
 
 
 def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> None:

@@ -79,7 +79,7 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     wanted, why = layers, "as asked for"
     if wanted is None:
         if answer.operating_point is None:
-            raise NoAnswerError(f"{answer.sentence} `layers` K exports a depth all the same")
+            raise NoAnswerError(f"{answer.sentence} give `layers` K to export a depth anyway")
         # That the full model keeps its own quality is certain, and tells nothing.
         is_certified = answer.certified is not None and not answer.certified.depth.is_full_model
         found = answer.certified if is_certified else answer.operating_point

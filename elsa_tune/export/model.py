@@ -133,7 +133,7 @@ def _check(request: ExportRequest) -> None:
                 "`overwrite` for that of an earlier export"
             )
         if not (out / ABOUT).is_file():
-            raise UsageError(f"{out} is no folder of an earlier export; nothing else is replaced")
+            raise UsageError(f"{out} was not written by an earlier export, so it is not replaced")
     if request.push is not None and not HUB_ID.fullmatch(request.push):
         raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
     if request.onnx and not importlib.util.find_spec("optimum"):

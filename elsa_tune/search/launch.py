@@ -108,7 +108,7 @@ def start(request: Request, say: Say) -> Finished:
     if paths.exists:
         if why := differences(specify(request), load_specification(paths)):
             raise taken(paths, why)
-        say(f"search '{request.name}' is recorded, asked the same: going on with it")
+        say(f"search '{request.name}' is recorded with the same options: continuing it")
         return resume(
             paths,
             say,

@@ -74,7 +74,7 @@ class SearchRecord:
             self._state.add(record)
 
     def write(self, record: Record) -> None:
-        """Keep one record; a full disk or a silent MLflow is said once and survived."""
+        """Keep one record; a full disk or a silent MLflow is reported once and survived."""
         stamped = self._journal.stamp(record)
         with self._lock:
             self._state.add(stamped)

@@ -70,7 +70,7 @@ def run_session(
     store: MlflowStore,
     train: Train = train_trial,
 ) -> Finished:
-    """One driver's time with a search, from taking its lock to the last record."""
+    """One session of a search, from taking its lock to the last record."""
     with Journal(paths.journal) as journal:
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
@@ -118,7 +118,7 @@ def answer_again(
     store: MlflowStore,
     say: Say,
 ) -> Finished:
-    """A search that is whole: answered again, and given what its end did not come to, the report
+    """Answer a complete search again, and add what is missing: the report
     and records in MLflow.
     """
     with Journal(paths.journal) as journal:

@@ -102,8 +102,8 @@ def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDept
     space, found = request.space, hunted(depths, request.layers)
     if request.seeds is not None:
         raise SpaceError(
-            f"`seeds` is {request.seeds}, but a hunt has as many as its tests need; leave it out, "
-            "or measure every depth alike by `set` strategy=even"
+            f"`seeds` is {request.seeds}, but a hunt runs as many seeds as its tests need; "
+            "leave it out, or measure every depth alike by `set` strategy=even"
         )
     if FULL_MODEL not in depths or len(found) < 2:
         raise SpaceError(
@@ -167,14 +167,14 @@ def _at_least_one(name: str, given: int | None, otherwise: int) -> int:
 
 
 def with_seeds(spec: SearchSpec, seeds: int) -> SearchSpec:
-    """The search with so many measuring seeds, as many as before or more. Raises SpaceError.
+    """The search with this number of measuring seeds, at least as many as now. Raises SpaceError.
 
     Those beyond the planned ones count for the curve, not for the certificate.
     """
     if spec.strategy is Strategy.HUNT:
         raise SpaceError(
             f"`seeds` is {seeds}, but search '{spec.name}' is a hunt, which has as many as its "
-            "tests need; `until` certified takes the next planned test"
+            "tests need; `until` certified runs the next planned test"
         )
     if seeds < spec.seeds:
         raise SpaceError(

@@ -131,7 +131,7 @@ def _last_word(heard: set[int], status: int) -> None:
     else:
         storage, name, tracking_uri = json.loads(line)
         paths = SearchPaths(Path(storage), name)
-        say(f"elsa-tune: {cause}; everything up to here is saved: `{paths.resume}` goes on")
+        say(f"elsa-tune: {cause}; everything so far is saved: `{paths.resume}` goes on")
         # Where another driver has taken the search up meanwhile, the record is that one's.
         with contextlib.suppress(ElsaTuneError):
             _close(paths, tracking_uri, SearchEnded(status=end, message=cause))

@@ -144,7 +144,7 @@ class SearchSpec:
     quality that a hunt is after. until_certified: a hunt takes a depth's second look however little
     it promises.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
-    seed, which certifies nothing, and for searches of before there were planned looks.
+    seed, which certifies nothing, and for searches recorded before looks were planned.
     seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
     None.
     train_examples: those that are trained on; holdout_examples: those held out beside them.

@@ -244,7 +244,7 @@ def _named(path: Path, header: Sequence[str], name: str) -> str:
 def _require(path: Path, header: Sequence[str], found: set[str], tool: str) -> None:
     missing = [name for name in REQUIRED if name not in found]
     if not found & {"seed", "runs"}:
-        missing.append("seed (one row a run) or runs (a row is the mean of so many)")
+        missing.append("seed (one row a run) or runs (a row is the mean of that many)")
     if not missing:
         return
     name = missing[0].split()[0]

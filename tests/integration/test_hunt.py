@@ -66,7 +66,7 @@ def test_what_is_no_hunt_is_refused_before_any_work(
     monkeypatch.chdir(bench.folder)
     refused = run(*bench.search("no", *HUNT, "--seeds", "5"))
     assert refused.status == 2
-    assert "a hunt has as many as its tests need" in refused.err
+    assert "a hunt runs as many seeds as its tests need" in refused.err
     assert not bench.journal("no").exists()
     planned = run(*bench.search("dry", *HUNT, "--dry-run"))
     assert planned.status == 0, planned.err

@@ -185,7 +185,7 @@ def test_the_same_command_again_answers_and_another_one_is_refused(
     before = bench.journal("first").read_bytes()
     again = run(*bench.search("first", *SETTINGS))
     assert again.status == 0, again.err
-    assert "is recorded, asked the same" in again.err and "complete" in again.err
+    assert "is recorded with the same options" in again.err and "complete" in again.err
     resumed = run("resume", "first")
     assert (resumed.status, resumed.out) == (0, again.out)
     other = run(*bench.search("first", *SETTINGS, "--set", "epochs=4", "--seeds", "3"))

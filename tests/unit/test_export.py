@@ -157,7 +157,7 @@ def test_without_a_certificate_the_operating_point_and_without_that_nothing(
     nothing = made_up_search(
         tmp_path, *arguments, {0: CURVE[2], 1: CURVE[2], 2: CURVE[2]}, name="nothing"
     )
-    with pytest.raises(NoAnswerError, match=r"did not learn.*`layers` K exports a depth"):
+    with pytest.raises(NoAnswerError, match=r"did not learn.*give `layers` K to export a depth"):
         exported(nothing)
     with pytest.raises(NoAnswerError, match="there is nothing to export"):
         choose([])

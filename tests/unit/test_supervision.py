@@ -117,7 +117,7 @@ def test_a_driver_that_dies_without_a_word(
     done = subprocess.run(program(end), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
-    assert said.endswith("everything up to here is saved: `elsa-tune resume mine` goes on")
+    assert said.endswith("everything so far is saved: `elsa-tune resume mine` goes on")
     found = state(place)
     assert found.end is not None and found.end.status is status and found.end.message in said
     assert re.search(cause, found.end.message)
@@ -201,7 +201,7 @@ def test_what_was_interrupted_and_died_of_it_reads_as_interrupted(
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
     assert process.stderr is not None
-    assert process.stderr.read().startswith("elsa-tune: interrupted; everything up to here")
+    assert process.stderr.read().startswith("elsa-tune: interrupted; everything so far")
     assert state(place).status is SearchStatus.INTERRUPTED
 
 

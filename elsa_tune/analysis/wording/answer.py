@@ -1,4 +1,4 @@
-"""What a reader must be told about an answer: the answer in words, and the warnings beside it."""
+"""An answer in words, and the warnings beside it."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _warnings_on_chance(answer: Answer) -> Iterator[Warned]:
     if answer.chance is None:
         yield (
             WarningCode.CHANCE_UNKNOWN,
-            "chance is not known for this task: what a constant answer keeps cannot be told, and "
+            "chance is not known for this task: what a constant answer keeps is unknown, and "
             "nothing is corrected for it",
         )
         return
@@ -213,7 +213,7 @@ def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[Wa
         why = "it has one run, and nothing is known of the spread between seeds"
     elif answer.chance is not None:
         why = f"nothing is known of the spread of its {full.seeds} runs"
-    yield WarningCode.LEARNING_UNTESTED, f"that the full model learnt was not tested: {why}"
+    yield WarningCode.LEARNING_UNTESTED, f"whether the full model learnt was not tested: {why}"
 
 
 def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:

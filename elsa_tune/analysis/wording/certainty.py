@@ -63,7 +63,7 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
             "runs"
         )
     if reason is Reason.LOOKS_NOT_PLANNED:
-        return "the seeds of several searches, each planned by itself, were put together"
+        return "seeds of several searches, planned separately, were pooled"
     if reason is Reason.CHANCE_UNKNOWN:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):

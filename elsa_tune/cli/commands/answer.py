@@ -26,20 +26,23 @@ class Asked:
     """The options of all three: which results are meant, and where they are."""
 
     model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Every model of a table if left out.")
+        str | None,
+        typer.Option(metavar="MODEL", help="Default, with a results table: every model in it."),
     ] = None
     task: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TASK", help="Or 'all'; repeatable; every task of a table if left out."
+            metavar="TASK", help="Or 'all'; repeatable. Default, with a table: every task."
         ),
     ] = None
     train_size: Annotated[
         list[str] | None,
-        typer.Option(metavar="K", help="Examples, 'full' or 'all'; where several are recorded."),
+        typer.Option(
+            metavar="K", help="Training examples, 'full' or 'all', to choose among sizes."
+        ),
     ] = None
     search: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The results of this search only.")
+        str | None, typer.Option(metavar="NAME", help="Use the results of this search only.")
     ] = None
     from_: Annotated[
         Path | None,
@@ -52,15 +55,16 @@ class Asked:
         typer.Option(
             "--map",
             metavar="OURS=THEIRS",
-            help="A column of the results table by its name there, or OURS==VALUE; repeatable.",
+            help="Our column's name in the results table, or OURS==VALUE; repeatable.",
         ),
     ] = None
     published: Annotated[
         bool,
-        typer.Option("--published", help="Ask the numbers printed in the two studies instead."),
+        typer.Option("--published", help="Ask about the two studies' printed numbers instead."),
     ] = False
     scale: Annotated[
-        Literal["fraction", "percent"], typer.Option(help="Of the qualities in a results table.")
+        Literal["fraction", "percent"],
+        typer.Option(help="Scale of the qualities in a results table."),
     ] = "fraction"
     tracking_uri: AskedUri = None
     storage_path: StoragePath = None
@@ -69,9 +73,9 @@ class Asked:
 Target = Annotated[float, typer.Option(help="Share of the full model's quality to keep.")]
 ExcludeTask = Annotated[
     list[str] | None,
-    typer.Option(metavar="TASK", help="Leave out of the joint answer; repeatable."),
+    typer.Option(metavar="TASK", help="Leave this out of the joint answer; repeatable."),
 ]
-Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="What to print.")]
+Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Output format.")]
 
 
 @grouped
@@ -83,7 +87,7 @@ def operating_point(
 ) -> None:
     """How many of the last layers need fine-tuning?
 
-    Exit status: 0 at least one answer; 2 bad input; 3 none of what was asked has an answer.
+    Exit status: 0 at least one answer; 2 bad input; 3 nothing that was asked has an answer.
     """
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
@@ -129,7 +133,9 @@ def report(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", parser=out_folder, help="The folder; an older report is replaced."
+            metavar="DIR",
+            parser=out_folder,
+            help="The folder to write; an older report is replaced.",
         ),
     ],
     asked: Asked,
@@ -142,8 +148,8 @@ def report(
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
 
-    Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 none of what was
-    asked has an answer (the report is written all the same).
+    Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 nothing that was
+    asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
@@ -153,8 +159,8 @@ def report(
 
     if asked.published and against is not None:
         raise UsageError(
-            "--published asks the printed numbers, and --against published would draw them beside "
-            "themselves; leave out one of them"
+            "--published asks the printed numbers, and --against published would draw the same "
+            "numbers twice; leave out one"
         )
     check_target(target)
     source, question = _read_question(asked)
@@ -201,8 +207,8 @@ def _read_question(asked: Asked) -> tuple[Source, Question]:
     if not is_named and (asked.model is None or not asked.task):
         missing = "--model" if asked.model is None else "--task (or --task all)"
         raise UsageError(
-            f"{missing} is needed to ask the record; or name one search with --search NAME, or a "
-            "results table with --from FILE"
+            f"{missing} is needed to ask about recorded searches; or name one search with --search "
+            "NAME, or a results table with --from FILE"
         )
     from elsa_tune import sources
     from elsa_tune.tracking.paths import StorePaths
@@ -283,7 +289,7 @@ def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
         for answer in answers
         if answer.decided_by is None
     )
-    raise NoAnswerError(f"none of what was asked has an answer: {reasons}")
+    raise NoAnswerError(f"nothing that was asked has an answer: {reasons}")
 
 
 def _printed_answers(answers: Sequence[Answer]) -> list[Answer]:

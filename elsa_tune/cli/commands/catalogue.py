@@ -40,7 +40,7 @@ def models(
         str | None,
         typer.Argument(
             help="A model to look at: a known name, a local folder, or a hub id owner/name. "
-            "Needs its configuration alone, no weights."
+            "Needs only its configuration, no weights."
         ),
     ] = None,
     revision: Annotated[

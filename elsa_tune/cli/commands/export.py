@@ -15,9 +15,7 @@ def export(
     search: Annotated[str, typer.Option("--search", metavar="NAME", help="The search's name.")],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", metavar="DIR", parser=out_folder, help="A folder that is not there yet."
-        ),
+        typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create."),
     ],
     layers: Annotated[
         int | None,
@@ -29,14 +27,14 @@ def export(
     ] = None,
     check: Annotated[
         Path | None,
-        typer.Option("--check", metavar="FILE", help="Score the model on labelled rows of yours."),
+        typer.Option("--check", metavar="FILE", help="Score the model on your own labelled rows."),
     ] = None,
     train_size: Annotated[
         Literal["full"] | None,
         typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
     ] = None,
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="Write ONNX files too, by optimum if it is installed.")
+        bool, typer.Option("--onnx", help="Also write ONNX files, if optimum is installed.")
     ] = False,
     push: Annotated[
         str | None,

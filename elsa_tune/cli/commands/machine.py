@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from elsa_tune.specs.trial import TrialSpec
     from elsa_tune.training.throughput import Division
 
-cache = typer.Typer(no_args_is_help=True, help="The frozen layers' output kept on this machine.")
+cache = typer.Typer(no_args_is_help=True, help="List or prune the frozen layers' output kept here.")
 
 
 @cache.command("ls")
@@ -68,12 +68,12 @@ def doctor(
     task: Annotated[str, typer.Option(help="What --tune trains on: as for a search.")] = "stdlib",
     data_dir: DataDir = None,
     seconds: Annotated[
-        float, typer.Option(min=1, help="How long --tune trains in each way.")
+        float, typer.Option(min=1, help="How long --tune trains each division of the machine.")
     ] = 8.0,
 ) -> None:
     """Show what this machine has, and what suits it.
 
-    --tune finds and keeps the best number of trials at once.
+    --tune finds and remembers how many trials to run at once.
     """
     from elsa_tune.search.inputs import read_inputs
 
@@ -141,7 +141,7 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
     try:
         remember(best, device, model, task)
-        kept = f"searches of {model} on this machine take {options} unless told otherwise"
+        kept = f"searches of {model} on this machine take {options} unless you give others"
     except OSError as error:
         kept = f"not kept ({error}); give {options} to your searches"
     show({"best": _words(best, device), "from now on": kept})

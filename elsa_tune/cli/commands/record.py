@@ -96,7 +96,7 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Open MLflow's pages on the recorded searches."""
+    """Open MLflow's pages for the recorded searches."""
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
@@ -144,7 +144,7 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --port"
             ) from error
 
 

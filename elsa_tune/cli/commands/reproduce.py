@@ -36,7 +36,7 @@ def reproduce(
         typer.Option(metavar="TASKS", help="Comma-separated or repeated. Default: the scale's."),
     ] = None,
     scale: Annotated[
-        Scale, typer.Option(help="How much of the study: fewer seeds, tasks, examples.")
+        Scale, typer.Option(help="How much of the study to run: seeds, tasks, examples.")
     ] = Scale.FULL,
     seeds: Annotated[
         int | None,
@@ -56,7 +56,7 @@ def reproduce(
 ) -> None:
     """Repeat a published study: our tables beside theirs.
 
-    The same command goes on where it stopped, and adds seeds, tasks, models or sizes to what is
+    The same command continues where it stopped, and adds seeds, tasks, models or sizes to what is
     there. Exit status: 0 the plan was carried out; 1 some search failed, the others ran; 2 bad
     input, before anything starts; 130 interrupted.
     """
@@ -113,7 +113,7 @@ def _print_plan(edition: Edition) -> None:
     seconds: dict[str, float] = {}
     time = "none, everything is there"
     if left:
-        say("training for a few seconds for each model and task, to tell the hours")
+        say("training for a few seconds for each model and task, to estimate the hours")
         try:
             seconds = forecast([one for one in every if one[1]])
             time = f"about {duration(sum(seconds.values()))} on this machine, from a short probe"

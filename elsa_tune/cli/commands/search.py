@@ -50,18 +50,20 @@ class Wanted:
         str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
     ] = "joint"
     name: Annotated[
-        str | None, typer.Option(help="The search's name; by default model, task and time.")
+        str | None, typer.Option(help="The search's name. Default: model, task and time.")
     ] = None
     trials: Annotated[
         int | None,
-        typer.Option(help="Exploring trials in all, at most; first equally many per depth."),
+        typer.Option(
+            help="At most this many exploring trials in all, the same for each depth first."
+        ),
     ] = None
     seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None
     train_size: Annotated[
         int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
     ] = None
     max_time: Annotated[
-        str | None, typer.Option(help="End after e.g. 90s, 30m, 2h, with what is done by then.")
+        str | None, typer.Option(help="End after this time (90s, 30m, 2h) with what is done.")
     ] = None
     metric: Metric = None
     settings: Settings = None
@@ -109,24 +111,24 @@ def resume(
         str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
     ],
     seeds: Annotated[
-        int | None, typer.Option(help="Measuring trials per depth, as many as before or more.")
+        int | None, typer.Option(help="Measuring trials per depth, no fewer than before.")
     ] = None,
     until: Annotated[
         Literal["certified"] | None,
-        typer.Option(help="In a hunt: take the second look at a depth that is not certified."),
+        typer.Option(help="In a hunt: take the second look where the first did not certify."),
     ] = None,
     max_time: Annotated[
-        str | None, typer.Option(help="Time for this session, e.g. 2h; default: as at the start.")
+        str | None, typer.Option(help="Time limit of this session. Default: as at the start.")
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: TrackingUri = None,
     address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster; default: as at the start.")
+        str | None, typer.Option(help="A running Ray cluster. Default: as at the start.")
     ] = None,
 ) -> None:
-    """Go on with a search, or give it more seeds.
+    """Continue a search, or give it more seeds.
 
-    After Ctrl-C, a crash or a kill what is finished is kept.
+    What was finished before Ctrl-C, a crash or a kill is kept.
     """
     say(f"resume: reading search '{name}'")
     from elsa_tune.search.inputs import read_duration

@@ -28,7 +28,7 @@ def trial(
     metric: Metric = None,
     settings: Settings = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads; all cores by default.")
+        int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")
     ] = None,
     output: Annotated[
         Literal["lines", "json"],

@@ -30,7 +30,7 @@ HOPELESS = 2.5
 # Below this share of a full-model trial a depth is measured in any case: its curve costs nothing.
 FREE = 0.03
 
-# A second look is taken where it would reject in so many of cases.
+# A second look is taken if it would reject in at least this share of cases.
 PROMISING = 0.3
 
 # One-sided 95 %, by the examples alone.
@@ -118,7 +118,7 @@ def walk(
         if point is None or point.quality is None:
             return Walk((), f"{where} gave no result")
         if contrast is None and point.quality > spec.target * full.quality:
-            # So few seeds say nothing of their spread; those of the next depth may.
+            # Too few seeds to estimate the spread; the next depth's may help.
             for other in spec.depths[spec.depths.index(depth) + 1 :]:
                 trials = () if other in hopeless else lacking(other, _counts(spec, other)[0][0])
                 if trials:

@@ -150,7 +150,7 @@ def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dic
         raise DataError(
             f"the embedded task needs {TRAIN_ROWS + DEV_ROWS:,} documented functions in Python's "
             f"standard library; {sysconfig.get_path('stdlib')} has {len(documented):,}. Install "
-            "Python with its sources (.py), or give --task"
+            "Python with its sources (.py), or choose another `task`"
         )
     return {
         "train": _pairs("train", train, TRAIN_ROWS, shuffled_labels),
