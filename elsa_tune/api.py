@@ -40,7 +40,7 @@ class Curves(tuple[FreezeCurve, ...]):
         return pd.read_csv(io.StringIO(curves_csv(self)))
 
     def _repr_html_(self) -> str:
-        return self.to_dataframe().to_html(index=False)
+        return str(self.to_dataframe().to_html(index=False))
 
 
 class Answers(tuple[Answer, ...]):

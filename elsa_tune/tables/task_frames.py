@@ -1,4 +1,4 @@
-"""Rows that a program holds, made files and a task file, so that a search of them can be resumed."""
+"""Rows that a program holds, kept as files beside a task file, so that `resume` finds them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ import yaml
 
 from elsa_tune.errors import DataError
 from elsa_tune.files import write_aside
-from elsa_tune.tables.task_file import TaskFile, checked
 
 EVALUATION = "validation"
 
 
-def write_task(
-    rows: Any, folder: Path, name: str, text: str | Sequence[str], label: str
-) -> Path:
+def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], label: str) -> Path:
     """Write the rows under the folder, in one named by their content; returns the task file.
 
     rows: a DataFrame, a pair of them (training, evaluation), or a mapping with `train` and
@@ -43,7 +40,6 @@ def write_task(
     }
     if is_regression:
         described["regression"] = True
-    checked(described)
     digest = hashlib.sha256(b"".join(content.values())).hexdigest()[:12]
     place = folder / f"{name}-{digest}"
     place.mkdir(parents=True, exist_ok=True)
