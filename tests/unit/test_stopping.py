@@ -81,6 +81,7 @@ def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyP
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests keep one running
     with pytest.raises(KeyboardInterrupt), ray_session(None):
         pass
     assert signal.getsignal(signal.SIGTERM) == before
@@ -93,6 +94,7 @@ def test_a_raylet_that_dies_while_ray_starts_is_one_sentence(
         raise Exception("The current node timed out during startup.\nPlease check the logs.")
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests keep one running
     said = "does not start on this machine: The current"
     with pytest.raises(RunError, match=said) as refusal, ray_session(None):
         pass
