@@ -1,4 +1,4 @@
-"""`elsa_tune.freeze`: what it freezes, what it refuses, and that dropout stays off where it should."""
+"""`elsa_tune.freeze`: what it freezes and refuses, and that frozen layers drop nothing."""
 
 from __future__ import annotations
 
