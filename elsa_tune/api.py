@@ -24,6 +24,7 @@ from elsa_tune.search.inputs import SearchOptions, read_duration, read_request
 from elsa_tune.search.saying import say
 from elsa_tune.search.session import Finished
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
+from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import csv_text, write_results
 from elsa_tune.tables.task_frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
@@ -88,7 +89,8 @@ class Search:
     def trials(self) -> pd.DataFrame:
         """A row for each trial: the columns of a results table, which `answer` takes again."""
         rows = Journals(self.paths.journal).ask(Question(), say)
-        return pd.read_csv(io.StringIO(write_results(rows)))
+        trials = [row for row in rows if row.phase is not Phase.PROBE]
+        return pd.read_csv(io.StringIO(write_results(trials)))
 
     def _repr_html_(self) -> str:
         return answer(self)._repr_html_()
