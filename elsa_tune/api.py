@@ -70,13 +70,15 @@ class Answers(tuple[Answer, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A recorded search, whatever state it is in."""
+    """A recorded search, in whatever state it is. storage: the folder that its own is in."""
 
-    paths: SearchPaths
+    name: str
+    storage: Path
 
     @property
-    def name(self) -> str:
-        return self.paths.name
+    def paths(self) -> SearchPaths:
+        """Where its files are."""
+        return SearchPaths(self.storage, self.name)
 
     def answer(self, target: float = DEFAULT_TARGET) -> Answer:
         """Raises NoAnswerError where no trial has a result yet."""
@@ -184,7 +186,8 @@ def resume(
 
 def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
     """A search that is recorded under the working directory. Raises UnknownNameError."""
-    return Search(find_search(StorePaths(Path.cwd()).storage_at(_text(storage_path)), name))
+    storage = StorePaths(Path.cwd()).storage_at(_text(storage_path))
+    return Search(find_search(storage, name).name, storage)
 
 
 def answer(source: Any, target: float = DEFAULT_TARGET) -> Answers:
@@ -282,4 +285,4 @@ def _ended(finished: Finished) -> Search:
         raise KeyboardInterrupt
     if finished.status is SearchStatus.FAILED:
         raise RunError(f"search '{finished.spec.name}' is not complete: {finished.message}")
-    return Search(finished.paths)
+    return Search(finished.paths.name, finished.paths.storage)
