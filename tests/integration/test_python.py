@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from transformers import AutoModelForSequenceClassification
 
 import elsa_tune
 from elsa_tune.errors import StorageError
+from elsa_tune.search.inputs import read_inputs
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.loop import train
 from tests.searching import make_bench
 
 pytestmark = pytest.mark.timeout(300)
@@ -47,3 +56,62 @@ def test_rows_in_a_model_out(
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert model.config.id2label == {0: "bad", 1: "good"}
     assert capsys.readouterr().out == ""
+
+
+def code_of(guide: Path) -> list[str]:
+    """The guide's Python, block by block."""
+    return re.findall(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_guides_search_runs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(make_bench(tmp_path).folder)
+    lines, _ = code_of(root / "docs/guides/python.md")
+    tiny = '"model", epochs=2, depths=[0, 2], learning_rate=[2e-3], extend=False, seeds=2'
+    tiny = f"elsa_tune.search(task=rows, model={tiny}, cpus_per_trial=1.5, linear_probe=False"
+    assert lines.count('elsa_tune.search("minilm", rows') == 1
+    exec(lines.replace('elsa_tune.search("minilm", rows', tiny), {})
+    assert "layers" in capsys.readouterr().out
+    assert (tmp_path / "mood-model" / "model.safetensors").is_file()
+
+
+def ids_of(rows: TokenRows) -> list[list[int]]:
+    """Each row's tokens; all rows of this task have as many."""
+    return [ids.tolist() for ids in np.split(rows.input_ids, rows.offsets[1:-1])]
+
+
+@pytest.mark.filterwarnings("ignore")  # Trainer's and accelerate's are not ours
+def test_the_guides_trainer_gives_what_a_trial_gives(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quality within the noise of three seeds of `elsa-tune trial`'s own loop."""
+    bench = make_bench(tmp_path, train=256)
+    monkeypatch.chdir(bench.folder)
+    inputs = read_inputs("model", "task.yaml", overrides=["epochs=3", "batch_size=8"])
+    data = prepare(inputs.model, inputs.task, inputs.recipe)
+    trials = [
+        list(train(inputs.trial(FreezeDepth.of(1), 2e-3, seed), data, device="cpu"))[-1].quality
+        for seed in (1, 2, 3)
+    ]
+    rows = [
+        {"input_ids": ids, "labels": int(label)}
+        for ids, label in zip(ids_of(data.train), data.train.labels, strict=True)
+    ]
+    _, lines = code_of(root / "docs/guides/python.md")
+    for theirs, ours in (
+        ('"FacebookAI/roberta-base"', '"model"'),
+        ("frozen_layers=9", "frozen_layers=1"),
+        ("learning_rate=5e-5", "learning_rate=2e-3, report_to=[], use_cpu=True"),
+    ):
+        assert lines.count(theirs) == 1
+        lines = lines.replace(theirs, ours)
+    names: dict[str, Any] = {"train": rows}
+    exec(lines, names)
+    model = names["model"].eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor(ids_of(data.evaluation))).logits
+    quality = float(np.mean(logits.argmax(1).numpy() == data.evaluation.labels))
+    spread = max(trials) - min(trials)
+    assert min(trials) - spread - 0.05 <= quality <= max(trials) + spread + 0.05
