@@ -151,7 +151,7 @@ def test_the_seeds_of_several_searches_were_planned_for_none_together() -> None:
     other = seeds(3, [0.89], looks=rows[-1].looks, search="t")
     answer = answered([*rows, *[dataclasses.replace(row, seed=9) for row in other]])
     assert answer.certified is None and answer.reason is Reason.LOOKS_NOT_PLANNED
-    assert "the seeds of several searches" in answer.certainty
+    assert "seeds of several searches, planned separately" in answer.certainty
 
 
 # ---- an adversary that sees everything ----
