@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -19,16 +19,19 @@ from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, check_target
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import RunError
+from elsa_tune.errors import ElsaTuneError, RunError
 from elsa_tune.search.inputs import SearchOptions, read_duration, read_request
 from elsa_tune.search.saying import say
-from elsa_tune.search.session import Finished
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import csv_text, write_results
 from elsa_tune.tables.task_frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+
+if TYPE_CHECKING:
+    # Speaks Ray, which takes seconds to import: only where a search runs.
+    from elsa_tune.search.session import Finished
 
 PUBLISHED = "published"
 
@@ -95,7 +98,10 @@ class Search:
         return pd.read_csv(io.StringIO(write_results(trials)))
 
     def _repr_html_(self) -> str:
-        return answer(self)._repr_html_()
+        try:
+            return answer(self)._repr_html_()
+        except ElsaTuneError as error:  # no trial has a result yet
+            return f"<p>{html.escape(f'search {self.name}: {error}')}</p>"
 
 
 def search(
@@ -173,12 +179,13 @@ def resume(
     from elsa_tune.search.launch import resume as go_on
     from elsa_tune.search.specification import more_of
 
+    uri = None if tracking_uri is None else StorePaths(Path.cwd()).tracking_uri(tracking_uri)
     finished = go_on(
         load_search(name, storage_path=storage_path).paths,
         say,
         more=more_of(seeds, until_certified),
         max_time=None if max_time is None else read_duration(max_time),
-        tracking_uri=tracking_uri,
+        tracking_uri=uri,
         address=address,
     )
     return _ended(finished)
@@ -264,7 +271,7 @@ def _source(source: Any) -> Source:
     if text == PUBLISHED:
         return Published()
     if "://" in text:
-        return Store(text)
+        return Store(StorePaths(Path.cwd()).tracking_uri(text))
     if text.endswith(".jsonl"):
         return Journals(Path(text))
     if isinstance(source, Path) or text.endswith(".csv"):
