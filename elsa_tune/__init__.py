@@ -1,3 +1,40 @@
-"""How many of an encoder's last layers must be fine-tuned to keep 90 % of its quality?"""
+"""How many of an encoder's last layers must be fine-tuned to keep 90 % of its quality?
+
+    import elsa_tune
+
+    found = elsa_tune.search("minilm", "stdlib", space="demo")
+    elsa_tune.export(found, "model")
+
+The verbs of the command line as functions, and `freeze` for a trainer of your own. Nothing is
+imported before it is used, and nothing here prints to stdout.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+# By name: where it is.
+_SURFACE = {
+    "Answers": "elsa_tune.api",
+    "Curves": "elsa_tune.api",
+    "Search": "elsa_tune.api",
+    "answer": "elsa_tune.api",
+    "curve": "elsa_tune.api",
+    "export": "elsa_tune.api",
+    "freeze": "elsa_tune.training.freezing",
+    "load_search": "elsa_tune.api",
+    "resume": "elsa_tune.api",
+    "search": "elsa_tune.api",
+}
+__all__ = ["__version__", *_SURFACE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SURFACE:
+        raise AttributeError(f"module 'elsa_tune' has no attribute '{name}'")
+    return getattr(import_module(_SURFACE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

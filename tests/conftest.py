@@ -24,22 +24,15 @@ SHARED = ROOT.parent / "shared"
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
 
-# MLflow 3.17 under SQLAlchemy 2.1: MLflow's affair, hidden from users by Python's own filters.
-MLFLOW_WARNINGS = ("ignore:The ``noload`` loader strategy:DeprecationWarning",)
 # Ray leaves the pipes of its processes to the garbage collector.
 RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        expected: tuple[str, ...] = ()
-        if item.path.parent in (here / "integration", here / "faults"):
-            expected += MLFLOW_WARNINGS
         if "ray" in getattr(item, "fixturenames", ()):
-            expected += RAY_WARNINGS
-        for warning in expected:
-            item.add_marker(pytest.mark.filterwarnings(warning))
+            for warning in RAY_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -185,6 +186,15 @@ def until_certain(spec: SearchSpec) -> SearchSpec:
             "planned; start another one by `space` hunt, or with more seeds"
         )
     return dataclasses.replace(spec, until_certified=True)
+
+
+def more_of(seeds: int | None, until_certified: bool) -> Callable[[SearchSpec], SearchSpec] | None:
+    """What `seeds` and `until` ask of a recorded search. Raises UsageError for both at once."""
+    if seeds is not None and until_certified:
+        raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
+    if seeds is not None:
+        return functools.partial(with_seeds, seeds=seeds)
+    return until_certain if until_certified else None
 
 
 def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:

@@ -266,19 +266,24 @@ def log_model(
     packages = [f"{name}=={versions[name]}" for name in _MODEL_PACKAGES if name in versions]
     outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
     inputs = Schema([ColSpec("string", name) for name in row])
-    mlflow.set_tracking_uri(store.uri)
     # It says at length what it found in the folder.
     logging.getLogger("mlflow").setLevel(logging.ERROR)
-    logged = mlflow.transformers.log_model(
-        classifier,
-        name="model",
-        run_id=run_id,
-        task="text-classification",
-        signature=ModelSignature(inputs, outputs),
-        input_example=[dict(row)],
-        model_config={"truncation": True},
-        pip_requirements=packages,
-    )
+    # There is no client of this call that takes the store; a caller's own stays the caller's.
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    mlflow.set_tracking_uri(store.uri)
+    try:
+        logged = mlflow.transformers.log_model(
+            classifier,
+            name="model",
+            run_id=run_id,
+            task="text-classification",
+            signature=ModelSignature(inputs, outputs),
+            input_example=[dict(row)],
+            model_config={"truncation": True},
+            pip_requirements=packages,
+        )
+    finally:
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
     return str(logged.model_uri)
 
 

@@ -172,7 +172,7 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
         (tmp_path / "out" / "mine").write_text("mine")
     with pytest.raises(UsageError, match="out is there already; name a folder that is not"):
         exported(paths)
-    with pytest.raises(UsageError, match="out is no folder of an earlier export"):
+    with pytest.raises(UsageError, match="out was not written by an earlier export"):
         exported(paths, overwrite=True)
     (tmp_path / "empty").mkdir()
     exported(paths, "empty")

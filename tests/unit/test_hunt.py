@@ -253,7 +253,7 @@ def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
         (["depths=[6, 9]"], {}, "with the full model"),
         (["depths=[0]"], {}, "depths with frozen layers"),
         (["learning_rate=2e-5"], {}, "its own learning rate|own learning rate"),
-        ([], {"seeds": 5}, "as many as its tests need"),
+        ([], {"seeds": 5}, "as many seeds as its tests need"),
     ],
 )
 def test_what_is_no_hunt_is_refused(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -134,17 +132,12 @@ def resume(
     paths = find_search(places.storage_at(storage_path), name)
 
     from elsa_tune.search.launch import resume as go_on
-    from elsa_tune.search.specification import until_certain, with_seeds
+    from elsa_tune.search.specification import more_of
 
-    if seeds is not None and until is not None:
-        raise UsageError("`seeds` and `until` exclude each other: a hunt chooses its own seeds")
-    more: Callable[[SearchSpec], SearchSpec] | None = None if until is None else until_certain
-    if seeds is not None:
-        more = functools.partial(with_seeds, seeds=seeds)
     finished = go_on(
         paths,
         say,
-        more=more,
+        more=more_of(seeds, until is not None),
         max_time=seconds,
         tracking_uri=uri,
         address=address,

@@ -1,0 +1,295 @@
+"""What `import elsa_tune` gives: the command line's verbs as functions, and their results as values
+that a notebook shows. Words go to stderr, as there; errors are those of `elsa_tune.errors`.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, check_target
+from elsa_tune.analysis.answer_json import answers_csv, curves_csv
+from elsa_tune.analysis.answers import answer_curves
+from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.errors import ElsaTuneError, RunError
+from elsa_tune.search.inputs import SearchOptions, read_duration, read_request
+from elsa_tune.search.saying import say
+from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
+from elsa_tune.specs.trial import Phase
+from elsa_tune.tables.results_csv import csv_text, write_results
+from elsa_tune.tables.task_frames import write_task
+from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
+
+if TYPE_CHECKING:
+    # Speaks Ray, which takes seconds to import: only where a search runs.
+    from elsa_tune.search.session import Finished
+
+PUBLISHED = "published"
+
+
+class Curves(tuple[FreezeCurve, ...]):
+    """Freeze curves: quality by frozen layers, one for each model, task and training size."""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each depth; the columns are those of `elsa-tune curve --format csv`."""
+        return pd.read_csv(io.StringIO(curves_csv(self)))
+
+    def _repr_html_(self) -> str:
+        return str(self.to_dataframe().to_html(index=False))
+
+
+class Answers(tuple[Answer, ...]):
+    """Answers, one for each model, task and training size; of several tasks the joint one, too."""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each; the columns are those of `elsa-tune operating-point --format csv`."""
+        return pd.read_csv(io.StringIO(answers_csv(self)))
+
+    def _repr_html_(self) -> str:
+        """The sentence, the table and the freeze curve of each."""
+        from elsa_tune.report.charts import freeze_curve
+        from elsa_tune.report.figures import draw
+        from elsa_tune.report.page import by_name, curve_table
+
+        told = []
+        for name, one in by_name(self).items():
+            table = curve_table(name, one)
+            rows = pd.DataFrame(list(table.rows), columns=list(table.names))
+            told.append(f"<p>{html.escape(f'{name}: {one.sentence} {one.certainty}')}</p>")
+            told.append(rows.to_html(index=False))
+        if any(one.points for one in self):
+            told.append(draw(freeze_curve(by_name(self)))["svg"].decode())
+        return "\n".join(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A recorded search, in whatever state it is. storage: the folder that its own is in."""
+
+    name: str
+    storage: Path
+
+    @property
+    def paths(self) -> SearchPaths:
+        """Where its files are."""
+        return SearchPaths(self.storage, self.name)
+
+    def answer(self, target: float = DEFAULT_TARGET) -> Answer:
+        """Raises NoAnswerError where no trial has a result yet."""
+        return answer(self, target)[0]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """The freeze curve, a row for each depth."""
+        return curve(self).to_dataframe()
+
+    def trials(self) -> pd.DataFrame:
+        """A row for each trial: the columns of a results table, which `answer` takes again."""
+        rows = Journals(self.paths.journal).ask(Question(), say)
+        trials = [row for row in rows if row.phase is not Phase.PROBE]
+        return pd.read_csv(io.StringIO(write_results(trials)))
+
+    def _repr_html_(self) -> str:
+        try:
+            return answer(self)._repr_html_()
+        except ElsaTuneError as error:  # no trial has a result yet
+            return f"<p>{html.escape(f'search {self.name}: {error}')}</p>"
+
+
+def search(
+    model: str,
+    task: Any,
+    *,
+    name: str | None = None,
+    space: str | Path = "joint",
+    trials: int | None = None,
+    seeds: int | None = None,
+    train_size: int | None = None,
+    max_time: str | None = None,
+    data_dir: str | Path | None = None,
+    metric: str | None = None,
+    tracking_uri: str | None = None,
+    storage_path: str | Path | None = None,
+    address: str | None = None,
+    gpus_per_trial: float | None = None,
+    cpus_per_trial: float | None = None,
+    task_name: str = "own",
+    text: str | Sequence[str] = "text",
+    label: str = "label",
+    **settings: Any,
+) -> Search:
+    """`elsa-tune search`: run a search to its end, or go on with the one of this name.
+
+    model: a known name, a local folder or a hub id. task: a known name, a task file, or rows: a
+    DataFrame (a fifth is held out), a pair (training, evaluation), or a DatasetDict with `train`
+    and `validation`; of these `text` names one or two columns and `label` one, and they are kept
+    beside the searches under `task_name`. settings: fields of the space,
+    as `epochs=6` or `depths=[0, 3]`. A Ray that runs in this process already is used and left
+    running. The other arguments are the command's options.
+
+    Raises UsageErrors before any work starts, RunError where the plan was not completed.
+    """
+    storage = StorePaths(Path.cwd()).storage_at(_text(storage_path))
+    if not isinstance(task, str | Path):
+        task = write_task(task, storage.parent / "tasks", task_name, text, label)
+    request = read_request(
+        SearchOptions(
+            model=model,
+            task=str(task),
+            space=str(space),
+            name=name,
+            trials=trials,
+            seeds=seeds,
+            train_size=train_size,
+            max_time=max_time,
+            data_dir=_text(data_dir),
+            metric=metric,
+            tracking_uri=tracking_uri,
+            storage_path=_text(storage_path),
+            address=address,
+            gpus_per_trial=gpus_per_trial,
+            cpus_per_trial=cpus_per_trial,
+            settings=[f"{field}={json.dumps(value)}" for field, value in settings.items()],
+        )
+    )
+    from elsa_tune.search.launch import start
+
+    return _ended(start(request, say))
+
+
+def resume(
+    name: str,
+    *,
+    seeds: int | None = None,
+    until_certified: bool = False,
+    max_time: str | None = None,
+    storage_path: str | Path | None = None,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+) -> Search:
+    """`elsa-tune resume`: go on with a search, or give it more seeds. Errors as in `search`."""
+    from elsa_tune.search.launch import resume as go_on
+    from elsa_tune.search.specification import more_of
+
+    uri = None if tracking_uri is None else StorePaths(Path.cwd()).tracking_uri(tracking_uri)
+    finished = go_on(
+        load_search(name, storage_path=storage_path).paths,
+        say,
+        more=more_of(seeds, until_certified),
+        max_time=None if max_time is None else read_duration(max_time),
+        tracking_uri=uri,
+        address=address,
+    )
+    return _ended(finished)
+
+
+def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
+    """A search that is recorded under the working directory. Raises UnknownNameError."""
+    storage = StorePaths(Path.cwd()).storage_at(_text(storage_path))
+    return Search(find_search(storage, name).name, storage)
+
+
+def answer(source: Any, target: float = DEFAULT_TARGET) -> Answers:
+    """`elsa-tune operating-point`, for every model, task and training size that a source has.
+
+    source: a `Search`, a search's name, a results table or journal (path), a DataFrame with a
+    table's columns, `published`, or an MLflow store (`sqlite:///...`, `http://...`). target: the
+    share of the full model's quality to keep, in (0, 1].
+
+    Raises NoAnswerError where nothing is measured, ResultsError for what cannot be read.
+    """
+    check_target(target)
+    return Answers(answer_curves(_curves(source, target), target))
+
+
+def curve(source: Any) -> Curves:
+    """`elsa-tune curve`: the freeze curves of a source; sources and errors as in `answer`."""
+    return Curves(_curves(source, DEFAULT_TARGET))
+
+
+def export(
+    source: Search | str,
+    out: str | Path,
+    *,
+    layers: int | None = None,
+    check: str | Path | None = None,
+    full: bool = False,
+    onnx: bool = False,
+    push: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """`elsa-tune export`: train a search's answer once more and save it; returns the folder, which
+    `AutoModelForSequenceClassification.from_pretrained` loads.
+
+    layers: fine-tuned ones, by default the answer's. check: labelled rows to score the model on.
+    full: train on all rows where the search used a subset. Errors as the command's.
+    """
+    from elsa_tune.export.model import ExportRequest
+    from elsa_tune.export.model import export as write
+
+    paths = (source if isinstance(source, Search) else load_search(source)).paths
+    request = ExportRequest(
+        paths=paths,
+        out=Path(out),
+        layers=layers,
+        check=None if check is None else Path(check),
+        full=full,
+        onnx=onnx,
+        push=push,
+        overwrite=overwrite,
+    )
+    write(request, say)
+    return Path(out)
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _curves(source: Any, target: float) -> list[FreezeCurve]:
+    if isinstance(source, pd.DataFrame):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "results.csv"
+            filled = source.astype(object).where(source.notna(), "")
+            file.write_text(csv_text(list(source.columns), filled.to_numpy().tolist()))
+            return _asked(Table(file), target)
+    return _asked(_source(source), target)
+
+
+def _source(source: Any) -> Source:
+    if isinstance(source, Search):
+        return Journals(source.paths.journal)
+    text = str(source)
+    if text == PUBLISHED:
+        return Published()
+    if "://" in text:
+        return Store(StorePaths(Path.cwd()).tracking_uri(text))
+    if text.endswith(".jsonl"):
+        return Journals(Path(text))
+    if isinstance(source, Path) or text.endswith(".csv"):
+        return Table(Path(text))
+    return Journals(load_search(text).paths.journal)
+
+
+def _asked(source: Source, target: float) -> list[FreezeCurve]:
+    question = Question(train_sizes=())
+    return source.curves(question, source.ask(question, say), target)
+
+
+def _ended(finished: Finished) -> Search:
+    """Say where the record is; raise where the plan was not carried out."""
+    if finished.unsent:
+        say(f"{finished.unsent} records did not reach MLflow; `resume` sends them")
+    if finished.status is SearchStatus.INTERRUPTED:
+        raise KeyboardInterrupt
+    if finished.status is SearchStatus.FAILED:
+        raise RunError(f"search '{finished.spec.name}' is not complete: {finished.message}")
+    return Search(finished.paths.name, finished.paths.storage)

@@ -1,0 +1,97 @@
+"""Rows that a program holds, kept as files beside a task file, so that `resume` finds them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from elsa_tune.errors import DataError
+from elsa_tune.files import write_aside
+
+EVALUATION = "validation"
+
+
+def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], label: str) -> Path:
+    """Write the rows under the folder, in one named by their content; returns the task file.
+
+    rows: a DataFrame, a pair of them (training, evaluation), or a mapping with `train` and
+    `validation` of what has `to_pandas`, as datasets' DatasetDict. text: one or two columns.
+    label: one; numbers with fractions make the task a regression. Raises DataError.
+    """
+    texts = [text] if isinstance(text, str) else list(text)
+    frames = {
+        part: _checked(frame, part, [*texts, label], label) for part, frame in _parts(rows).items()
+    }
+    is_regression = not all(_whole(frame[label]) for frame in frames.values())
+    for frame in frames.values():
+        if not is_regression and pd.api.types.is_float_dtype(frame[label]):
+            frame[label] = frame[label].astype(int)
+    content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
+    described: dict[str, Any] = {
+        "name": name,
+        "files": {part: f"{part}.parquet" for part in content},
+        "text": texts,
+        "label": label,
+    }
+    if is_regression:
+        described["regression"] = True
+    digest = hashlib.sha256(b"".join(content.values())).hexdigest()[:12]
+    place = folder / f"{name}-{digest}"
+    place.mkdir(parents=True, exist_ok=True)
+    for part, data in content.items():
+        write_aside(place / f"{part}.parquet", data)
+    file = place / "task.yaml"
+    write_aside(file, yaml.safe_dump(described, sort_keys=False, allow_unicode=True).encode())
+    return file
+
+
+def _parts(rows: Any) -> dict[str, pd.DataFrame]:
+    if isinstance(rows, pd.DataFrame):
+        return {"train": rows}
+    if isinstance(rows, Mapping):
+        if not {"train", EVALUATION} <= set(rows):
+            raise DataError(
+                f"the rows have the splits {', '.join(map(str, rows))}; a task needs `train` and "
+                f"`{EVALUATION}`"
+            )
+        return {"train": _frame(rows["train"]), "evaluation": _frame(rows[EVALUATION])}
+    if isinstance(rows, Sequence) and not isinstance(rows, str) and len(rows) == 2:
+        return {"train": _frame(rows[0]), "evaluation": _frame(rows[1])}
+    raise DataError(
+        f"a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "
+        f"{type(rows).__name__}"
+    )
+
+
+def _frame(rows: Any) -> pd.DataFrame:
+    if isinstance(rows, pd.DataFrame):
+        return rows
+    if not hasattr(rows, "to_pandas"):
+        raise DataError(f"rows come as a DataFrame or a Dataset, not as a {type(rows).__name__}")
+    frame: pd.DataFrame = rows.to_pandas()
+    return frame
+
+
+def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> pd.DataFrame:
+    if missing := [name for name in columns if name not in frame.columns]:
+        raise DataError(
+            f"the {part} rows have no column '{missing[0]}'; they have "
+            f"{', '.join(map(str, frame.columns))}: name yours with `text` and `label`"
+        )
+    unlabelled = int(frame[label].isna().sum())
+    if unlabelled:
+        raise DataError(
+            f"{unlabelled:,} of {len(frame):,} {part} rows have no label in column '{label}'; drop "
+            "them"
+        )
+    return frame[columns].reset_index(drop=True)
+
+
+def _whole(labels: pd.Series[Any]) -> bool:
+    """Whether labels are names or whole numbers, which classes are."""
+    return not pd.api.types.is_float_dtype(labels) or bool((labels % 1 == 0).all())

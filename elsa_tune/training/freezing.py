@@ -1,0 +1,80 @@
+"""`elsa_tune.freeze`: a model frozen as a search freezes it, for any trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from elsa_tune.errors import ModelError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.training.model import parts
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What `freeze` did to a model of `layers` encoder layers; the other two count parameters."""
+
+    frozen_layers: int
+    layers: int
+    frozen_parameters: int
+    trainable_parameters: int
+
+    def __str__(self) -> str:
+        total = self.frozen_parameters + self.trainable_parameters
+        return (
+            f"{self.frozen_layers} of {self.layers} layers are frozen: "
+            f"{self.trainable_parameters:,} of {total:,} parameters train"
+        )
+
+
+def freeze(
+    model: PreTrainedModel, frozen_layers: int | str = 9, *, frozen_dropout: bool = False
+) -> Frozen:
+    """Freeze the embeddings and the first layers of a classification model, in place.
+
+    frozen_layers: 0 (nothing stays frozen) to the model's number of layers, or `embeddings`. What
+    was frozen before trains again where the new depth lets it. frozen_dropout: False keeps the
+    frozen layers in evaluation mode, as searches do, also after `model.train()`, which trainers
+    call before each step; True leaves that to the trainer.
+
+    Raises SpaceError for a depth that the model has not, ModelError for a model that cannot be
+    divided (ALBERT, decoders), is compiled, carries PEFT adapters, or has no weights (meta).
+    """
+    depth = FreezeDepth.of(frozen_layers)
+    _check(model)
+    parts.freeze(model, depth)
+    for module in model.modules():
+        for number, hook in list(module._forward_pre_hooks.items()):
+            if hook is _stay_in_evaluation:  # of an earlier call
+                del module._forward_pre_hooks[number]
+    for module in [] if frozen_dropout else parts.prefix_modules(model, depth):
+        module.eval()
+        module.register_forward_pre_hook(_stay_in_evaluation)
+    counts = {True: 0, False: 0}
+    for parameter in model.parameters():
+        counts[parameter.requires_grad] += parameter.numel()
+    return Frozen(depth.frozen_layers, len(parts.layer_list(model)), counts[False], counts[True])
+
+
+def _stay_in_evaluation(module: nn.Module, arguments: Any) -> None:
+    module.training = False
+
+
+def _check(model: PreTrainedModel) -> None:
+    if hasattr(model, "_orig_mod"):
+        raise ModelError("the model is compiled: freeze it first, then call torch.compile")
+    if hasattr(model, "peft_config"):
+        raise ModelError(
+            "the model carries PEFT adapters, which freeze every layer themselves: give the model "
+            "without them"
+        )
+    if not isinstance(model, PreTrainedModel):
+        raise ModelError(
+            f"a {type(model).__name__} is no transformers model: give one that "
+            "AutoModelForSequenceClassification loads"
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ModelError("the model is on the meta device and has no weights yet: load them first")

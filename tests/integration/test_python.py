@@ -1,0 +1,117 @@
+"""The main job from Python, in a Ray that runs already: rows in, an answer, a model out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+import elsa_tune
+from elsa_tune.errors import StorageError
+from elsa_tune.search.inputs import read_inputs
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.data.tokens import TokenRows
+from elsa_tune.training.loop import train
+from tests.searching import make_bench
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.usefixtures("ray")
+def test_rows_in_a_model_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    bench = make_bench(tmp_path, train=256)
+    monkeypatch.chdir(bench.folder)
+    rows = (pd.read_csv("train.csv"), pd.read_csv("dev.csv"))
+    settings = {"depths": [0, 1], "learning_rate": [0.002], "epochs": 3, "extend": False}
+    asked = {"name": "first", "seeds": 2, "task_name": "mood", "cpus_per_trial": 1.5}
+    found = elsa_tune.search("model", rows, **asked, **settings)
+    assert ray.is_initialized()
+    assert (found.name, found.answer().task) == ("first", "mood")
+    trials = found.trials()
+    assert list(trials["phase"]) == ["measure"] * 4
+    assert set(found.to_dataframe()["frozen_layers"]) == {0, 1}
+    [again], [recorded] = elsa_tune.answer(trials), elsa_tune.answer("first")
+    assert again.operating_point is not None and recorded.operating_point is not None
+    assert again.operating_point.retention == recorded.operating_point.retention
+
+    # Twice in one process: the same is answered, another one refused, and more seeds are taken.
+    assert elsa_tune.search("model", rows, **asked, **settings) == found
+    with pytest.raises(StorageError, match=r"epochs 4 \(recorded: 3\)"):
+        elsa_tune.search("model", rows, **asked, **{**settings, "epochs": 4})
+    more = elsa_tune.resume("first", seeds=3)
+    assert more == elsa_tune.load_search("first") and len(more.trials()) == 6
+
+    folder = elsa_tune.export(more, "out", layers=1)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    assert capsys.readouterr().out == ""
+
+
+def code_of(guide: Path) -> list[str]:
+    """The guide's Python, block by block."""
+    return re.findall(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_guides_search_runs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(make_bench(tmp_path).folder)
+    lines, _ = code_of(root / "docs/guides/python.md")
+    tiny = '"model", epochs=2, depths=[0, 2], learning_rate=[2e-3], extend=False, seeds=2'
+    tiny = f"elsa_tune.search(task=rows, model={tiny}, cpus_per_trial=1.5, linear_probe=False"
+    assert lines.count('elsa_tune.search("minilm", rows') == 1
+    exec(lines.replace('elsa_tune.search("minilm", rows', tiny), {})
+    assert "layers" in capsys.readouterr().out
+    assert (tmp_path / "mood-model" / "model.safetensors").is_file()
+
+
+def ids_of(rows: TokenRows) -> list[list[int]]:
+    """Each row's tokens; all rows of this task have as many."""
+    return [ids.tolist() for ids in np.split(rows.input_ids, rows.offsets[1:-1])]
+
+
+@pytest.mark.filterwarnings("ignore")  # Trainer's and accelerate's are not ours
+def test_the_guides_trainer_gives_what_a_trial_gives(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quality within the noise of three seeds of `elsa-tune trial`'s own loop."""
+    bench = make_bench(tmp_path, train=256)
+    monkeypatch.chdir(bench.folder)
+    inputs = read_inputs("model", "task.yaml", overrides=["epochs=3", "batch_size=8"])
+    data = prepare(inputs.model, inputs.task, inputs.recipe)
+    trials = [
+        list(train(inputs.trial(FreezeDepth.of(1), 2e-3, seed), data, device="cpu"))[-1].quality
+        for seed in (1, 2, 3)
+    ]
+    rows = [
+        {"input_ids": ids, "labels": int(label)}
+        for ids, label in zip(ids_of(data.train), data.train.labels, strict=True)
+    ]
+    _, lines = code_of(root / "docs/guides/python.md")
+    for theirs, ours in (
+        ('"FacebookAI/roberta-base"', '"model"'),
+        ("frozen_layers=9", "frozen_layers=1"),
+        ("learning_rate=5e-5", "learning_rate=2e-3, report_to=[], use_cpu=True"),
+    ):
+        assert lines.count(theirs) == 1
+        lines = lines.replace(theirs, ours)
+    names: dict[str, Any] = {"train": rows}
+    exec(lines, names)
+    model = names["model"].eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor(ids_of(data.evaluation))).logits
+    quality = float(np.mean(logits.argmax(1).numpy() == data.evaluation.labels))
+    spread = max(trials) - min(trials)
+    assert min(trials) - spread - 0.05 <= quality <= max(trials) + spread + 0.05
