@@ -8,8 +8,7 @@ import html
 import io
 import json
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,65 +103,31 @@ class Search:
             return f"<p>{html.escape(f'search {self.name}: {error}')}</p>"
 
 
-def search(
-    model: str,
-    task: Any,
-    *,
-    name: str | None = None,
-    space: str | Path = "joint",
-    trials: int | None = None,
-    seeds: int | None = None,
-    train_size: int | None = None,
-    max_time: str | None = None,
-    data_dir: str | Path | None = None,
-    metric: str | None = None,
-    tracking_uri: str | None = None,
-    storage_path: str | Path | None = None,
-    address: str | None = None,
-    gpus_per_trial: float | None = None,
-    cpus_per_trial: float | None = None,
-    task_name: str = "own",
-    text: str | Sequence[str] = "text",
-    label: str = "label",
-    **settings: Any,
-) -> Search:
+def search(model: str, task: Any, **settings: Any) -> Search:
     """`elsa-tune search`: run a search to its end, or go on with the one of this name.
 
     model: a known name, a local folder or a hub id. task: a known name, a task file, or rows: a
     DataFrame (a fifth is held out), a pair (training, evaluation), or a DatasetDict with `train`
-    and `validation`; of these `text` names one or two columns and `label` one, and they are kept
-    beside the searches under `task_name`. settings: fields of the space,
-    as `epochs=6` or `depths=[0, 3]`. A Ray that runs in this process already is used and left
-    running. The other arguments are the command's options.
+    and `validation`. Rows are kept beside the searches, under `task_name` ("own"); `text` names
+    one or two of their columns ("text"), `label` one ("label"). The other settings are the
+    command's options (`name`, `space`, `seeds`, `max_time`, ...; `SearchOptions` has them all),
+    and fields of the space, as `epochs=6` or `depths=[0, 3]`. A Ray that runs in this process
+    already is used and left running.
 
     Raises UsageErrors before any work starts, RunError where the plan was not completed.
     """
-    storage = StorePaths(Path.cwd()).storage_at(_text(storage_path))
+    options = {one.name for one in fields(SearchOptions)} - {"settings"}
+    given = {name: settings.pop(name) for name in options & settings.keys()}
+    named: dict[str, Any] = {n: str(x) if isinstance(x, Path) else x for n, x in given.items()}
     if not isinstance(task, str | Path):
-        task = write_task(task, storage.parent / "tasks", task_name, text, label)
-    request = read_request(
-        SearchOptions(
-            model=model,
-            task=str(task),
-            space=str(space),
-            name=name,
-            trials=trials,
-            seeds=seeds,
-            train_size=train_size,
-            max_time=max_time,
-            data_dir=_text(data_dir),
-            metric=metric,
-            tracking_uri=tracking_uri,
-            storage_path=_text(storage_path),
-            address=address,
-            gpus_per_trial=gpus_per_trial,
-            cpus_per_trial=cpus_per_trial,
-            settings=[f"{field}={json.dumps(value)}" for field, value in settings.items()],
-        )
-    )
+        place = StorePaths(Path.cwd()).storage_at(named.get("storage_path")).parent / "tasks"
+        columns = settings.pop("text", "text"), settings.pop("label", "label")
+        task = write_task(task, place, settings.pop("task_name", "own"), *columns)
+    overrides = [f"{field}={json.dumps(value)}" for field, value in settings.items()]
+    wanted = SearchOptions(model=model, task=str(task), settings=overrides, **named)
     from elsa_tune.search.launch import start
 
-    return _ended(start(request, say))
+    return _ended(start(read_request(wanted), say))
 
 
 def resume(
