@@ -17,9 +17,9 @@ from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import Table, listing, read_table
-from elsa_tune.training import hub
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
+from elsa_tune.training.model.model_files import fetch
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
@@ -142,7 +142,7 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
             return folder
     try:
         ours = tuple(f"{config}/{split}-" for split in splits)
-        folder = hub.fetch(
+        folder = fetch(
             HUB_REPOSITORY, lambda names: [n for n in names if n.startswith(ours)], kind="dataset"
         )
         lacking = [split for split in splits if not _hub_files(folder, config, split)]

@@ -68,16 +68,15 @@ def facts(spec: ModelSpec) -> ModelFacts:
         output=output,
         total=embedding + sum(layers) + output,
         layer_sizes=layers,
+        max_positions=_max_positions(model),
     )
 
 
-def max_positions(spec: ModelSpec) -> int | None:
-    """The most tokens a text may have, special ones included; None where there is no such limit.
-
-    A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of its
-    514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no limit.
+def _max_positions(model: PreTrainedModel) -> int | None:
+    """A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of
+    its 514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no
+    limit.
     """
-    model = _skeleton(_configuration(spec), spec.name)
     for name, module in model.base_model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
             unused = 0 if module.padding_idx is None else module.padding_idx + 1

