@@ -74,7 +74,7 @@ def read_inputs(
     task_spec = resolve_task(task, data_dir=data_dir, metric=asked_metric)
 
     from elsa_tune.training.model.encoder import facts
-    from elsa_tune.training.model.pooling import check_pooling
+    from elsa_tune.training.model.parts import check_pooling
 
     known = facts(model_spec)
     recipe = wanted.recipe(default_epochs(known.model_type))

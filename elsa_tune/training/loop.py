@@ -34,8 +34,7 @@ from elsa_tune.training.machine import (
     within_memory,
 )
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze
-from elsa_tune.training.model.pooling import pool
+from elsa_tune.training.model.parts import freeze, pool
 from elsa_tune.training.objective import Objective
 
 # Where not every operation has a deterministic form, and rows of the pass that shows whether a step

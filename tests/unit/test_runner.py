@@ -88,7 +88,7 @@ def test_the_mean_is_pooled_alike_on_packed_and_on_padded_batches(
 
 def test_the_mean_is_that_of_the_tokens_without_padding(tmp_path: Path) -> None:
     from elsa_tune.training.model.encoder import load_classifier
-    from elsa_tune.training.model.pooling import pool
+    from elsa_tune.training.model.parts import pool
 
     spec = calm("bert", tmp_path / "model")
     head, mean = (load_classifier(spec, 2, seed=1) for _ in range(2))

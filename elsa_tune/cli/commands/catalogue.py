@@ -80,7 +80,7 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
     which always trains.
     """
     from elsa_tune.training.model.encoder import facts
-    from elsa_tune.training.model.pooling import folder_pooling
+    from elsa_tune.training.model.model_files import folder_pooling
 
     known = facts(spec)
     counts = ("embedding", "layer", "layer_sizes", "output", "total")

@@ -84,9 +84,6 @@ def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
     return size
 
 
-# --- Subsets --------------------------------------------------------------------------------------
-
-
 def stratified_order(labels: NDArray[Any], seed: int, stream: int = _SUBSET) -> NDArray[np.int64]:
     """An order of the rows [E] whose every prefix mirrors the whole: subsets by prefix are nested.
 
@@ -208,9 +205,6 @@ def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) 
             )
 
 
-# --- Tokens ---------------------------------------------------------------------------------------
-
-
 def _tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
@@ -239,9 +233,6 @@ def _tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
 
 def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
     return np.fromiter(itertools.chain.from_iterable(rows), dtype=kind)
-
-
-# --- Fingerprints ---------------------------------------------------------------------------------
 
 
 def _fingerprint(splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:

@@ -67,9 +67,6 @@ def check_variety(task: TaskSpec, split: Split) -> None:
         )
 
 
-# --- GLUE: a local folder in the official layout, or the hub --------------------------------------
-
-
 def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
     layout = LAYOUTS[source.config]
     splits = dict(layout.splits)
@@ -100,35 +97,13 @@ def _task_folder(data_dir: Path, name: str) -> Path:
 def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Split:
     path = folder / f"{split.replace('validation', 'dev')}.tsv"
     if not path.is_file():
-        test = sorted(entry.name for entry in folder.glob("test*.tsv"))
-        hint = (
-            f"; {test[0]} cannot stand in for it: GLUE's server keeps the labels of its rows"
-            if test and split != "train"
-            else ""
-        )
         raise DataError(
-            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)}{hint}"
+            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)} (no "
+            "test file can stand in for it: GLUE's server keeps the labels)"
         )
-    if layout.header is not None:
-        _check_headerless(path, layout.header)
     wanted = [*layout.text_columns, layout.label_column]
     table = read_table(path, "tsv", wanted, layout.header)
     return to_split(task, [table], layout)
-
-
-def _check_headerless(path: Path, header: Sequence[str]) -> None:
-    """CoLA's labelled files have no header line, its test file has one and no labels."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-        cells = file.readline().rstrip("\r\n").split("\t")
-    if cells == ["index", "sentence"]:
-        raise DataError(
-            f"{path} is GLUE's unlabelled test file (columns index, sentence): its labels are kept "
-            "by GLUE's server, so nothing can be scored on it; a labelled file has "
-            f"{', '.join(header)}, and no header"
-        )
-
-
-# --- The hub's Parquet files ---------------------------------------------------------------------
 
 
 def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
@@ -173,9 +148,6 @@ def _hub_table(task: TaskSpec, file: Path) -> Table:
     return replace(table, path=Path(HUB_REPOSITORY, file.parent.name, file.name.split("-")[0]))
 
 
-# --- The user's own files -------------------------------------------------------------------------
-
-
 def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
     wanted = [*task.text_columns, task.label_column]
     splits = {}
@@ -184,9 +156,6 @@ def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
             tables = [read_table(Path(path), source.format, wanted) for path in paths]
             splits[name] = to_split(task, tables)
     return splits
-
-
-# --- From cells to texts and labels ---------------------------------------------------------------
 
 
 def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:

@@ -136,9 +136,6 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
-# -- configuration -------------------------------------------------------------------------------
-
-
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
     for known in KNOWN_MODELS.values():
         # The paper's four models are known without the hub.
@@ -167,9 +164,6 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
         ),
     ):
         return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
-
-
-# -- weights -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +264,6 @@ def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
     if not was_fine_tuned:
         return missing
     return missing | {key for key in model.state_dict() if not key.startswith(base)}
-
-
-# -- tokenizers ----------------------------------------------------------------------------------
 
 
 def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:

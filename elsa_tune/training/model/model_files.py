@@ -25,7 +25,8 @@ from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from elsa_tune.errors import ModelError, first_line
-from elsa_tune.specs.model import ModelSource, ModelSpec
+from elsa_tune.specs.model import KNOWN_MODELS, ModelSource, ModelSpec
+from elsa_tune.specs.trial import Pooling
 
 # Seconds until a hub that does not answer counts as unreachable.
 TIMEOUT = 5.0
@@ -135,7 +136,21 @@ def pinned(spec: ModelSpec) -> ModelSpec:
     return replace(spec, revision=folder.name) if _COMMIT.fullmatch(folder.name) else spec
 
 
-# -- packages ------------------------------------------------------------------------------------
+def folder_pooling(spec: ModelSpec) -> Pooling | None:
+    """How the model's folder says that sentences are pooled (sentence-transformers' 1_Pooling);
+    None where it does not say, or says a way that is not known here.
+
+    Raises ModelError for a model that cannot be had; the known ones of the hub are not asked for.
+    """
+    known = {model.location for model in KNOWN_MODELS.values()}
+    if spec.source is ModelSource.HUB and spec.location in known:
+        return None
+    try:
+        said = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_mean = isinstance(said, dict) and said.get("pooling_mode_mean_tokens") is True
+    return Pooling.MEAN if is_mean else None
 
 
 def _package_folder(package: str) -> Path:
@@ -152,9 +167,6 @@ def _package_folder(package: str) -> Path:
                 )
             return path.parent
     raise ModelError(f"the weights of the package {package} are not installed: {PACKAGE_REMEDY}")
-
-
-# -- digests -------------------------------------------------------------------------------------
 
 
 def _sha256(content: bytes) -> str:
@@ -180,9 +192,6 @@ def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
 def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     patterns = tuple(patterns)
     return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
-
-
-# -- the hub -------------------------------------------------------------------------------------
 
 
 def fetch(
@@ -272,18 +281,12 @@ def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str
     cached = huggingface_hub.try_to_load_from_cache(hub_id, CONFIG, revision=revision or "main")
     at = f" at revision {revision}" if revision else ""
     ways_out = _WAYS_OUT.format(id=hub_id, folder=hub_id.rsplit("/", 1)[-1])
-    if not isinstance(cached, str):
-        raise ModelError(
-            f"{reason}, and model '{hub_id}'{at} is neither a local folder nor cached here: "
-            f"{ways_out}"
-        )
-    folder = Path(cached).parent
-    if weights:
-        try:
-            weight_files(folder, hub_id)
-        except ModelError as error:
-            raise ModelError(
-                f"{reason}, and only a part of model '{hub_id}'{at} is cached here, not its "
-                f"weights: {ways_out}"
-            ) from error
-    return folder
+    lacks = "is neither a local folder nor cached here"
+    if isinstance(cached, str):
+        folder = Path(cached).parent
+        with contextlib.suppress(ModelError):
+            if weights:
+                weight_files(folder, hub_id)
+            return folder
+        lacks = "is cached here in part, without its weights"
+    raise ModelError(f"{reason}, and model '{hub_id}'{at} {lacks}: {ways_out}")
