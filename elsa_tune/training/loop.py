@@ -112,7 +112,6 @@ class _Run:
         self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
         self.keep = keep
         self.named: dict[str, Tensor] = {}
-        self.trainable_parameters = 0
         self.runner = self._frozen_model(depths)
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, trial)

@@ -55,16 +55,11 @@ def check_variety(task: TaskSpec, split: Split) -> None:
     if not len(split):
         raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
     if (split.labels == split.labels[0]).all():
-        if task.kind is TaskKind.REGRESSION:
-            raise DataError(
-                f"task '{task.name}': every row of {split.where} has the value "
-                f"{split.labels[0]:g}; nothing can be learnt or scored{skipped}"
-            )
-        label = task.classes[int(split.labels[0])]
-        raise DataError(
-            f"task '{task.name}': every row of {split.where} has the label '{label}'; a "
-            f"classification needs two classes{skipped}"
-        )
+        what = f"value {split.labels[0]:g}; nothing can be learnt or scored"
+        if task.kind is TaskKind.CLASSIFICATION:
+            label = task.classes[int(split.labels[0])]
+            what = f"label '{label}'; a classification needs two classes"
+        raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
 def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
@@ -173,7 +168,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
             skipped.setdefault(reason, []).append(line)
         cells = [table.columns[name] for name in (*text_columns, label_column)]
         for line, *row in zip(table.lines, *cells, strict=True):
-            lacks = _incomplete(text_columns, label_column, row)
+            lacks = _incomplete((*text_columns, label_column), row)
             if lacks is not None:
                 skipped.setdefault(lacks, []).append(line)
                 continue
@@ -187,15 +182,12 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes))
 
 
-def _incomplete(
-    text_columns: Sequence[str], label_column: str, row: Sequence[str | None]
-) -> str | None:
+def _incomplete(names: Sequence[str], row: Sequence[str | None]) -> str | None:
     """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
-    names = (*text_columns, label_column)
     missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
     if missing:
         return f"missing {', '.join(missing)}"
-    if label_column == "gold_label" and row[-1] == NO_GOLD_LABEL:
+    if names[-1] == "gold_label" and row[-1] == NO_GOLD_LABEL:
         return "the annotators agreed on no gold_label ('-')"
     return None
 
