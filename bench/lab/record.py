@@ -89,7 +89,7 @@ def run(job: Job, data_dir: str) -> list[dict[str, Any]]:
 
     def recorded(self: Objective, *args: Any) -> Any:
         found = assess(self, *args)
-        predictions.append(found.predictions)
+        predictions.append(found[-1])
         return found
 
     # A trial gives the predictions of one evaluation only; the tables keep all.

@@ -21,7 +21,7 @@ from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.uncertainty import Look, Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.looks import Looks
+from elsa_tune.specs.search import Looks
 
 NORMAL = statistics.NormalDist()
 

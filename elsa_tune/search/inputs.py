@@ -70,13 +70,13 @@ def read_inputs(
     asked_metric = metric or (wanted.metric.value if wanted.metric else None)
     task_spec = resolve_task(task, data_dir=data_dir, metric=asked_metric)
 
-    from elsa_tune.training.model.encoder import facts, max_positions
-    from elsa_tune.training.model.pooling import check_pooling
+    from elsa_tune.training.model.encoder import facts
+    from elsa_tune.training.model.parts import check_pooling
 
     known = facts(model_spec)
     recipe = wanted.recipe(default_epochs(known.model_type))
     check_pooling(recipe.pooling, known.model_type, model)
-    positions = max_positions(model_spec)
+    positions = known.max_positions
     if positions is not None and recipe.max_length > positions:
         raise SpaceError(
             f"max_length is {recipe.max_length}, but {model} has {positions} positions; "

@@ -31,19 +31,14 @@ class FreezeDepth:
     @classmethod
     def of(cls, frozen_layers: int | str) -> FreezeDepth:
         """Read 0, 1, ... or `embeddings`, as YAML and the command line write a depth."""
-        if isinstance(frozen_layers, str):
-            text = frozen_layers.strip().lower()
-            if text == EMBEDDINGS:
-                return cls(0, True)
-            if not re.fullmatch(r"-?[0-9]+", text):
-                raise SpaceError(
-                    f"frozen_layers is '{frozen_layers}'; it must be a whole number or "
-                    f"'{EMBEDDINGS}'"
-                )
-            frozen_layers = int(text)
-        if isinstance(frozen_layers, bool):
-            raise SpaceError(f"frozen_layers is {frozen_layers}; it must be a whole number")
-        return cls(frozen_layers, frozen_layers > 0)
+        text = str(frozen_layers).strip().lower()
+        if text == EMBEDDINGS:
+            return cls(0, True)
+        if not re.fullmatch(r"-?[0-9]+", text):
+            raise SpaceError(
+                f"frozen_layers is '{frozen_layers}'; it must be a whole number or '{EMBEDDINGS}'"
+            )
+        return cls(int(text), int(text) > 0)
 
     def check(self, layers: int) -> FreezeDepth:
         """Return self if the model has that many layers (L >= 1), else raise SpaceError."""

@@ -82,9 +82,7 @@ GLUE_TASKS: dict[str, TaskSpec] = {
     )
 }
 
-LAYOUTS: dict[str, GlueLayout] = {
-    name: GlueLayout(task.text_columns, task.label_column) for name, task in GLUE_TASKS.items()
-} | {
+LAYOUTS = {name: GlueLayout(task.text_columns, "label") for name, task in GLUE_TASKS.items()} | {
     # No header; the second column is the label, the third the linguists' own star.
     "cola": GlueLayout(_SINGLE, "label", header=("source", "label", "star", "sentence")),
     "mrpc": GlueLayout(("#1 String", "#2 String"), "Quality"),

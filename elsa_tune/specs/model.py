@@ -49,7 +49,8 @@ class ModelFacts:
     classification head has before its last linear (RoBERTa: its dense layer), and any norm after
     the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L
     (DeBERTa's and ModernBERT's first layers differ from the rest). `total` is the pretrained model,
-    embedding + layers + output, without the task's own last linear.
+    embedding + layers + output, without the task's own last linear. `max_positions` is the most
+    tokens a text may have, special ones included; None where there is no such limit.
     """
 
     model_type: str
@@ -60,6 +61,7 @@ class ModelFacts:
     output: int
     total: int
     layer_sizes: tuple[int, ...]
+    max_positions: int | None
 
 
 KNOWN_MODELS: dict[str, ModelSpec] = {
@@ -94,9 +96,7 @@ def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     be none.
     """
     spec = _found(text)
-    if revision is None:
-        return spec
-    if spec.source is not ModelSource.HUB:
+    if revision is not None and spec.source is not ModelSource.HUB:
         raise ModelError(
             f"model '{text}' is not from the hub and has no revisions; drop revision={revision}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge
 
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.looks import Looks
+from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
 
 if TYPE_CHECKING:

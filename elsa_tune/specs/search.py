@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -13,7 +14,6 @@ from annotated_types import Gt
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.looks import Counts, Looks
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Count, Phase, Rate, Recipe, TrialSpec
@@ -95,6 +95,41 @@ class Extension:
     low: float = 1e-6
     high: float = 1e-2
     tries: int = 8
+
+
+_TEXT = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
+# Of each look: seeds of a depth, seeds of the full model.
+Counts = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """The planned looks of one depth.
+
+    after: frozen layers of the depth that is tested before it, 0 for the full model. first_seed: of
+    the measuring seeds, which count upwards. counts: for each look, seeds of this depth and of the
+    full model, both growing. error: the probability with which any look may reject falsely.
+    """
+
+    after: int
+    first_seed: int
+    counts: Counts
+    error: float = 0.05  # family-wise, of a search that tests every depth in its order
+
+    def __str__(self) -> str:
+        counts = " ".join(f"{here}/{full}" for here, full in self.counts)
+        return f"after N={self.after}, from seed {self.first_seed}, at {self.error:g}: {counts}"
+
+    @classmethod
+    def of(cls, text: str) -> Looks:
+        """The inverse of `str`. Raises SpaceError."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise SpaceError(f"'{text}' does not say when a depth is tested")
+        pairs = (map(int, one.split("/")) for one in found[4].split())
+        counts = tuple((here, full) for here, full in pairs)
+        after, first_seed, error = int(found[1]), int(found[2]), float(found[3])
+        return cls(after=after, first_seed=first_seed, counts=counts, error=error)
 
 
 # A hunt's looks: seeds of the depth, seeds of the full model. The ladder's depths cost more, and

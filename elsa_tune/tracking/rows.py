@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
-from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.mlflow_reader import local_folder, read_searches

@@ -21,7 +21,7 @@ from transformers import get_linear_schedule_with_warmup
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training.data.preparation import prepare
-from elsa_tune.training.data.tokens import IndexArray, TaskData
+from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
 from elsa_tune.training.machine import (
@@ -34,8 +34,7 @@ from elsa_tune.training.machine import (
     within_memory,
 )
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze
-from elsa_tune.training.model.pooling import pool
+from elsa_tune.training.model.parts import freeze, pool
 from elsa_tune.training.objective import Objective
 
 # Where not every operation has a deterministic form, and rows of the pass that shows whether a step
@@ -73,34 +72,26 @@ def train(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
-    with _running(trial, data, device, depths, keep) as run:
-        yield from run.evaluations()
-
-
-def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
-    """As `train`, without evaluations and without end: yields the rows of each step behind it."""
-    with _running(trial, data, device, ()) as run:
-        run.runner.train(True)
-        for batch in shuffled_batches(trial, len(data.train)):
-            run.step(batch)
-            yield batch
-
-
-@contextlib.contextmanager
-def _running(
-    trial: TrialSpec,
-    data: TaskData,
-    device: str,
-    depths: Sequence[int],
-    keep: Keep | None = None,
-) -> Iterator[_Run]:
     where = torch.device(device)
     # Closed also where a scheduler drops the generator: the next trial starts with free memory.
     with (
         reproducible(trial.seed, where, trial.recipe.precision),
         contextlib.closing(_Run(trial, data, where, depths, keep)) as run,
     ):
-        yield run
+        yield from run.evaluations()
+
+
+def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
+    """As `train`, without evaluations and without end: yields the rows of each step behind it."""
+    where = torch.device(device)
+    with (
+        reproducible(trial.seed, where, trial.recipe.precision),
+        contextlib.closing(_Run(trial, data, where)) as run,
+    ):
+        run.runner.train(True)
+        for batch in shuffled_batches(trial, len(data.train)):
+            run.step(batch)
+            yield batch
 
 
 class _Run:
@@ -111,7 +102,7 @@ class _Run:
         trial: TrialSpec,
         data: TaskData,
         device: torch.device,
-        depths: Sequence[int],
+        depths: Sequence[int] = (),
         keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
@@ -121,7 +112,6 @@ class _Run:
         self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
         self.keep = keep
         self.named: dict[str, Tensor] = {}
-        self.trainable_parameters = 0
         self.runner = self._frozen_model(depths)
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, trial)
@@ -261,11 +251,12 @@ class _Run:
     def _result(self, number: int, step: int, seen: int, train_loss: float) -> EpochResult:
         evaluated = (split for split in self.data.splits() if split != "train")
         logits = {split: self._evaluate(split) for split in evaluated}
-        found = self.objective.assess(self.trial, step, logits)
+        metrics, eval_loss, predictions = self.objective.assess(self.trial, step, logits)
+        quality, holdout = metrics[self.trial.task.metric.value], metrics.pop(HOLDOUT, None)
         recipe = self.trial.recipe
-        self.scores.append(float(getattr(found, recipe.selection.score)))
+        self.scores.append(quality if holdout is None else holdout)
         if chosen_evaluation(recipe.selection, self.scores) == number - 1:
-            self.predictions = found.predictions
+            self.predictions = predictions
             is_needed = recipe.selection is not Selection.LAST or number == len(self.points)
             if self.keep is not None and is_needed:
                 self.keep(self.named)
@@ -275,10 +266,10 @@ class _Run:
             epoch=number / recipe.evaluations_per_epoch,
             step=step,
             steps=self.points[-1],
-            quality=found.quality,
-            holdout_quality=found.holdout_quality,
-            metrics=found.metrics,
-            eval_loss=found.loss,
+            quality=quality,
+            holdout_quality=holdout,
+            metrics=metrics,
+            eval_loss=eval_loss,
             chance=self.data.chance,
             predictions=tuple(self.predictions.tolist()) if number == len(self.points) else None,
             train_loss=train_loss,

@@ -136,9 +136,6 @@ def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
     return any(words in str(error) for words in _NO_MEMORY)
 
 
-# ---- numbers ----
-
-
 def has_bf16_units() -> bool:
     """Whether this machine's GPU has units for bf16 and TF32 (NVIDIA's have since Ampere); others
     emulate bf16, more slowly than they compute fp32.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,25 +16,10 @@ from torch.nn import functional as F
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import TrialSpec
-from elsa_tune.training.data.tokens import HOLDOUT, TaskData
+from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.metrics import score, task_scores
 
 EVALUATION = "evaluation"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assessment:
-    """One evaluation. holdout_quality: the headline metric on what is held out of the training set,
-    None where nothing is. metrics: every metric of the task by its name, and the headline metric of
-    each further evaluation split by the split's. loss: mean of the evaluation split. predictions:
-    [E], class ids (int64) or values (float32).
-    """
-
-    quality: float
-    metrics: dict[str, float]
-    loss: float
-    holdout_quality: float | None
-    predictions: np.ndarray
 
 
 class Objective:
@@ -72,8 +56,15 @@ class Objective:
             return F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return F.cross_entropy(logits, labels, reduction="sum")
 
-    def assess(self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]) -> Assessment:
-        """Judge logits [E, C] of every evaluation split. Raises DivergedError."""
+    def assess(
+        self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]
+    ) -> tuple[dict[str, float], float, np.ndarray]:
+        """Judge logits [E, C] of every split that is not trained on. Raises DivergedError.
+
+        Gives every metric of the task by its name, and the headline metric of each further split by
+        the split's; the evaluation split's mean loss; and its predictions [E], class ids (int64) or
+        values (float32).
+        """
         task, data = self._task, self._data
         main = logits[EVALUATION]
         loss = float(self.loss(main, self._labels[EVALUATION])) / len(main)
@@ -90,14 +81,7 @@ class Objective:
             for name, rows in data.splits().items()
             if name not in ("train", EVALUATION)
         }
-        holdout_quality = others.pop(HOLDOUT, None)
-        return Assessment(
-            quality=values[task.metric.value],
-            metrics={**values, **others},
-            loss=loss,
-            holdout_quality=holdout_quality,
-            predictions=predictions,
-        )
+        return {**values, **others}, loss, predictions
 
     def _predictions(self, logits: Tensor) -> np.ndarray:
         """Class ids [E], or values [E] on the scale of the data's labels."""

@@ -5,11 +5,9 @@ A floor for every depth, in seconds. Letters in shape comments: E rows of a spli
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +22,10 @@ from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout
+from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
-from elsa_tune.training.forward.runner import FrozenLayers, rows_behind
+from elsa_tune.training.forward.runner import fastest, rows_behind
 from elsa_tune.training.machine import release, reproducible, resolve_precision
 from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
@@ -83,6 +81,8 @@ def linear_probe(
             "scikit-learn is not installed, and the linear probe needs it; install it, or set "
             "linear_probe=false"
         )
+    from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
+
     started = time.perf_counter()
     where = torch.device(device)
     notes: list[str] = []
@@ -93,7 +93,9 @@ def linear_probe(
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     x, x_evaluation = _standardised(x, x_evaluation)
-    with _fitting():
+    # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
+    # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
+    with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         if task.kind is TaskKind.REGRESSION:
             predictions = _ridge(x, x_evaluation, train.labels)
         else:
@@ -133,24 +135,21 @@ def _features(
     freeze(loaded, depth)
     precision = resolve_precision(recipe.precision, device.type).value
     setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
-    runs: PackedModel | PaddedModel
-    if packed_doubt(loaded, data, setting) is None:
-        layout, _ = packed_layout(loaded, data, setting)
-        runs = PackedModel(loaded, depth, layout=layout)
-    else:
-        runs = PaddedModel(loaded, data)
+    runs, _ = fastest(loaded, data, setting)
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:
-        return [_of_rows(runs.behind, rows, setting, reads_last) for rows in splits]
+        return [_of_rows(runs, rows, setting, reads_last) for rows in splits]
     finally:
         del runs, loaded
         release()
 
 
-def _of_rows(layers: FrozenLayers, rows: TokenRows, setting: Setting, reads_last: bool) -> Floats:
+def _of_rows(
+    runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, reads_last: bool
+) -> Floats:
     parts = []
-    for chunk, _, hidden in rows_behind(layers, rows, [setting.depth.frozen_layers], setting):
+    for chunk, _, hidden in rows_behind(runs, rows, [setting.depth.frozen_layers], setting):
         hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)
@@ -165,19 +164,6 @@ def _standardised(x: Floats, x_evaluation: Floats) -> tuple[Floats, Floats]:
     mean, std = x.mean(axis=0), x.std(axis=0)
     scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
     return (x - mean) / scale, (x_evaluation - mean) / scale
-
-
-@contextlib.contextmanager
-def _fitting() -> Iterator[None]:
-    """On one thread, and without scikit-learn's warnings of convergence (see _ITERATIONS).
-
-    Products this small only wait for one another on more: on two busy cores 1,000 rows took 30 s
-    instead of 0.3.
-    """
-    from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
-
-    with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
-        yield
 
 
 def _logistic(

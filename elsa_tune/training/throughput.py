@@ -161,12 +161,9 @@ def memory_mb(device: str) -> float:
     return memory
 
 
-# ---- in each process ----
-
-
 def _train_each(end: Connection, division: Division, device: str, seconds: float) -> None:
-    """Begin each training and say so; once asked to count, answer with tokens per second and peak
-    MiB.
+    """In a process of its own: begin each training and say so; once asked to count, answer with
+    tokens per second and peak MiB.
     """
     torch.set_num_threads(division.threads)
     try:
@@ -192,9 +189,6 @@ def _train_each(end: Connection, division: Division, device: str, seconds: float
             end.send((tokens / elapsed, memory.taken_mib()))
     except Exception as error:  # whatever it is, the parent judges it
         end.send(error)
-
-
-# ---- what is kept ----
 
 
 def remember(division: Division, device: str, model: str, task: str) -> None:

@@ -222,7 +222,7 @@ def test_a_model_from_the_hub_and_then_from_its_cache(hub: StandIn, tmp_path: Pa
     )
     assert again["value"] == exact["value"] == offline["value"] == loaded
     assert (same_tokens["value"], same_print["value"]) == (tokens, fingerprint)
-    assert "only a part of model 'owner/bare' is cached here, not its weights" in part["error"]
+    assert "model 'owner/bare' is cached here in part, without its weights" in part["error"]
     for answer, what in ((missing, "'owner/unknown'"), (other, "'owner/tiny' at revision v2")):
         assert f"http://127.0.0.1:{hub.port} cannot be reached" in answer["error"]
         assert f"model {what} is neither a local folder nor cached here" in answer["error"]

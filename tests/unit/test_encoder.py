@@ -27,7 +27,6 @@ from elsa_tune.training.model.encoder import (
     facts,
     load_classifier,
     load_tokenizer,
-    max_positions,
 )
 from elsa_tune.training.model.model_files import pinned, weights_fingerprint
 from elsa_tune.training.model.parts import divide
@@ -98,7 +97,7 @@ def test_the_papers_models_are_known_without_a_network(
     monkeypatch.setattr(model_files, "_hub_folder", lambda *_: pytest.fail("asked the hub"))
     spec = resolve_model(name)
     known = facts(spec)
-    assert (known.layers, max_positions(spec), default_epochs(known.model_type)) == (
+    assert (known.layers, known.max_positions, default_epochs(known.model_type)) == (
         layers,
         positions,
         epochs,
@@ -130,7 +129,7 @@ def test_shipped_configurations_agree_with_the_originals(name: str, shared: Path
 )
 def test_max_positions(architecture: str, positions: int | None, tmp_path: Path) -> None:
     folder = make_tiny(architecture, tmp_path / "model")
-    assert max_positions(spec_of(folder)) == positions
+    assert facts(spec_of(folder)).max_positions == positions
     # So many tokens can in fact be computed, and not one more.
     model = load_classifier(spec_of(folder), 2, 0)
     for tokens in (128, 129):

@@ -14,8 +14,8 @@ from elsa_tune.analysis.looks import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.looks import Looks
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.search import Looks
 from tests.unit.result_rows import seeds
 
 

@@ -16,7 +16,6 @@ from elsa_tune.training.data.standard_library import (
     DEV_ROWS,
     TRAIN_ROWS,
     Documented,
-    collect,
     documented_names,
     first_sentence,
     name_words,
@@ -71,10 +70,10 @@ def test_neither_text_alone_gives_the_label_away(texts: dict[str, Split]) -> Non
 def test_the_same_rows_again_and_without_parsing(
     texts: dict[str, Split], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def parse(sources: dict[str, bytes]) -> list[Documented]:
+    def parse(source: bytes) -> list[Documented]:
         raise AssertionError("parsed again")
 
-    monkeypatch.setattr(standard_library, "collect", parse)
+    monkeypatch.setattr(standard_library, "_docstrings", parse)
     again = read_standard_library()
     assert again["train"].texts == texts["train"].texts
     assert again["train"].labels.tolist() == texts["train"].labels.tolist()
@@ -176,8 +175,10 @@ except ImportError:
 '''
 
 
-def test_what_is_collected() -> None:
-    found = collect({"a.py": SOURCE, "broken.py": b"def (:", "null.py": b"\0"})
+def test_what_is_collected(tmp_path: Path) -> None:
+    for file, source in {"a.py": SOURCE, "broken.py": b"def (:", "null.py": b"\0"}.items():
+        (tmp_path / file).write_bytes(source)
+    found = documented_names(tmp_path)
     assert found == [
         Documented("a.py", "get http response", "Return the next response, e.g. a page."),
         Documented("a.py", "inner one", "Do this one thing over two lines."),

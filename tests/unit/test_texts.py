@@ -227,13 +227,13 @@ def test_the_folder_without_the_task(glue: Path) -> None:
 
 def test_the_folder_without_the_split(glue: Path) -> None:
     (glue / "RTE" / "dev.tsv").unlink()
-    with pytest.raises(DataError, match=r"needs dev.tsv in .*RTE, which holds train.tsv$"):
+    with pytest.raises(DataError, match=r"needs dev.tsv in .*RTE, which holds train.tsv \(no"):
         read("rte", glue)
 
 
 def test_only_the_unlabelled_test_file(glue: Path) -> None:
     (glue / "RTE" / "dev.tsv").rename(glue / "RTE" / "test.tsv")
-    with pytest.raises(DataError, match=r"test.tsv cannot stand in for it: GLUE's server keeps"):
+    with pytest.raises(DataError, match=r"holds test.tsv, train.tsv \(no test file can stand in"):
         read("rte", glue)
 
 
@@ -242,7 +242,7 @@ def test_a_test_file_renamed_to_dev(glue: Path) -> None:
     with pytest.raises(DataError, match=r"no column 'label'; its columns are 'index', 'sent"):
         read("rte", glue)
     (glue / "CoLA" / "dev.tsv").write_text("index\tsentence\n0\tBill ran.\n")
-    with pytest.raises(DataError, match=r"GLUE's unlabelled test file"):
+    with pytest.raises(DataError, match=r"no usable row .2 of 2 rows of dev.tsv skipped: missing"):
         read("cola", glue)
 
 

@@ -79,8 +79,8 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
     Counted as in the paper's Table 1: the pretrained model without the task's own last linear,
     which always trains.
     """
-    from elsa_tune.training.model.encoder import facts, max_positions
-    from elsa_tune.training.model.pooling import folder_pooling
+    from elsa_tune.training.model.encoder import facts
+    from elsa_tune.training.model.model_files import folder_pooling
 
     known = facts(spec)
     counts = ("embedding", "layer", "layer_sizes", "output", "total")
@@ -89,7 +89,7 @@ def counted(spec: ModelSpec) -> dict[str, Any]:
         "model_type": known.model_type,
         "layers": known.layers,
         "hidden_size": known.hidden_size,
-        "max_positions": max_positions(spec),
+        "max_positions": known.max_positions,
         "default_epochs": default_epochs(known.model_type),
         "pooling": folder_pooling(spec),
         "parameters": {name: getattr(known, name) for name in counts},

@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import json
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -84,9 +83,6 @@ def size_in_use(task: TaskSpec, recipe: Recipe, rows: int) -> int:
     return size
 
 
-# --- Subsets --------------------------------------------------------------------------------------
-
-
 def stratified_order(labels: NDArray[Any], seed: int, stream: int = _SUBSET) -> NDArray[np.int64]:
     """An order of the rows [E] whose every prefix mirrors the whole: subsets by prefix are nested.
 
@@ -134,12 +130,13 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
     held_out = round(rows * share)
     order = stratified_order(every.labels, seed, _EVALUATION)
     evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
-    train = every.part(order[held_out:], f"the remaining share ({rows - held_out} rows)")
     note = (
         f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
         f"{seed}) are held out"
     )
-    return {"train": replace(train, notes=(*every.notes, note)), "evaluation": evaluation}
+    what = f"the remaining share ({rows - held_out} rows)"
+    train = every.part(order[held_out:], what, (*every.notes, note))
+    return {"train": train, "evaluation": evaluation}
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
@@ -149,21 +146,20 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     size = size_in_use(task, recipe, len(train))
     chosen = stratified_order(train.labels, recipe.subset_seed)[:size]
     if recipe.holdout is None:
-        subset = train.part(chosen, f"the subset of {size} rows (train_size)")
-        return {"train": replace(subset, notes=train.notes)}
+        what = f"the subset of {size} rows (train_size)"
+        return {"train": train.part(chosen, what, train.notes)}
     held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
     count = int(held_out.sum())
-    subset = train.part(
-        chosen[~held_out], f"the remainder beside the holdout ({size - count} rows)"
-    )
-    holdout = train.part(chosen[held_out], "the holdout")
-    _check_holdout(task, subset, holdout, recipe.holdout)
     note = (
         f"selection holdout: {count:,} of {size:,} training rows ({recipe.holdout:g}, stratified, "
         f"subset_seed {recipe.subset_seed}) are not trained on; they choose learning rate and "
         "evaluation"
     )
-    return {"train": replace(subset, notes=(*train.notes, note)), HOLDOUT: holdout}
+    what = f"the remainder beside the holdout ({size - count} rows)"
+    subset = train.part(chosen[~held_out], what, (*train.notes, note))
+    holdout = train.part(chosen[held_out], "the holdout")
+    _check_holdout(task, subset, holdout, recipe.holdout)
+    return {"train": subset, HOLDOUT: holdout}
 
 
 def _held_out(
@@ -208,9 +204,6 @@ def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) 
             )
 
 
-# --- Tokens ---------------------------------------------------------------------------------------
-
-
 def _tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
@@ -239,9 +232,6 @@ def _tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
 
 def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
     return np.fromiter(itertools.chain.from_iterable(rows), dtype=kind)
-
-
-# --- Fingerprints ---------------------------------------------------------------------------------
 
 
 def _fingerprint(splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:

@@ -59,9 +59,6 @@ def read_standard_library(shuffled_labels: bool = False) -> dict[str, Split]:
     return pair(documented_names(Path(sysconfig.get_path("stdlib"))), shuffled_labels)
 
 
-# --- From sources to documented names -------------------------------------------------------------
-
-
 def _files(root: Path) -> Iterator[Path]:
     """The library's .py files in the order of their paths; site-packages is not walked through."""
     for folder, inner, names in os.walk(root):
@@ -73,17 +70,14 @@ def _files(root: Path) -> Iterator[Path]:
 
 @functools.lru_cache(maxsize=1)
 def documented_names(root: Path) -> list[Documented]:
-    """What a library in this folder documents; a process parses it once, which takes seconds."""
-    return collect({file.relative_to(root).as_posix(): file.read_bytes() for file in _files(root)})
-
-
-def collect(sources: dict[str, bytes]) -> list[Documented]:
-    """Functions and classes with an ordinary first sentence, no sentence twice, in the order of the
-    sources; without the files that this Python cannot parse.
+    """Functions and classes of a library's folder with an ordinary first sentence, no sentence
+    twice, in the order of the files; without those that this Python cannot parse. A process parses
+    a library once, which takes seconds.
     """
     found: dict[str, Documented] = {}
-    for file, source in sources.items():
-        for name, docstring in _docstrings(source):
+    for path in _files(root):
+        file = path.relative_to(root).as_posix()
+        for name, docstring in _docstrings(path.read_bytes()):
             sentence = first_sentence(docstring)
             if name and _is_ordinary(sentence):
                 found.setdefault(sentence.lower().rstrip(".!?"), Documented(file, name, sentence))
@@ -133,9 +127,6 @@ def _is_ordinary(sentence: str) -> bool:
         and not re.search(r"->|=|^[\w.]*\(", sentence)
         and letters >= 0.85 * len(sentence)
     )
-
-
-# --- From documented names to pairs ---------------------------------------------------------------
 
 
 def pair(documented: Sequence[Documented], shuffled_labels: bool = False) -> dict[str, Split]:

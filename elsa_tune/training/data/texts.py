@@ -17,9 +17,9 @@ from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import Table, listing, read_table
-from elsa_tune.training import hub
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
+from elsa_tune.training.model.model_files import fetch
 
 MOST_LINES_SHOWN = 10
 NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
@@ -55,19 +55,11 @@ def check_variety(task: TaskSpec, split: Split) -> None:
     if not len(split):
         raise DataError(f"task '{task.name}': {split.where} has no usable row{skipped}")
     if (split.labels == split.labels[0]).all():
-        if task.kind is TaskKind.REGRESSION:
-            raise DataError(
-                f"task '{task.name}': every row of {split.where} has the value "
-                f"{split.labels[0]:g}; nothing can be learnt or scored{skipped}"
-            )
-        label = task.classes[int(split.labels[0])]
-        raise DataError(
-            f"task '{task.name}': every row of {split.where} has the label '{label}'; a "
-            f"classification needs two classes{skipped}"
-        )
-
-
-# --- GLUE: a local folder in the official layout, or the hub --------------------------------------
+        what = f"value {split.labels[0]:g}; nothing can be learnt or scored"
+        if task.kind is TaskKind.CLASSIFICATION:
+            label = task.classes[int(split.labels[0])]
+            what = f"label '{label}'; a classification needs two classes"
+        raise DataError(f"task '{task.name}': every row of {split.where} has the {what}{skipped}")
 
 
 def _glue(task: TaskSpec, source: GlueSource) -> dict[str, Split]:
@@ -100,35 +92,13 @@ def _task_folder(data_dir: Path, name: str) -> Path:
 def _local_split(task: TaskSpec, layout: GlueLayout, folder: Path, split: str) -> Split:
     path = folder / f"{split.replace('validation', 'dev')}.tsv"
     if not path.is_file():
-        test = sorted(entry.name for entry in folder.glob("test*.tsv"))
-        hint = (
-            f"; {test[0]} cannot stand in for it: GLUE's server keeps the labels of its rows"
-            if test and split != "train"
-            else ""
-        )
         raise DataError(
-            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)}{hint}"
+            f"task '{task.name}' needs {path.name} in {folder}, which holds {listing(folder)} (no "
+            "test file can stand in for it: GLUE's server keeps the labels)"
         )
-    if layout.header is not None:
-        _check_headerless(path, layout.header)
     wanted = [*layout.text_columns, layout.label_column]
     table = read_table(path, "tsv", wanted, layout.header)
     return to_split(task, [table], layout)
-
-
-def _check_headerless(path: Path, header: Sequence[str]) -> None:
-    """CoLA's labelled files have no header line, its test file has one and no labels."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-        cells = file.readline().rstrip("\r\n").split("\t")
-    if cells == ["index", "sentence"]:
-        raise DataError(
-            f"{path} is GLUE's unlabelled test file (columns index, sentence): its labels are kept "
-            "by GLUE's server, so nothing can be scored on it; a labelled file has "
-            f"{', '.join(header)}, and no header"
-        )
-
-
-# --- The hub's Parquet files ---------------------------------------------------------------------
 
 
 def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
@@ -142,7 +112,7 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
             return folder
     try:
         ours = tuple(f"{config}/{split}-" for split in splits)
-        folder = hub.fetch(
+        folder = fetch(
             HUB_REPOSITORY, lambda names: [n for n in names if n.startswith(ours)], kind="dataset"
         )
         lacking = [split for split in splits if not _hub_files(folder, config, split)]
@@ -173,9 +143,6 @@ def _hub_table(task: TaskSpec, file: Path) -> Table:
     return replace(table, path=Path(HUB_REPOSITORY, file.parent.name, file.name.split("-")[0]))
 
 
-# --- The user's own files -------------------------------------------------------------------------
-
-
 def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
     wanted = [*task.text_columns, task.label_column]
     splits = {}
@@ -184,9 +151,6 @@ def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
             tables = [read_table(Path(path), source.format, wanted) for path in paths]
             splits[name] = to_split(task, tables)
     return splits
-
-
-# --- From cells to texts and labels ---------------------------------------------------------------
 
 
 def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None = None) -> Split:
@@ -204,7 +168,7 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
             skipped.setdefault(reason, []).append(line)
         cells = [table.columns[name] for name in (*text_columns, label_column)]
         for line, *row in zip(table.lines, *cells, strict=True):
-            lacks = _incomplete(text_columns, label_column, row)
+            lacks = _incomplete((*text_columns, label_column), row)
             if lacks is not None:
                 skipped.setdefault(lacks, []).append(line)
                 continue
@@ -218,15 +182,12 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes))
 
 
-def _incomplete(
-    text_columns: Sequence[str], label_column: str, row: Sequence[str | None]
-) -> str | None:
+def _incomplete(names: Sequence[str], row: Sequence[str | None]) -> str | None:
     """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
-    names = (*text_columns, label_column)
     missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
     if missing:
         return f"missing {', '.join(missing)}"
-    if label_column == "gold_label" and row[-1] == NO_GOLD_LABEL:
+    if names[-1] == "gold_label" and row[-1] == NO_GOLD_LABEL:
         return "the annotators agreed on no gold_label ('-')"
     return None
 

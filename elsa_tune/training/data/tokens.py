@@ -42,11 +42,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, rows: NDArray[np.int64], what: str) -> Split:
-        """The chosen rows, in the file's order and without the notes. what: for messages."""
+    def part(self, rows: NDArray[np.int64], what: str, notes: tuple[str, ...] = ()) -> Split:
+        """The chosen rows, in the file's order, with these notes. what: for messages."""
         chosen = np.sort(rows)
         texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
-        return Split(f"{what} of {self.where}", texts, self.labels[chosen])
+        return Split(f"{what} of {self.where}", texts, self.labels[chosen], notes)
 
 
 @dataclass(frozen=True)

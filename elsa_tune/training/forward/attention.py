@@ -162,23 +162,19 @@ class _Attended(torch.autograd.Function):
         mask = keep_mask(p, heads.dropout) if heads.dropout > 0 else None
         ctx.save_for_backward(q, k, v, p, mask)
         ctx.heads = heads
-        return _dropped(p, mask, heads) @ v
+        return drop(p, mask, heads.dropout) @ v
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, p, mask = ctx.saved_tensors
         [g] = grads
-        d_p = _dropped(g @ v.transpose(2, 3), mask, ctx.heads)
+        d_p = drop(g @ v.transpose(2, 3), mask, ctx.heads.dropout)
         # Of softmax: p * (d_p - sum(p * d_p)).
         d_scores = d_p.sub_((d_p * p).sum(-1, keepdim=True)).mul_(p)
         d_bias = d_scores.sum(1) if ctx.needs_input_grad[4] else None
         d_scores.mul_(ctx.heads.scaling)
-        d_v = _dropped(p, mask, ctx.heads).transpose(2, 3) @ g
+        d_v = drop(p, mask, ctx.heads.dropout).transpose(2, 3) @ g
         return d_scores @ k, d_scores.transpose(2, 3) @ q, d_v, None, d_bias, None
-
-
-def _dropped(x: Tensor, mask: Tensor | None, heads: Heads) -> Tensor:
-    return x if mask is None else drop(x, mask, heads.dropout)
 
 
 def keep_mask(like: Tensor, p: float) -> Tensor:
@@ -190,7 +186,9 @@ def keep_mask(like: Tensor, p: float) -> Tensor:
     return lanes >= round(p * _DROPOUT_STEPS) - _DROPOUT_STEPS // 2
 
 
-def drop(x: Tensor, mask: Tensor, p: float) -> Tensor:
-    """x where the mask keeps it, scaled so that the mean stays; 0 elsewhere."""
+def drop(x: Tensor, mask: Tensor | None, p: float) -> Tensor:
+    """x where the mask keeps it, scaled so that the mean stays; 0 elsewhere. No mask keeps all."""
+    if mask is None:
+        return x
     really = round(p * _DROPOUT_STEPS) / _DROPOUT_STEPS
     return torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - really))  # type: ignore[no-any-return]  # untyped

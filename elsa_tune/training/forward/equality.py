@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,11 +19,7 @@ from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows, pad_batch
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
-from elsa_tune.training.forward.packed_model import (
-    PackedModel,
-    copy_of,
-    has_position_bias,
-)
+from elsa_tune.training.forward.packed_model import PackedModel, has_position_bias
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.model.encoder import loaded_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
@@ -85,11 +82,8 @@ def _asked_once(
 
 def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
     """Why packed tokens would not give what the model gives; None where they do."""
-
-    def packed(model: PreTrainedModel) -> PackedModel:
-        return PackedModel(model, setting.depth, setting.recipe.pooling)
-
-    test = partial(_difference, model, data, setting, packed)
+    fast = partial(PackedModel, depth=setting.depth, pooling=setting.recipe.pooling)
+    test = partial(_difference, model, data, setting, fast)
     return _asked_once("on packed tokens", data, setting, test)
 
 
@@ -97,7 +91,7 @@ def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str 
     """Why padded batches that begin behind the frozen layers would not give what the model gives;
     None where they do.
     """
-    test = partial(_difference, model, data, setting, lambda model: PaddedModel(model, data))
+    test = partial(_difference, model, data, setting, partial(PaddedModel, data=data))
     return _asked_once("behind kept layers", data, setting, test)
 
 
@@ -136,12 +130,15 @@ def _difference(
 
 
 def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.Module]]:
-    """A copy of a model without the randomness of what trains, and its frozen prefix.
+    """A copy of a model without the randomness of what trains, and its frozen prefix. It can be
+    taken apart while the other stays whole; both share their weights.
 
     A dropout that is in neither would act on hidden states that a cache gives, and then what runs
     fast must be found to differ.
     """
-    copied = copy_of(model)
+    shared: dict[int, Any] = {id(p): p for p in model.parameters()}
+    shared |= {id(b): b for b in model.buffers()}
+    copied = copy.deepcopy(model, shared)
     trained: list[nn.Module] = [copied]
     prefix: list[nn.Module] = []
     if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):

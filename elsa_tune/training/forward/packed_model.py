@@ -5,7 +5,6 @@ Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -115,8 +114,8 @@ class PackedModel(nn.Module):
     Embeddings and layers are the model's own modules, called one by one; what stands behind them is
     the model without them, so every head of Transformers stays as it is. It gets each row's first
     token only, or the mean: the last layer computes no more of the others than keys and values.
-    layer_runs counts, for each of the L layers, how often it ran. deepest: the last layer that it
-    can begin behind, L. word_numbers: the word table's rows by token id, where some were left out.
+    deepest: the last layer that it can begin behind, L. word_numbers: the word table's rows by
+    token id, where some were left out.
     """
 
     how: ClassVar[str] = "packed"
@@ -153,10 +152,8 @@ class PackedModel(nn.Module):
         self.first_layer = 0
         self.word_numbers: IndexArray | None = None
         self.deepest = len(layers)
-        self.layer_runs = [0] * len(layers)
-        self._bias_of_width = None
-        if has_position_bias(model):
-            self._bias_of_width = base.encoder.compute_position_bias
+        has_bias = has_position_bias(model)
+        self._bias_of_width = base.encoder.compute_position_bias if has_bias else None
         base.embeddings = Passthrough()
         if self.project is not None:
             base.embeddings_project = nn.Identity()
@@ -212,7 +209,6 @@ class PackedModel(nn.Module):
         bias = self.position_bias(hidden, batch)
         yield hidden
         for index in range(0 if given is None else self.depth.frozen_layers, self.deepest):
-            self.layer_runs[index] += 1
             layer = self.layers[index - self.first_layer]
             last = index == self.deepest - 1
             hidden = self._block.run(layer, hidden, batch, firsts and last, bias)
@@ -221,7 +217,10 @@ class PackedModel(nn.Module):
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """As `runner.FrozenLayers`; each depth is handed on before the next layer runs."""
+        """(N, hidden states [tokens, H] behind layer N) of consecutive rows of a split, for each
+        wanted N, ascending, the tokens in the split's order. Each is handed on before the next
+        layer runs.
+        """
         batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])
         for n, hidden in zip(range(max(wanted) + 1), self._hidden(batch), strict=False):
@@ -278,10 +277,3 @@ def use_compact_vocabulary(model: PackedModel, data: TaskData) -> None:
         table.padding_idx = int(numbers[table.padding_idx]) if is_used else None
     table.num_embeddings = len(used)
     model.word_numbers = numbers
-
-
-def copy_of(model: PreTrainedModel) -> PreTrainedModel:
-    """A model that can be taken apart while the other stays whole; both share their weights."""
-    shared: dict[int, Any] = {id(p): p for p in model.parameters()}
-    shared |= {id(b): b for b in model.buffers()}
-    return copy.deepcopy(model, shared)

@@ -66,7 +66,7 @@ class PaddedModel(nn.Module):
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
-        """As `runner.FrozenLayers`, of the whole model."""
+        """As `PackedModel.behind`, of the complete model."""
         base = int(rows.offsets[chunk[0]])
         tokens = int(rows.offsets[chunk[-1] + 1]) - base
         found: dict[int, Tensor] = {}

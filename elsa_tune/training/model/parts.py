@@ -9,16 +9,18 @@ layer 0 gives, so it belongs to layer 0.
 
 Some parameters take no part in a classification and so get no gradient: XLNet's `mask_emb`, and in
 each of its layers `r_s_bias` and `seg_embed` where no token types are given. They are counted in
-their part, and stay as they are.
+their part, and stay as they are. Shapes: B rows, T tokens of the longest, H hidden size.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -26,11 +28,19 @@ from transformers.models.auto.modeling_auto import (
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.trial import Pooling
 
 # What is registered behind the layers, or beside them, is told apart by name.
 _SHARED_TABLE = re.compile(r"embed|relative|position|mask_emb", re.IGNORECASE)
 _POOLER = re.compile(r"(^|[._])pool", re.IGNORECASE)
 _AFTER_LAYERS = re.compile(r"norm|(^|[._])ln([._]|$)|final", re.IGNORECASE)
+
+# Those whose own head reads each row's first token of the last layer's output, and nothing else.
+# Read in transformers 5.23; XLNet's reads the last token, ModernBERT's has a pooling of its own.
+_READ_FIRST = (
+    *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet"),
+    *("deberta", "deberta-v2"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +80,10 @@ def divide(model: PreTrainedModel) -> ModelParts:
     for name, _ in model.named_parameters():
         place = _place(model, path, name)
         if place is None:
-            raise ModelError(
-                f"{_kind(model)} has a parameter '{name}' that is neither known to run before the "
-                f"layers nor after them, so it cannot be divided safely; {_REMEDY}"
+            raise _refusal(
+                model,
+                f"has a parameter '{name}' that is neither known to run before the layers nor "
+                "after them, so it cannot be divided safely",
             )
         part = layers[place] if isinstance(place, int) else head if place == "head" else embedding
         part.append(name)
@@ -149,18 +160,17 @@ def final_linear(model: PreTrainedModel) -> str:
         and not name.startswith(outside_base)
     ]
     if not found:
-        raise ModelError(f"{_kind(model)} has no linear classification layer at its end; {_REMEDY}")
+        raise _refusal(model, "has no linear classification layer at its end")
     return found[-1]
 
 
 def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """The layers' full name and module; every refusal is made here."""
-    config = model.config
-    _refuse_other_kinds(model, config)
+    _refuse_other_kinds(model)
     base = model.base_model
     if base is model:
-        raise ModelError(f"{_kind(model)} has no base model apart from its head; {_REMEDY}")
-    count = getattr(config, "num_hidden_layers", None)
+        raise _refusal(model, "has no base model apart from its head")
+    count = getattr(model.config, "num_hidden_layers", None)
     stacks = {
         name: module
         for name, module in base.named_modules()
@@ -170,35 +180,35 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     }
     outermost = [n for n in stacks if not any(n.startswith(f"{other}.") for other in stacks)]
     if len(outermost) != 1:
-        raise ModelError(
-            f"{_kind(model)} has no encoder stack that can be recognised: {len(outermost)} lists "
-            f"of {count} equal layers were found, and there must be exactly one; {_REMEDY}"
+        raise _refusal(
+            model,
+            f"has no encoder stack that can be recognised: {len(outermost)} lists of {count} equal "
+            "layers were found, and there must be exactly one",
         )
     [name] = outermost
     own = [{id(parameter) for parameter in layer.parameters()} for layer in stacks[name]]
     if not all(own) or len(set().union(*own)) < sum(map(len, own)):
-        raise ModelError(
-            f"{_kind(model)} shares weights among its layers, so they cannot be frozen one by one; "
-            f"{_REMEDY}"
+        raise _refusal(
+            model, "shares weights among its layers, so they cannot be frozen one by one"
         )
     return f"{model.base_model_prefix}.{name}", stacks[name]
 
 
-_REMEDY = "give an encoder such as BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+def _refusal(model: PreTrainedModel, why: str) -> ModelError:
+    return ModelError(
+        f"the architecture '{model.config.model_type}' {why}; give an encoder such as BERT, "
+        "RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+    )
 
 
-def _kind(model: PreTrainedModel) -> str:
-    return f"the architecture '{model.config.model_type}'"
-
-
-def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> None:
-    kind = _kind(model)
+def _refuse_other_kinds(model: PreTrainedModel) -> None:
+    config = model.config
     if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(f"{kind} is an encoder-decoder; {_REMEDY}")
+        raise _refusal(model, "is an encoder-decoder")
     if hasattr(config, "num_hidden_groups"):
-        raise ModelError(
-            f"{kind} shares one set of weights among all its layers, so they cannot be frozen one "
-            f"by one; {_REMEDY}"
+        raise _refusal(
+            model,
+            "shares one set of weights among all its layers, so they cannot be frozen one by one",
         )
     # XLNet is pretrained as a causal model too, but reads both ways unless told otherwise.
     reads_both_ways = getattr(config, "attn_type", None) == "bi"
@@ -211,7 +221,7 @@ def _refuse_other_kinds(model: PreTrainedModel, config: PretrainedConfig) -> Non
         or (causal_only and not reads_both_ways)
         or any(getattr(module, "is_causal", None) is True for module in model.modules())
     ):
-        raise ModelError(f"{kind} is a decoder (each token sees only those before it); {_REMEDY}")
+        raise _refusal(model, "is a decoder (each token sees only those before it)")
 
 
 def _place(model: PreTrainedModel, path: str, name: str) -> int | str | None:
@@ -252,3 +262,46 @@ def _is_constant(model: PreTrainedModel, name: str) -> bool:
     return bool(getattr(model.config, "sinusoidal_pos_embds", False)) and holder.endswith(
         "position_embeddings"
     )
+
+
+def check_pooling(pooling: Pooling, model_type: str, name: str) -> None:
+    """Raise ModelError where this architecture's head cannot be given the mean."""
+    if pooling is Pooling.MEAN and model_type not in _READ_FIRST:
+        raise ModelError(
+            f"pooling is mean, but the head of model '{name}' (architecture '{model_type}') is not "
+            f"known to read the first token alone; leave pooling out, or give one of "
+            f"{', '.join(_READ_FIRST)}"
+        )
+
+
+def pool(model: PreTrainedModel, pooling: Pooling) -> None:
+    """Let the model's head read this of every row. Raises ModelError as `check_pooling` does.
+
+    For the mean, the first token that the last layer gives becomes the mean of its row's tokens,
+    without padding; what runs a layer by itself must do the same (`packed.row_means`).
+    """
+    check_pooling(pooling, model.config.model_type, str(model.config.name_or_path))
+    if pooling is Pooling.MEAN:
+        mean = _MeanFirst()
+        model.register_forward_pre_hook(mean.see, with_kwargs=True)
+        layer_list(model)[-1].register_forward_hook(mean.put)
+
+
+class _MeanFirst:
+    """Hooks of one model; a copy of the model has a copy of its own."""
+
+    def __init__(self) -> None:
+        self._mask: Tensor | None = None
+
+    def see(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        """Keep the batch's mask [B, T], 1 for tokens; None where all are."""
+        self._mask = kwargs.get("attention_mask")
+
+    def put(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """The last layer's output [B, T, H], alone or first of a tuple, with its mean in front."""
+        hidden: Tensor = output[0] if isinstance(output, tuple) else output
+        mask = torch.ones(hidden.shape[:2]) if self._mask is None else self._mask
+        share = mask.to(hidden.device, torch.float32)[..., None]  # [B, T, 1]
+        mean = (hidden.float() * share).sum(1, keepdim=True) / share.sum(1, keepdim=True)
+        pooled = torch.cat([mean.to(hidden.dtype), hidden[:, 1:]], dim=1)
+        return (pooled, *output[1:]) if isinstance(output, tuple) else pooled
