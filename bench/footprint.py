@@ -43,7 +43,7 @@ def store_of(trials: int, folder: Path) -> None:
     """A finished search of so many trials in the default SQLite store, written by the recorder's
     own code.
     """
-    from elsa_tune.search.record import params_of
+    from elsa_tune.searching.record import params_of
     from elsa_tune.specs.trial import Phase, TrialStatus
     from elsa_tune.tracking.forwarder import Forwarder
     from elsa_tune.tracking.journal import Journal

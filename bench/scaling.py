@@ -33,10 +33,10 @@ from typing import Any
 import machine
 from rich.console import Console
 
-from elsa_tune.search.board import Board
-from elsa_tune.search.planning.known import known_trial
-from elsa_tune.search.planning.plan import Plan
-from elsa_tune.search.record import SearchRecord, params_of
+from elsa_tune.searching.board import Board
+from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.planning.plan import Plan
+from elsa_tune.searching.record import SearchRecord, params_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus

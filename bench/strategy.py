@@ -41,14 +41,14 @@ from calibration import DIFFICULTY, NOISY, OF_DEPTH, OF_SEED, OWN, TARGET, _fewe
 from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.planning.exploring import is_cheap
-from elsa_tune.search.planning.known import KnownTrial, relative_cost
-from elsa_tune.search.planning.measuring import walk
-from elsa_tune.search.specification import specify
-from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.stopping import PerDepthAsha
-from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.planning.exploring import is_cheap
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost
+from elsa_tune.searching.planning.measuring import walk
+from elsa_tune.searching.specification import specify
+from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy

@@ -19,8 +19,8 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, RunError
-from elsa_tune.search.inputs import SearchOptions, read_duration, read_request
-from elsa_tune.search.saying import say
+from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request
+from elsa_tune.searching.saying import say
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import csv_text, write_results
@@ -30,7 +30,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only where a search runs.
-    from elsa_tune.search.session import Finished
+    from elsa_tune.searching.session import Finished
 
 PUBLISHED = "published"
 
@@ -125,7 +125,7 @@ def search(model: str, task: Any, **settings: Any) -> Search:
         task = write_task(task, place, settings.pop("task_name", "own"), *columns)
     overrides = [f"{field}={json.dumps(value)}" for field, value in settings.items()]
     wanted = SearchOptions(model=model, task=str(task), settings=overrides, **named)
-    from elsa_tune.search.launch import start
+    from elsa_tune.searching.launch import start
 
     return _ended(start(read_request(wanted), say))
 
@@ -141,8 +141,8 @@ def resume(
     address: str | None = None,
 ) -> Search:
     """`elsa-tune resume`: go on with a search, or give it more seeds. Errors as in `search`."""
-    from elsa_tune.search.launch import resume as go_on
-    from elsa_tune.search.specification import more_of
+    from elsa_tune.searching.launch import resume as go_on
+    from elsa_tune.searching.specification import more_of
 
     uri = None if tracking_uri is None else StorePaths(Path.cwd()).tracking_uri(tracking_uri)
     finished = go_on(
@@ -197,8 +197,8 @@ def export(
     layers: fine-tuned ones, by default the answer's. check: labelled rows to score the model on.
     full: train on all rows where the search used a subset. Errors as the command's.
     """
-    from elsa_tune.export.model import ExportRequest
-    from elsa_tune.export.model import export as write
+    from elsa_tune.exporting.model import ExportRequest
+    from elsa_tune.exporting.model import export as write
 
     paths = (source if isinstance(source, Search) else load_search(source)).paths
     request = ExportRequest(

@@ -16,7 +16,7 @@ import pytest
 from elsa_tune.cli import app
 
 if TYPE_CHECKING:
-    from elsa_tune.search.tune.cluster import Capacity
+    from elsa_tune.searching.tune.cluster import Capacity
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -116,7 +116,7 @@ def ray(
     """One Ray for all searches within this process: starting it takes longer than they do."""
     import ray
 
-    from elsa_tune.search.tune.cluster import ray_session
+    from elsa_tune.searching.tune.cluster import ray_session
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     if not ray.is_initialized():

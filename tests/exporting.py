@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from elsa_tune.search.launch import inputs_of, versions_here
-from elsa_tune.search.record import params_of
-from elsa_tune.search.specification import save_specification
+from elsa_tune.searching.launch import inputs_of, versions_here
+from elsa_tune.searching.record import params_of
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec

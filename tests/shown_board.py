@@ -10,8 +10,8 @@ import threading
 import time
 from types import FrameType
 
-from elsa_tune.search.board import Board
-from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.searching.board import Board
+from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Extension, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

@@ -30,13 +30,13 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
-from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.specification import specify
-from elsa_tune.search.tune.stopping import PerDepthAsha
-from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.specification import specify
+from elsa_tune.searching.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs import border
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model

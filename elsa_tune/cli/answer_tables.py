@@ -13,7 +13,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.tables import point_cells
-from elsa_tune.search.fitted_table import fitted_table
+from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
 

@@ -24,7 +24,7 @@ from elsa_tune.cli.commands import (
     trial,
 )
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
-from elsa_tune.search.saying import heard, results_piped, say
+from elsa_tune.searching.saying import heard, results_piped, say
 from elsa_tune.tracking.paths import shown_uri
 
 app = typer.Typer(
@@ -70,7 +70,7 @@ def entry() -> None:
     that outlives it.
     """
     if sys.argv[1:] and sys.argv[1] in _SUPERVISED:
-        from elsa_tune.search.supervision import supervise
+        from elsa_tune.searching.supervision import supervise
 
         supervise(main)
     main()

@@ -24,10 +24,10 @@ from elsa_tune.errors import (
     UsageError,
 )
 from elsa_tune.files import slug
-from elsa_tune.search.inputs import Request, SearchOptions, read_request
-from elsa_tune.search.launch import Say, inputs_of, resume, sizes, start
-from elsa_tune.search.planning.plan import Plan
-from elsa_tune.search.specification import differences, load_specification, specify, with_seeds
+from elsa_tune.searching.inputs import Request, SearchOptions, read_request
+from elsa_tune.searching.launch import Say, inputs_of, resume, sizes, start
+from elsa_tune.searching.planning.plan import Plan
+from elsa_tune.searching.specification import differences, load_specification, specify, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # The tags by which runs are found again; values of other tags may be anything.
 SEARCH_ID_TAG: Final = "elsa_tune.search_id"
-SEARCH_TAG: Final = "elsa_tune.search"
+SEARCH_TAG: Final = "elsa_tune.searching"
 TRIAL_TAG: Final = "elsa_tune.trial"
 # The journal's place, so that a reader on the driver's machine can tell whether the driver lives.
 JOURNAL_TAG: Final = "elsa_tune.journal"

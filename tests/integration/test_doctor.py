@@ -15,8 +15,8 @@ import pytest
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.tune.cluster import Capacity, share
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.tune.cluster import Capacity, share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.training import throughput

@@ -16,7 +16,7 @@ import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
-from elsa_tune.search.specification import load_specification
+from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.saved import predict
@@ -47,7 +47,7 @@ PUSH = """
 import sys
 from pathlib import Path
 from elsa_tune.errors import RunError
-from elsa_tune.export.model import push
+from elsa_tune.exporting.model import push
 try:
     print(push(Path(sys.argv[1]), "owner/name"))
 except RunError as error:

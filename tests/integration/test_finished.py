@@ -11,9 +11,9 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.report import folder
-from elsa_tune.search import launch
-from elsa_tune.search.launch import resume
-from elsa_tune.search.specification import load_specification, save_specification, with_seeds
+from elsa_tune.searching import launch
+from elsa_tune.searching.launch import resume
+from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.journal import read_journal

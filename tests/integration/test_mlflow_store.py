@@ -18,8 +18,8 @@ from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from elsa_tune.errors import ResultsError, StorageError, TrackingError
-from elsa_tune.search.planning.plan import trials_in_all
-from elsa_tune.search.specification import save_specification
+from elsa_tune.searching.planning.plan import trials_in_all
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal import Journal

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.search.planning.known import known_trial
-from elsa_tune.search.session import run_session
-from elsa_tune.search.tune.cluster import Capacity
-from elsa_tune.search.tune.trainable import Train
+from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.session import run_session
+from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 import elsa_tune
 from elsa_tune.errors import StorageError
-from elsa_tune.search.inputs import read_inputs
+from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TokenRows

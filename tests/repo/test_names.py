@@ -15,7 +15,7 @@ PACKAGE = ROOT / "elsa_tune"
 FLOORS = sorted(path.stem for path in PACKAGE.iterdir() if not path.name.startswith("_"))
 # `training.model.encoder`, `elsa_tune.specs.space.load_space`
 DOTTED = re.compile(rf"`(?:elsa_tune\.)?((?:{'|'.join(FLOORS)})(?:\.\w+)+)(?:\(\))?`")
-# `model/parts.py`, `search/session.py: SearchRun.run`, `plan.py: one, another`
+# `model/parts.py`, `searching/session.py: SearchRun.run`, `plan.py: one, another`
 FILE = re.compile(r"`([\w/]+\.py)(?:: ([\w., \n]+))?`")
 # **Slot, KnownTrial** (`sampler.py`, `known.py`)
 BOLD = re.compile(r"\*\*(\w+(?:, \w+)*)\*\*\s\(((?:`[\w/]+\.py`(?:, )?)+)")
@@ -104,7 +104,7 @@ def test_every_name_in_backquotes_is_there() -> None:
         ("`elsa_tune.specs.space.load_space`, `specs.space`, `search.json`", []),
         ("`specs.spaces`", ["specs.spaces"]),
         ("`errors.NoSuchError`", ["errors.NoSuchError"]),
-        ("`search/session.py: SearchRun.run`", []),
+        ("`searching/session.py: SearchRun.run`", []),
         ("`model/parts.py: divide,\nfrieze`", ["model/parts.py: divide,\nfrieze"]),
         ("`model/nowhere.py`", ["model/nowhere.py: "]),
         ("**propose, KnownTrial** (`sampler.py`, `known.py`)", []),

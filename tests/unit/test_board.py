@@ -16,12 +16,12 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from elsa_tune.search import board as boards
-from elsa_tune.search.board import Board, counts_of, depth_lines
-from elsa_tune.search.fitted_table import fitted_table
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import planned_trials
-from elsa_tune.search.saying import results_piped, say
+from elsa_tune.searching import board as boards
+from elsa_tune.searching.board import Board, counts_of, depth_lines
+from elsa_tune.searching.fitted_table import fitted_table
+from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.saying import results_piped, say
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for

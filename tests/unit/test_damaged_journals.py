@@ -12,8 +12,8 @@ import pytest
 
 from elsa_tune.cli.app import main
 from elsa_tune.errors import ElsaTuneError, StorageError
-from elsa_tune.search import launch
-from elsa_tune.search.specification import save_specification
+from elsa_tune.searching import launch
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import decode, encode
 from elsa_tune.tracking.paths import SearchPaths, StorePaths

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import TrialScheduler
 
-from elsa_tune.search.tune.stopping import PerDepthAsha
+from elsa_tune.searching.tune.stopping import PerDepthAsha
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import Phase, TrialSpec

@@ -23,10 +23,10 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
-from elsa_tune.export import model
-from elsa_tune.export.choice import choose
-from elsa_tune.export.model import ExportRequest, export
-from elsa_tune.search.specification import load_specification, replace_specification
+from elsa_tune.exporting import model
+from elsa_tune.exporting.choice import choose
+from elsa_tune.exporting.model import ExportRequest, export
+from elsa_tune.searching.specification import load_specification, replace_specification
 from elsa_tune.specs.trial import Pooling, TrialStatus
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_writer import MlflowStore

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from elsa_tune.search.planning.exploring import (
+from elsa_tune.searching.planning.exploring import (
     best_rates,
     exploring_slots,
     is_cheap,
     outward,
     settled_depths,
 )
-from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.search.planning.plan import planned_trials
-from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.border import Border, border
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, RateRange, SamplerName, SearchSpec

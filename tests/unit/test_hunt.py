@@ -14,12 +14,12 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.measuring import walk
-from elsa_tune.search.specification import specify, until_certain, with_seeds
-from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.measuring import walk
+from elsa_tune.searching.specification import specify, until_certain, with_seeds
+from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow

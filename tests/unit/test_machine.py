@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elsa_tune.errors import UsageError
-from elsa_tune.search.tune.cluster import Capacity
+from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.training.machine import (
     CONTEXT_MIB,
     MIB,

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app, main
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError
-from elsa_tune.search.inputs import read_inputs
+from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
     ModelSource,

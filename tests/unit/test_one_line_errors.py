@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError
-from elsa_tune.search.specification import load_specification, save_specification
+from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.space import FIELDS, load_space
 from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths

@@ -13,13 +13,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.launch import plan
-from elsa_tune.search.planning.exploring import best_rates, exploring_slots
-from elsa_tune.search.planning.known import KnownTrial, Slot, tried
-from elsa_tune.search.planning.measuring import measuring_trials
-from elsa_tune.search.planning.plan import exploring_share, steps_per_trial
-from elsa_tune.search.specification import trials_note
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.launch import plan
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
+from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
+from elsa_tune.searching.planning.measuring import measuring_trials
+from elsa_tune.searching.planning.plan import exploring_share, steps_per_trial
+from elsa_tune.searching.specification import trials_note
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import RateList, RateRange, SearchSpec

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from elsa_tune.errors import UsageError
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.pace import recorded_seconds
-from elsa_tune.search.specification import save_specification
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.pace import recorded_seconds
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space

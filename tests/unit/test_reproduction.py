@@ -23,9 +23,9 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
-from elsa_tune.search.inputs import Request, SearchOptions
-from elsa_tune.search.pace import training_seconds
-from elsa_tune.search.specification import save_specification, specify
+from elsa_tune.searching.inputs import Request, SearchOptions
+from elsa_tune.searching.pace import training_seconds
+from elsa_tune.searching.specification import save_specification, specify
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus

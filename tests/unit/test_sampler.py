@@ -10,9 +10,9 @@ from collections.abc import Callable
 import optuna
 import pytest
 
-from elsa_tune.search.planning import sampler
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.sampler import first_points, propose
+from elsa_tune.searching.planning import sampler
+from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.sampler import first_points, propose
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import RateList, RateRange, Rates, SamplerName
 from elsa_tune.specs.trial import Phase, TrialStatus

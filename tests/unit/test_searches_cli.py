@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from elsa_tune.cli.app import main
-from elsa_tune.search.board import counts_of, depth_lines
-from elsa_tune.search.planning.known import known_trial
-from elsa_tune.search.specification import save_specification
+from elsa_tune.searching.board import counts_of, depth_lines
+from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.search import Extension
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking import searches

@@ -14,9 +14,9 @@ import pytest
 
 from elsa_tune.cli.app import main
 from elsa_tune.errors import TrackingError
-from elsa_tune.search import launch
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.specification import save_specification, specify
+from elsa_tune.searching import launch
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.specification import save_specification, specify
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
 from elsa_tune.tables.task_file import resolve_task

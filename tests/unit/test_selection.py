@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from elsa_tune.search.board import Board, depth_lines
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.record import SearchRecord
+from elsa_tune.searching.board import Board, depth_lines
+from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.record import SearchRecord
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.trial import (
     EpochResult,

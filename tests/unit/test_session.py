@@ -19,9 +19,9 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
 from elsa_tune.report import folder
-from elsa_tune.search import launch, session
-from elsa_tune.search.specification import load_specification, save_specification, settled
-from elsa_tune.search.tune import cluster
+from elsa_tune.searching import launch, session
+from elsa_tune.searching.specification import load_specification, save_specification, settled
+from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from elsa_tune.search.planning import plan as plans
-from elsa_tune.search.planning.known import KnownTrial, known_trial
-from elsa_tune.search.planning.plan import Plan
-from elsa_tune.search.record import SearchRecord
+from elsa_tune.searching.planning import plan as plans
+from elsa_tune.searching.planning.known import KnownTrial, known_trial
+from elsa_tune.searching.planning.plan import Plan
+from elsa_tune.searching.record import SearchRecord
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import Journal

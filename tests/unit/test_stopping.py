@@ -12,8 +12,8 @@ import pytest
 import ray
 
 from elsa_tune.errors import RunError
-from elsa_tune.search.tune.cluster import ray_session
-from elsa_tune.search.tune.stopping import Interruption
+from elsa_tune.searching.tune.cluster import ray_session
+from elsa_tune.searching.tune.stopping import Interruption
 from tests.conftest import Run
 
 

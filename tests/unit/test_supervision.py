@@ -29,7 +29,7 @@ PROGRAM = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from elsa_tune.search import supervision
+from elsa_tune.searching import supervision
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus

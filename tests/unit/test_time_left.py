@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.search.planning.known import KnownTrial, relative_cost
-from elsa_tune.search.planning.time_left import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost
+from elsa_tune.searching.planning.time_left import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -130,7 +130,7 @@ def test_rates_beyond_those_given_are_expected_until_a_depth_has_ended_without_t
 
 
 def test_a_journal_gives_the_times(tmp_path: Path) -> None:
-    from elsa_tune.search.planning.known import known_trial
+    from elsa_tune.searching.planning.known import known_trial
     from elsa_tune.tracking.state import SearchState
     from tests.recorded_search import search_started, whole_trial
 

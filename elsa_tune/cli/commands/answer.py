@@ -11,7 +11,7 @@ import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 from elsa_tune.words import listed
 
 if TYPE_CHECKING:

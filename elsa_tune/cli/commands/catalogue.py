@@ -13,7 +13,7 @@ import typer
 from elsa_tune.cli.options import DataDir, Metric
 from elsa_tune.cli.printing import FormatOption, show
 from elsa_tune.errors import UnknownNameError, UsageError
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import (
     KNOWN_MODELS,

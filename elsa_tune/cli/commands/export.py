@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from elsa_tune.cli.options import StoragePath, out_folder
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 
 
 def export(
@@ -53,7 +53,7 @@ def export(
 
     paths = find_search(StorePaths(Path.cwd()).storage_at(storage_path), search)
     say(f"export: reading search '{search}'")
-    from elsa_tune.export import model
+    from elsa_tune.exporting import model
 
     request = model.ExportRequest(
         paths=paths,

@@ -11,7 +11,7 @@ import typer
 
 from elsa_tune.cli.options import DataDir
 from elsa_tune.cli.printing import FormatOption, local_time, show
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 
 if TYPE_CHECKING:
     from elsa_tune.specs.trial import TrialSpec
@@ -75,7 +75,7 @@ def doctor(
 
     --tune finds and remembers how many trials to run at once.
     """
-    from elsa_tune.search.inputs import read_inputs
+    from elsa_tune.searching.inputs import read_inputs
 
     # The full model, on which a search spends most.
     trial = read_inputs(model, task, data_dir=data_dir).trial() if tune else None

@@ -16,7 +16,7 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show
 from elsa_tune.errors import RunError, TrackingError, UsageError
-from elsa_tune.search.saying import heard, say
+from elsa_tune.searching.saying import heard, say
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -63,7 +63,7 @@ def searches(
 
 
 def _as_json(search: RecordedSearch) -> dict[str, Any]:
-    from elsa_tune.search.planning.plan import trials_in_all
+    from elsa_tune.searching.planning.plan import trials_in_all
     from elsa_tune.tracking.names import ANSWER
 
     return {

@@ -12,7 +12,7 @@ import typer
 from elsa_tune.cli.options import DryRun, Places, grouped
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
 from elsa_tune.tables.results_csv import Study
 
@@ -60,7 +60,7 @@ def reproduce(
     input, before anything starts; 130 interrupted.
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
-    from elsa_tune.search.inputs import SearchOptions
+    from elsa_tune.searching.inputs import SearchOptions
     from elsa_tune.studies.reproduction import carry_out, edition
 
     extent = PROTOCOLS[study].extents[scale]
@@ -101,7 +101,7 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _print_plan(edition: Edition) -> None:
-    from elsa_tune.search.pace import probed_time
+    from elsa_tune.searching.pace import probed_time
     from elsa_tune.studies.reproduction import standing
 
     plans = [standing(search) for search in edition.searches]

@@ -21,12 +21,12 @@ from elsa_tune.cli.options import (
 )
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
-    from elsa_tune.search.inputs import Request
-    from elsa_tune.search.session import Finished
+    from elsa_tune.searching.inputs import Request
+    from elsa_tune.searching.session import Finished
     from elsa_tune.specs.search import SearchSpec
 
 
@@ -78,15 +78,15 @@ def search(
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
     say(f"search: reading {wanted.model}, {wanted.task} and the space {wanted.space}")
-    from elsa_tune.search.inputs import SearchOptions, read_request
+    from elsa_tune.searching.inputs import SearchOptions, read_request
 
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
     options = SearchOptions(**dataclasses.asdict(wanted), **dataclasses.asdict(places))
     request = read_request(options)
 
-    from elsa_tune.search.launch import start
-    from elsa_tune.search.specification import trials_note
+    from elsa_tune.searching.launch import start
+    from elsa_tune.searching.specification import trials_note
 
     if dry_run:
         if note := trials_note(request):
@@ -123,7 +123,7 @@ def resume(
     What was finished before Ctrl-C, a crash or a kill is kept.
     """
     say(f"resume: reading search '{name}'")
-    from elsa_tune.search.inputs import read_duration
+    from elsa_tune.searching.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
     seconds = None if max_time is None else read_duration(max_time)
@@ -131,8 +131,8 @@ def resume(
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
     paths = find_search(places.storage_at(storage_path), name)
 
-    from elsa_tune.search.launch import resume as go_on
-    from elsa_tune.search.specification import more_of
+    from elsa_tune.searching.launch import resume as go_on
+    from elsa_tune.searching.specification import more_of
 
     finished = go_on(
         paths,
@@ -146,8 +146,8 @@ def resume(
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:
-    from elsa_tune.search.launch import plan, sizes
-    from elsa_tune.search.planning.plan import steps_per_trial
+    from elsa_tune.searching.launch import plan, sizes
+    from elsa_tune.searching.planning.plan import steps_per_trial
     from elsa_tune.training.loop import few_steps
 
     train, evaluation = sizes(request.task, request.recipe)
@@ -182,7 +182,7 @@ def _up_to(planned: int, most: int) -> str:
 
 def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
-    from elsa_tune.search.pace import probed_time, recorded_seconds
+    from elsa_tune.searching.pace import probed_time, recorded_seconds
 
     trials = Counter({depth: spec.first_seeds(depth) for depth in spec.depths})
     trials.update(dict.fromkeys(spec.explored, spec.tries))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from elsa_tune.cli.options import DataDir, Metric, Settings
-from elsa_tune.search.saying import say
+from elsa_tune.searching.saying import say
 from elsa_tune.words import points
 
 
@@ -34,7 +34,7 @@ def trial(
 ) -> None:
     """Run one trial here, without Ray or MLflow."""
     from elsa_tune.errors import UsageError
-    from elsa_tune.search.inputs import read_inputs
+    from elsa_tune.searching.inputs import read_inputs
     from elsa_tune.specs.freeze import FreezeDepth
     from elsa_tune.specs.space import OWN_FIELDS
     from elsa_tune.specs.trial import trial_quality

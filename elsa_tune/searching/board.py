@@ -21,11 +21,11 @@ from rich.live import Live
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
-from elsa_tune.search.fitted_table import fitted_table
-from elsa_tune.search.planning.known import KnownTrial
-from elsa_tune.search.planning.plan import planned_trials
-from elsa_tune.search.planning.time_left import seconds_left
-from elsa_tune.search.saying import Unfailing
+from elsa_tune.searching.fitted_table import fitted_table
+from elsa_tune.searching.planning.known import KnownTrial
+from elsa_tune.searching.planning.plan import planned_trials
+from elsa_tune.searching.planning.time_left import seconds_left
+from elsa_tune.searching.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
-from elsa_tune.search.inputs import Request
+from elsa_tune.searching.inputs import Request
 from elsa_tune.specs.search import Resources
 from elsa_tune.training.machine import usable_cores
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.files import write_aside
-from elsa_tune.search.inputs import Request
+from elsa_tune.searching.inputs import Request
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import (
@@ -295,7 +295,7 @@ def settled(spec: SearchSpec) -> Recipe:
     Raises SpaceError for a precision that one of them has not, UsageError for a GPU that the torch
     beside it cannot use.
     """
-    from elsa_tune.search.tune.cluster import ask_gpus
+    from elsa_tune.searching.tune.cluster import ask_gpus
     from elsa_tune.training.machine import resolve_precision
 
     gpus = spec.resources.gpus

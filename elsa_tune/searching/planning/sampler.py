@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from elsa_tune.search.planning.known import KnownTrial
+from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import RateList, Rates, SamplerName, SearchSpec
 from elsa_tune.specs.trial import TrialStatus, canonical_rate

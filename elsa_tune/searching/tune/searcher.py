@@ -9,11 +9,11 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.search.planning.exploring import best_rates, exploring_slots, settled_depths
-from elsa_tune.search.planning.known import KnownTrial, Slot, tried
-from elsa_tune.search.planning.measuring import measuring_trials
-from elsa_tune.search.planning.sampler import propose
-from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, settled_depths
+from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
+from elsa_tune.searching.planning.measuring import measuring_trials
+from elsa_tune.searching.planning.sampler import propose
+from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus

@@ -8,9 +8,9 @@ from typing import Any
 import ray
 
 from elsa_tune.errors import first_line
-from elsa_tune.search.record import SearchRecord, params_of
-from elsa_tune.search.tune.stopping import Interruption
-from elsa_tune.search.tune.trainable import NODE, device_of
+from elsa_tune.searching.record import SearchRecord, params_of
+from elsa_tune.searching.tune.stopping import Interruption
+from elsa_tune.searching.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import PROBE_EXAMPLES, PROBE_FEATURES, QUALITY, Phase, TrialStatus

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.search.saying import STOPS, say
+from elsa_tune.searching.saying import STOPS, say
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus

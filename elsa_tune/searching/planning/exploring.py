@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from elsa_tune.search.planning.known import KnownTrial, Slot, relative_cost, tried
+from elsa_tune.searching.planning.known import KnownTrial, Slot, relative_cost, tried
 from elsa_tune.specs.border import has_learnt, plateau
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, SearchSpec, Strategy

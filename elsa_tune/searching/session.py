@@ -17,16 +17,16 @@ from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import ElsaTuneError, RunError
-from elsa_tune.search.board import Board
-from elsa_tune.search.planning.exploring import best_rates, exploring_slots, is_cheap
-from elsa_tune.search.planning.plan import Plan, exploring_share
-from elsa_tune.search.record import SearchRecord, started
-from elsa_tune.search.supervision import recording
-from elsa_tune.search.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
-from elsa_tune.search.tune.ray_callback import Recorder
-from elsa_tune.search.tune.searcher import PlanSearcher
-from elsa_tune.search.tune.stopping import Interruption, PerDepthAsha, SearchStopper
-from elsa_tune.search.tune.trainable import Mailbox, Train, Work, run_trial
+from elsa_tune.searching.board import Board
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.searching.planning.plan import Plan, exploring_share
+from elsa_tune.searching.record import SearchRecord, started
+from elsa_tune.searching.supervision import recording
+from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
+from elsa_tune.searching.tune.ray_callback import Recorder
+from elsa_tune.searching.tune.searcher import PlanSearcher
+from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
+from elsa_tune.searching.tune.trainable import Mailbox, Train, Work, run_trial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy

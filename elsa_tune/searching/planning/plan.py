@@ -12,10 +12,10 @@ from pathlib import Path
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError
-from elsa_tune.search.planning.exploring import best_rates, exploring_slots
-from elsa_tune.search.planning.known import KnownTrial, known_trial, tried
-from elsa_tune.search.planning.measuring import measuring_trials, walk
-from elsa_tune.search.specification import load_specification
+from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
+from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
+from elsa_tune.searching.planning.measuring import measuring_trials, walk
+from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec

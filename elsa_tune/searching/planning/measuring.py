@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from elsa_tune.analysis.answer import ROUNDING
 from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec

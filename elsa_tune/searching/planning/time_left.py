@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from elsa_tune.search.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.search.planning.plan import planned_trials
+from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

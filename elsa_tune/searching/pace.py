@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from elsa_tune.errors import ElsaTuneError
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.planning.known import KnownTrial, known_trial, relative_cost
-from elsa_tune.search.planning.time_left import TRIAL_SECONDS, seconds_per_trial
-from elsa_tune.search.specification import load_specification, specify
-from elsa_tune.search.tune.cluster import Capacity, share
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
+from elsa_tune.searching.planning.time_left import TRIAL_SECONDS, seconds_per_trial
+from elsa_tune.searching.specification import load_specification, specify
+from elsa_tune.searching.tune.cluster import Capacity, share
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase

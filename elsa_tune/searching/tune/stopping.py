@@ -14,8 +14,8 @@ from ray.tune import Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from elsa_tune.search.saying import heard
-from elsa_tune.search.tune.trainable import TRIAL
+from elsa_tune.searching.saying import heard
+from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec

@@ -19,13 +19,13 @@ from torch import Tensor
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
-from elsa_tune.export.choice import FIGURE, Choice, choose, example_row, model_card
+from elsa_tune.exporting.choice import FIGURE, Choice, choose, example_row, model_card
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
-from elsa_tune.search.launch import check_unchanged, inputs_of, store_of, versions_here
-from elsa_tune.search.planning.known import known_trial
-from elsa_tune.search.record import SearchRecord
-from elsa_tune.search.specification import load_specification
+from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
+from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus

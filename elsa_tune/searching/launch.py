@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DataError, ModelError, TrackingError
-from elsa_tune.search.inputs import Request
-from elsa_tune.search.planning.plan import Plan, steps_per_trial
-from elsa_tune.search.specification import (
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.planning.plan import Plan, steps_per_trial
+from elsa_tune.searching.specification import (
     differences,
     load_specification,
     replace_specification,
@@ -42,7 +42,7 @@ from elsa_tune.training.data.tokens import TaskData
 
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
-    from elsa_tune.search.session import Finished
+    from elsa_tune.searching.session import Finished
 
 _PACKAGES = ("elsa-tune", "torch", "transformers", "ray", "optuna", "mlflow")
 
@@ -139,8 +139,8 @@ def start(request: Request, say: Say) -> Finished:
         )
         if note := few_steps(draft.recipe, steps_per_trial(draft)):
             say(note)
-        from elsa_tune.search.session import run_session
-        from elsa_tune.search.tune.cluster import ray_session, share
+        from elsa_tune.searching.session import run_session
+        from elsa_tune.searching.tune.cluster import ray_session, share
 
         _say_ready(data, say)
         with ray_session(request.address) as capacity:
@@ -191,7 +191,7 @@ def resume(
     if is_moved:
         spec = _saved(dataclasses.replace(spec, tracking_uri=shown_uri(uri)), paths)
     if is_complete:
-        from elsa_tune.search.session import answer_again
+        from elsa_tune.searching.session import answer_again
 
         return answer_again(spec, paths, store, say)
     if max_time is not None:
@@ -200,8 +200,8 @@ def resume(
         spec = dataclasses.replace(spec, address=address)
     data, fingerprints = inputs_of(spec)
     check_unchanged(spec, fingerprints)
-    from elsa_tune.search.session import run_session
-    from elsa_tune.search.tune.cluster import ray_session
+    from elsa_tune.searching.session import run_session
+    from elsa_tune.searching.tune.cluster import ray_session
 
     _say_ready(data, say)
     with ray_session(spec.address) as capacity:

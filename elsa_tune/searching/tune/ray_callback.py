@@ -15,11 +15,11 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.search.board import Board
-from elsa_tune.search.planning.known import known_trial
-from elsa_tune.search.record import SearchRecord
-from elsa_tune.search.tune.stopping import EVALUATION, PerDepthAsha
-from elsa_tune.search.tune.trainable import NODE, TRIAL, Work
+from elsa_tune.searching.board import Board
+from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.tune.stopping import EVALUATION, PerDepthAsha
+from elsa_tune.searching.tune.trainable import NODE, TRIAL, Work
 from elsa_tune.specs.trial import TrialStatus
 
 _MAILBOX_SECONDS = 30.0
