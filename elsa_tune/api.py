@@ -158,7 +158,7 @@ def resume(
 
 def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
     """A search that is recorded under the working directory. Raises UnknownNameError."""
-    storage = StorePaths(Path.cwd()).storage_at(_text(storage_path))
+    storage = StorePaths(Path.cwd()).storage_at(None if storage_path is None else str(storage_path))
     return Search(find_search(storage, name).name, storage)
 
 
@@ -180,53 +180,33 @@ def curve(source: Any) -> Curves:
     return Curves(_curves(source, DEFAULT_TARGET))
 
 
-def export(
-    source: Search | str,
-    out: str | Path,
-    *,
-    layers: int | None = None,
-    check: str | Path | None = None,
-    full: bool = False,
-    onnx: bool = False,
-    push: str | None = None,
-    overwrite: bool = False,
-) -> Path:
+def export(source: Search | str, out: str | Path, **options: Any) -> Path:
     """`elsa-tune export`: train a search's answer once more and save it; returns the folder, which
     `AutoModelForSequenceClassification.from_pretrained` loads.
 
-    layers: fine-tuned ones, by default the answer's. check: labelled rows to score the model on.
-    full: train on all rows where the search used a subset. Errors as the command's.
+    options: `layers` (fine-tuned ones, by default the answer's), `check` (a file of labelled rows
+    to score the model on), `full` (train on all rows where the search used a subset), `onnx`,
+    `push` (a name on the hub), `overwrite`. Errors as the command's.
     """
     from elsa_tune.exporting.model import ExportRequest
     from elsa_tune.exporting.model import export as write
 
     paths = (source if isinstance(source, Search) else load_search(source)).paths
-    request = ExportRequest(
-        paths=paths,
-        out=Path(out),
-        layers=layers,
-        check=None if check is None else Path(check),
-        full=full,
-        onnx=onnx,
-        push=push,
-        overwrite=overwrite,
-    )
-    write(request, say)
+    if isinstance(check := options.get("check"), str):
+        options["check"] = Path(check)
+    write(ExportRequest(paths=paths, out=Path(out), **options), say)
     return Path(out)
 
 
-def _text(path: str | Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
 def _curves(source: Any, target: float) -> list[FreezeCurve]:
-    if isinstance(source, pd.DataFrame):
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(source, pd.DataFrame):
             file = Path(folder) / "results.csv"
             filled = source.astype(object).where(source.notna(), "")
             file.write_text(csv_text(list(source.columns), filled.to_numpy().tolist()))
-            return _asked(Table(file), target)
-    return _asked(_source(source), target)
+            source = file
+        asked, question = _source(source), Question(train_sizes=())
+        return asked.curves(question, asked.ask(question, say), target)
 
 
 def _source(source: Any) -> Source:
@@ -242,11 +222,6 @@ def _source(source: Any) -> Source:
     if isinstance(source, Path) or text.endswith(".csv"):
         return Table(Path(text))
     return Journals(load_search(text).paths.journal)
-
-
-def _asked(source: Source, target: float) -> list[FreezeCurve]:
-    question = Question(train_sizes=())
-    return source.curves(question, source.ask(question, say), target)
 
 
 def _ended(finished: Finished) -> Search:

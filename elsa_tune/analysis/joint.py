@@ -104,9 +104,6 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
     )
 
 
-# ---- what is decided -----------------------------------------------------------------------------
-
-
 def _sure(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], *, corrected: bool
 ) -> tuple[Certified | None, Reason | None, tuple[int, ...] | None]:
@@ -176,9 +173,6 @@ def _of_all(
 def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[FreezeDepth]:
     passes = (passing(task, task.target, corrected=corrected) for task in tasks)
     return frozenset.intersection(*passes)
-
-
-# ---- what is said --------------------------------------------------------------------------------
 
 
 def _on_tasks(

@@ -188,9 +188,6 @@ def _left_out(reason: str, panels: Sequence[Panel], named: Mapping[str, Answer])
     return f"{reason}: {listed(name for name in named if name in missing)}." if missing else ""
 
 
-# ---- the freeze curve ----------------------------------------------------------------------------
-
-
 def _curve_series(answer: Answer) -> Iterator[Series]:
     found = answer.with_quality
     first, last = _position(found[0].depth), _position(found[-1].depth)
@@ -241,9 +238,6 @@ def _point_text(answer: Answer, point: CurvePoint) -> str:
     told = ("quality", "95 %", "kept", "corrected", "rate", "seeds", "failed")
     lines = [f"{name} {cells[name]}" for name in told if cells[name] not in ("", "-")]
     return "\n".join([f"{answer.model}: {depths_text([point.depth])}, {k}", *lines])
-
-
-# ---- learning rates ------------------------------------------------------------------------------
 
 
 def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Series]:

@@ -147,9 +147,6 @@ def _warnings(answers: Sequence[Answer], named: Mapping[str, Answer]) -> dict[st
     return found
 
 
-# ---- tables ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Columns by name, each row's cells in their order, and the number of the row to point out."""

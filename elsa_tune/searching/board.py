@@ -139,8 +139,6 @@ class Board:
         self._tasks.put(None)
         self._thread.join(_PATIENCE)
 
-    # ---- what the driver says; none of it waits ----
-
     def phase(self, name: str) -> None:
         """A new phase begins."""
         self._tasks.put(functools.partial(self._announce, name))
@@ -156,8 +154,6 @@ class Board:
     def ended(self, one: KnownTrial) -> None:
         """A trial's end was recorded."""
         self._tasks.put(functools.partial(self._end, one))
-
-    # ---- the thread ----
 
     def _show(self) -> None:
         if self._console.is_interactive:

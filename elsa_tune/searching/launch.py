@@ -223,9 +223,6 @@ def _saved(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
     return spec
 
 
-# ---- what a search stands on ----
-
-
 def store_of(spec: SearchSpec) -> MlflowStore:
     """The store of a search that was saved; it need not answer."""
     return _store(_remembered(spec.tracking_uri))

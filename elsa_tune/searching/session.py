@@ -174,9 +174,6 @@ def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
     return answers[0].sentence if answers[0].is_answered else "not yet"
 
 
-# ---- the plan, carried out ----
-
-
 class SearchRun:
     """One session of a search, on a Ray that is already up."""
 
@@ -237,8 +234,6 @@ class SearchRun:
                 self._fit(phases, self._started + spec.max_time)
         return self._outcome()
 
-    # ---- the learning rates ----
-
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
         """A depth's rate is settled, and it will be measured at it."""
         if not self._is_measuring:
@@ -250,8 +245,6 @@ class SearchRun:
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
-
-    # ---- Ray Tune ----
 
     def _fit(self, phases: Sequence[Phase], deadline: float | None) -> None:
         """One Ray Tune run, for these phases of what is left."""

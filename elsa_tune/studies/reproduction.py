@@ -41,8 +41,6 @@ from elsa_tune.words import aligned, percent, spread
 
 _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
 
-# ---- the plan ----
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
@@ -120,16 +118,10 @@ def with_recorded_seeds(search: Request) -> Request:
     return dataclasses.replace(search, seeds=max(search.seeds or 0, recorded.seeds))
 
 
-# ---- how far it has come ----
-
-
 def standing(search: Request) -> Plan:
     """How far it has come, from its journal; raises StorageError where that cannot be read."""
     paths = SearchPaths(search.storage, search.name)
     return Plan.of(specify(search), paths, read_state(paths.journal))
-
-
-# ---- carrying it out ----
 
 
 def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
@@ -200,9 +192,6 @@ def _go_on(search: Request, say: Say) -> None:
         raise RunError(finished.message)
 
 
-# ---- the table ----
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One depth of one search. ours: without a quality where it was not measured. printed: the
@@ -248,9 +237,6 @@ def table_text(lines: Sequence[Line]) -> str:
             )
         )
     return aligned(rows, right=(2, 4))
-
-
-# ---- what the searches say ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

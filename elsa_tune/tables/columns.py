@@ -17,8 +17,6 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate
 
-# ---- our columns, and a line as a row ----
-
 REQUIRED = ("model", "task", "layers", "frozen_layers", "quality")
 COLUMNS = (
     *REQUIRED,
@@ -112,8 +110,6 @@ def _number(name: str, text: str, percent: bool) -> float | str:
     # Division, not * .01: 58.3 / 100 is the float .583 itself.
     return value / 100 if percent else value
 
-
-# ---- where they stand in a table ----
 
 # A header of an export can have hundreds.
 SHOWN_COLUMNS = 20

@@ -166,9 +166,6 @@ def write_results(rows: Iterable[ResultRow]) -> str:
     return csv_text(COLUMNS, lines)
 
 
-# ---- the two studies ----
-
-
 class Study(enum.StrEnum):
     """A published study, whose means are rows here."""
 

@@ -13,8 +13,6 @@ import yaml
 from elsa_tune.errors import DataError
 from elsa_tune.files import write_aside
 
-EVALUATION = "validation"
-
 
 def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], label: str) -> Path:
     """Write the rows under the folder, in one named by their content; returns the task file.
@@ -54,27 +52,23 @@ def _parts(rows: Any) -> dict[str, pd.DataFrame]:
     if isinstance(rows, pd.DataFrame):
         return {"train": rows}
     if isinstance(rows, Mapping):
-        if not {"train", EVALUATION} <= set(rows):
+        if not {"train", "validation"} <= set(rows):
             raise DataError(
                 f"the rows have the splits {', '.join(map(str, rows))}; a task needs `train` and "
-                f"`{EVALUATION}`"
+                "`validation`"
             )
-        return {"train": _frame(rows["train"]), "evaluation": _frame(rows[EVALUATION])}
-    if isinstance(rows, Sequence) and not isinstance(rows, str) and len(rows) == 2:
-        return {"train": _frame(rows[0]), "evaluation": _frame(rows[1])}
-    raise DataError(
-        f"a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "
-        f"{type(rows).__name__}"
-    )
-
-
-def _frame(rows: Any) -> pd.DataFrame:
-    if isinstance(rows, pd.DataFrame):
-        return rows
-    if not hasattr(rows, "to_pandas"):
-        raise DataError(f"rows come as a DataFrame or a Dataset, not as a {type(rows).__name__}")
-    frame: pd.DataFrame = rows.to_pandas()
-    return frame
+        rows = rows["train"], rows["validation"]
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise DataError(
+            "a task is a name, a task file, a DataFrame, two of them or a DatasetDict, not a "
+            f"{type(rows).__name__}"
+        )
+    frames = [one.to_pandas() if hasattr(one, "to_pandas") else one for one in rows]
+    for frame in frames:
+        if not isinstance(frame, pd.DataFrame):
+            kind = type(frame).__name__
+            raise DataError(f"rows come as a DataFrame or a Dataset, not as a {kind}")
+    return dict(zip(("train", "evaluation"), frames, strict=True))
 
 
 def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> pd.DataFrame:

@@ -93,8 +93,6 @@ class Forwarder:
             self._thread.join(timeout_s)
         return self.lag
 
-    # ---- the thread ------------------------------------------------------------------------------
-
     def _run(self) -> None:
         try:
             self._send_until_closed()
@@ -167,8 +165,6 @@ class Forwarder:
 
     def _note(self, error: BaseException) -> None:
         log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
-
-    # ---- where it stands -------------------------------------------------------------------------
 
     def _read_backlog(self, until: float) -> None:
         """Put every record after that time in the queue; learn from those before it."""

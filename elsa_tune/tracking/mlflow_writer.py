@@ -56,8 +56,6 @@ class MlflowStore(Connection):
         self.artifact_root = artifact_root
         self.forget()
 
-    # ---- searches and trials ---------------------------------------------------------------------
-
     def begin_search(self, record: SearchStarted, tags: dict[str, str]) -> None:
         """Find or create the parent run and let it read RUNNING. tags: beside the record's own."""
         from mlflow.exceptions import MlflowException
@@ -152,8 +150,6 @@ class MlflowStore(Connection):
         self._search_id = self._experiment_id = ""
         self._runs: dict[str, _Run] = {}  # of that search: by trial, "" for the search's own
 
-    # ---- runs ------------------------------------------------------------------------------------
-
     def _begin(
         self,
         search: SearchStarted,
@@ -221,8 +217,6 @@ class MlflowStore(Connection):
             self._runs[trial] = _Run(keep.info.run_id, {**keep.data.params, **changed})
         self._search_id = search.search_id
         return self._runs
-
-    # ---- experiments and the connection ----------------------------------------------------------
 
     def _experiment(self, task: str) -> str:
         """The experiment's id; created, or restored when somebody deleted it."""

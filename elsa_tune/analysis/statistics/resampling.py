@@ -193,9 +193,6 @@ def _kept(moves: Floats) -> Floats:
     return np.asarray(moves.astype(np.float32), dtype=np.float64)
 
 
-# ---- classes -------------------------------------------------------------------------------------
-
-
 def _of_classes(
     metric: str, predictions: NDArray[np.generic], labels: NDArray[np.generic], classes: int
 ) -> _Scores:
@@ -225,9 +222,6 @@ def _of_classes(
         return f1 if metric == "f1" else f1 / involved
 
     return scores
-
-
-# ---- values --------------------------------------------------------------------------------------
 
 
 def _pearson(x: Floats, y: Floats) -> _Scores:

@@ -166,9 +166,6 @@ def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: Freez
     return canonical_rate(full * (chosen[deeper] / full) ** share)
 
 
-# ---- beyond the given rates ----
-
-
 def outward(
     spec: SearchSpec,
     tried: Sequence[KnownTrial],
