@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+import ray
 import torch
 from transformers import AutoModelForSequenceClassification
 
@@ -24,19 +24,32 @@ from tests.searching import make_bench
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.usefixtures("ray")
-def test_rows_in_a_model_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import ray
+def code_of(guide: Path) -> list[str]:
+    """The guide's Python, block by block."""
+    return re.findall(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
 
+
+@pytest.mark.usefixtures("ray")
+def test_the_guides_rows_become_a_model(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench = make_bench(tmp_path, train=256)
     monkeypatch.chdir(bench.folder)
-    rows = (pd.read_csv("train.csv"), pd.read_csv("dev.csv"))
-    settings = {"depths": [0, 1], "learning_rate": [0.002], "epochs": 3, "extend": False}
-    asked = {"name": "first", "seeds": 2, "task_name": "mood", "cpus_per_trial": 1.5}
-    found = elsa_tune.search("model", rows, **asked, **settings)
+    lines, _ = code_of(root / "docs/guides/python.md")
+    tiny = (
+        "epochs=3, depths=[0, 1], learning_rate=[2e-3], extend=False, seeds=2, cpus_per_trial=1.5"
+    )
+    for theirs, ours in (('"minilm", rows', f'"model", rows, {tiny}'), ("print(", "said = (")):
+        assert lines.count(theirs) == 1
+        lines = lines.replace(theirs, ours)
+    names: dict[str, Any] = {}
+    exec(lines, names)
     assert ray.is_initialized()
+    assert "layers" in names["said"]
+    model = AutoModelForSequenceClassification.from_pretrained("mood-model")
+    assert model.config.id2label == {0: "bad", 1: "good"}
+
+    found: elsa_tune.Search = names["found"]
     assert (found.name, found.answer().task) == ("first", "mood")
     trials = found.trials()
     assert list(trials["phase"]) == ["measure"] * 4
@@ -44,37 +57,11 @@ def test_rows_in_a_model_out(
     [again], [recorded] = elsa_tune.answer(trials), elsa_tune.answer("first")
     assert again.operating_point is not None and recorded.operating_point is not None
     assert again.operating_point.retention == recorded.operating_point.retention
-
-    # Twice in one process: the same is answered, another one refused, and more seeds are taken.
-    assert elsa_tune.search("model", rows, **asked, **settings) == found
+    # The same once more is answered at once; asked otherwise it is refused.
+    assert elsa_tune.resume("first") == elsa_tune.load_search("first") == found
     with pytest.raises(StorageError, match=r"epochs 4 \(recorded: 3\)"):
-        elsa_tune.search("model", rows, **asked, **{**settings, "epochs": 4})
-    more = elsa_tune.resume("first", seeds=3)
-    assert more == elsa_tune.load_search("first") and len(more.trials()) == 6
-
-    folder = elsa_tune.export(more, "out", layers=1)
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
-    assert model.config.id2label == {0: "bad", 1: "good"}
+        exec(lines.replace("epochs=3", "epochs=4"), {})
     assert capsys.readouterr().out == ""
-
-
-def code_of(guide: Path) -> list[str]:
-    """The guide's Python, block by block."""
-    return re.findall(r"^```python\n(.*?)^```", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.usefixtures("ray")
-def test_the_guides_search_runs(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(make_bench(tmp_path).folder)
-    lines, _ = code_of(root / "docs/guides/python.md")
-    tiny = '"model", epochs=2, depths=[0, 2], learning_rate=[2e-3], extend=False, seeds=2'
-    tiny = f"elsa_tune.search(task=rows, model={tiny}, cpus_per_trial=1.5, linear_probe=False"
-    assert lines.count('elsa_tune.search("minilm", rows') == 1
-    exec(lines.replace('elsa_tune.search("minilm", rows', tiny), {})
-    assert "layers" in capsys.readouterr().out
-    assert (tmp_path / "mood-model" / "model.safetensors").is_file()
 
 
 def ids_of(rows: TokenRows) -> list[list[int]]:

@@ -334,6 +334,7 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
         *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
         *("--space", "demo", "--train-size", "64", "--set", "epochs=1", "--set", "depths=[0, 6]"),
         *("--set", "learning_rate=5e-5", "--set", "max_length=24", "--seeds", "2", *ONE_AT_A_TIME),
+        *("--set", "extend=false", "--set", "linear_probe=false"),
     )
     assert done.status == 3, done.err
     assert "The full model did not learn" in done.out
