@@ -55,7 +55,7 @@ def rate_text(learning_rate: float | None) -> str:
 
 def metric_text(metric: str | None) -> str:
     """The metric in words; `quality` where it is not named."""
-    return "quality" if metric is None else METRIC_WORDS.get(metric, metric)
+    return "quality" if metric is None else METRIC_WORDS.get(metric, metric.replace("_", " "))
 
 
 def target_text(target: float) -> str:

@@ -152,7 +152,8 @@ _METRICS = {
     **{"matthews_corrcoef": "matthews", "pearsonr": "pearson", "spearmanr": "spearman"},
 }
 _SPLIT = "(?:(?:eval|val|valid|validation|dev|test)_)?"
-_METRIC_COLUMN = re.compile(rf"(?:.*_)?{_SPLIT}({'|'.join(_METRICS)})")
+# Balanced accuracy is another metric than accuracy, though its name ends in that.
+_METRIC_COLUMN = re.compile(rf"(?:.*?_)??{_SPLIT}(?<!balanced_)({'|'.join(_METRICS)})")
 _EVALUATED = re.compile(rf"{_SPLIT}(?:{'|'.join(_METRICS)}|quality)")
 
 

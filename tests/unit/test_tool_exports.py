@@ -227,6 +227,7 @@ def test_what_a_column_can_be(header: list[str], column: str, found: list[int]) 
         ("metrics.dev.spearmanr", "spearman"),
         ("quality", None),
         ("eval_loss", None),
+        ("eval_balanced_accuracy", None),
     ],
 )
 def test_the_metric_by_its_name(column: str, metric: str | None) -> None:
