@@ -119,9 +119,8 @@ def test_chance_is_the_best_constant_of_each_resample() -> None:
 
 
 MEMORY = """
-import subprocess
-import sys
-from pathlib import Path
+import tracemalloc
+
 import numpy as np
 from elsa_tune.analysis.statistics.resampling import resample
 from elsa_tune.specs.result_row import Predictions
