@@ -225,7 +225,9 @@ def _source(source: Any) -> Source:
 
 
 def _ended(finished: Finished) -> Search:
-    """Say where the record is; raise where the plan was not carried out."""
+    """Say what is missing; raise where the plan was not carried out."""
+    if finished.status is SearchStatus.TIME_UP:
+        say(f"search '{finished.spec.name}': {finished.message}; `resume` continues it")
     if finished.unsent:
         say(f"{finished.unsent} records did not reach MLflow; `resume` sends them")
     if finished.status is SearchStatus.INTERRUPTED:

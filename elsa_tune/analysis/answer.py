@@ -93,6 +93,9 @@ class Answer(FreezeCurve):
     examples_forbid: bool = False
     open_look: bool = False
 
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.sentence, self.certainty)))
+
     @property
     def is_answered(self) -> bool:
         """There is an operating point (which may be the full model)."""

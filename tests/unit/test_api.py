@@ -62,6 +62,7 @@ def test_a_dataframe_and_its_file_have_one_answer(
     [one] = elsa_tune.answer(frame)
     assert [one] == list(elsa_tune.answer(file)) == list(elsa_tune.answer(str(file)))
     assert one.operating_point is not None and one.operating_point.fine_tuned_layers == 2
+    assert str(one).startswith("2 of 6 layers keep ")
     [strict] = elsa_tune.answer(frame, target=0.98)
     assert strict.operating_point is not None and strict.operating_point.fine_tuned_layers == 3
     table = elsa_tune.curve(frame).to_dataframe()

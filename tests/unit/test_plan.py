@@ -18,7 +18,7 @@ from elsa_tune.searching.launch import plan
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
 from elsa_tune.searching.planning.measuring import measuring_trials
-from elsa_tune.searching.planning.plan import exploring_share, steps_per_trial
+from elsa_tune.searching.planning.plan import Plan, exploring_share, steps_per_trial
 from elsa_tune.searching.specification import trials_note
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -27,6 +27,7 @@ from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
 from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tracking.state import SearchState
 from tests.unit.search_examples import DEPTHS, make_spec
 
 COMPLETED, STOPPED = TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY
@@ -48,6 +49,20 @@ def known(
 def test_a_fresh_search_gives_every_depth_its_tries_in_turn() -> None:
     spec = make_spec()
     assert exploring_slots(spec, []) == (*map(lambda d: Slot(depth=d), DEPTHS),) * 2
+
+
+def test_a_depth_that_is_measured_lacks_no_exploring_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its rate, so `resume` explores it no further: nothing may be called left."""
+    spec = make_spec(seeds=1)
+    rates = dict.fromkeys(DEPTHS, 2e-5)
+    explored = [known(spec, DEPTHS[0], 2e-5, (0.6, 0.7))]
+    measured = [known(spec, one, 2e-5, (0.7,), phase=Phase.MEASURE, seed=1) for one in DEPTHS]
+    plan = Plan(spec, SearchState, tmp_path)
+    for so_far, left in ((explored, "5 exploring trials to go"), (explored + measured, "")):
+        monkeypatch.setattr(Plan, "known", tuple(so_far))
+        assert plan.missing(rates, explores=True).partition(" and ")[0] == left
 
 
 def test_a_resumed_search_restarts_the_unfinished_with_their_rates_and_adds_the_rest() -> None:

@@ -119,10 +119,12 @@ class Plan:
 
     def missing(self, rates: Mapping[FreezeDepth, float], *, explores: bool) -> str:
         """What is left at these rates, in words; "" for nothing. explores: exploring trials count
-        too.
+        too, of depths whose measuring has not begun: those that have keep their rates.
         """
         known = self.known
-        untried = len(exploring_slots(self._spec, known)) if explores else 0
+        measured = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
+        slots = exploring_slots(self._spec, known) if explores else []
+        untried = sum(slot.depth not in measured for slot in slots)
         unmeasured = len(self.measuring(rates, known))
         rateless = ", ".join(depth.label for depth in self._spec.depths if depth not in rates)
         parts = (
