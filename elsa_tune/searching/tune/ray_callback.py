@@ -35,7 +35,7 @@ def _never_raises(method: F) -> F:
         except Exception as error:  # a broken record must not cost the trial
             self._board.say(f"a record could not be made ({type(error).__name__}: {error})")
 
-    return guarded  # type: ignore[return-value]
+    return guarded  # type: ignore[return-value]  # wraps hides its type
 
 
 class Recorder(Callback):

@@ -143,7 +143,7 @@ class _Attended(torch.autograd.Function):
     """torch's own attention takes a slow path on CPUs as soon as dropout or a mask is asked for."""
 
     @staticmethod
-    def forward(  # noqa: PLR0913
+    def forward(  # noqa: PLR0913  # autograd takes each tensor by itself
         ctx: Any,
         q: Tensor,
         k: Tensor,

@@ -215,7 +215,7 @@ def _locked(path: Path, lock: int, mode: str = "rb") -> BinaryIO:
     def without_links(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, 0o644)
 
-    file = cast(BinaryIO, open(path, mode, opener=without_links))  # noqa: SIM115
+    file = cast(BinaryIO, open(path, mode, opener=without_links))  # noqa: SIM115  # its caller's
     try:
         fcntl.flock(file, lock)
     except BaseException:
