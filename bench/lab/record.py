@@ -31,8 +31,9 @@ FOLDER = Path(__file__).resolve().parent
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
 PAPER = 5e-5  # the highest rate of the paper's range
 MEASURING = (1, 2, 3)
-# Dear depths are thinned first: their rates, and how many seeds at most.
+# Dear depths are thinned: these rates, and two seeds of each.
 THIN = {0: (2e-5, 5e-5, 1e-4, 2e-4), 2: (2e-5, 5e-5, 1e-4, 2e-4)}
+SEEDS_THIN = 2
 SIZES = {"sst2": 1111, "cola": 2222, "mrpc": 1111, "stsb": 1111, "stdlib": 1111}
 EPOCHS = 4
 SEEDS = 3
@@ -214,17 +215,19 @@ def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job
             if job in done:
                 continue
             near = abs(index - place) <= 1
-            if rate in chosen and seed in MEASURING:
+            if depth in THIN and rate not in thin:
+                continue
+            # No shipped space asks for N = 2 of 6: it takes no part in the measured curves.
+            if rate in chosen and seed in MEASURING and depth != 2:
                 order = 1
             elif seed == 0:
-                order = 0 if rate in thin else 3
-            elif seed < SEEDS and (rate in thin or depth not in THIN):
-                order = 2 if depth not in THIN else 4
+                order = 0
+            elif seed < (SEEDS_THIN if depth in THIN else SEEDS):
+                order = 4 if depth in THIN else 2
             elif depth >= CHEAP and near:
                 order = 3
             else:
                 continue
-            # No shipped space asks for N = 2 of 6: it fills in last.
             jobs.append((order + 6 if depth == 2 else order, job))
     return jobs
 
