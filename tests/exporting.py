@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from elsa_tune.searching.launch import inputs_of, versions_here
 from elsa_tune.searching.record import params_of
@@ -15,7 +17,8 @@ from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
+from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
@@ -28,6 +31,10 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.data.preparation import prepare
+from elsa_tune.training.model.encoder import load_classifier
+from elsa_tune.training.model.parts import divide
+from elsa_tune.training.saved import save_classifier
 from tests.unit.search_examples import make_spec
 
 # By frozen layers: what each seed measured. One of two layers keeps the quality, and surely.
@@ -100,3 +107,31 @@ def kept_predictions(paths: SearchPaths, key: str) -> np.ndarray:
     """What a trial predicted, as the search keeps it."""
     with np.load(paths.predictions / f"{key}.npz") as kept:
         return np.asarray(kept["predictions"])
+
+
+def exported_model(
+    folder: Path, base: Path, task: TaskSpec, frozen: int | str, **recipe: Any
+) -> Path:
+    """A folder as `elsa-tune export` writes it, whose trained part is made up."""
+    seed = zlib.crc32(str(folder).encode())
+    trial = TrialSpec(
+        model=resolve_model(str(base)),
+        task=task,
+        recipe=Recipe(**{"epochs": 1, "max_length": 24, **recipe}),
+        depth=FreezeDepth.of(frozen),
+        learning_rate=1e-3,
+        seed=seed,
+        phase=Phase.FINAL,
+    )
+    data = prepare(trial.model, task, trial.recipe)
+    is_regression = task.kind is TaskKind.REGRESSION
+    model = load_classifier(trial.model, task.outputs, seed, is_regression, trial.depth)
+    kept, draw = divide(model).frozen(trial.depth), torch.Generator().manual_seed(seed)
+    trained = {
+        name: parameter + 0.05 * torch.randn(parameter.shape, generator=draw)
+        for name, parameter in model.named_parameters()
+        if name not in kept
+    }
+    folder.mkdir(parents=True)
+    save_classifier(folder, trial, data, trained)
+    return folder

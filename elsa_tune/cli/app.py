@@ -15,6 +15,7 @@ import typer
 from elsa_tune import __version__
 from elsa_tune.cli.commands import (
     answer,
+    bundle,
     catalogue,
     export,
     machine,
@@ -39,7 +40,8 @@ app = typer.Typer(
 )
 for command in (
     *(search.search, search.resume, record.searches),
-    *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report, export.export),
+    *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report),
+    *(export.export, bundle.bundle),
     *(trial.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)

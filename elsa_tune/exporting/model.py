@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,9 @@ from torch import Tensor
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
+from elsa_tune.errors import DivergedError, RunError, UsageError, first_line
 from elsa_tune.exporting.choice import FIGURE, Choice, choose, example_row, model_card
+from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
@@ -84,7 +82,7 @@ def export(request: ExportRequest, say: Say) -> float:
     check_exportable(spec.recipe)
     to_check = None if request.check is None else read_labelled(request.check, spec.task)
     store = store_of(spec)
-    with _aside(out) as folder:
+    with aside(out, "the model") as folder:
         with Journal(paths.journal) as journal:
             earlier = read_journal(paths.journal)
             forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
@@ -125,15 +123,7 @@ def export(request: ExportRequest, say: Say) -> float:
 
 def _check(request: ExportRequest) -> None:
     """Raise UsageError for what cannot be written or handed on as it was asked for."""
-    out = request.out
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        if not request.overwrite:
-            raise UsageError(
-                f"{out} is there already; name a folder that is not, or an empty one, or give "
-                "`overwrite` for that of an earlier export"
-            )
-        if not (out / ABOUT).is_file():
-            raise UsageError(f"{out} was not written by an earlier export, so it is not replaced")
+    check_out(request.out, "export", ABOUT, overwrite=request.overwrite)
     if request.push is not None and not HUB_ID.fullmatch(request.push):
         raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
     if request.onnx and not importlib.util.find_spec("optimum"):
@@ -230,36 +220,6 @@ def train_final(
     finally:
         record.end(key, status, message, artifact)
     return record.state().trials[key].latest[QUALITY], weights
-
-
-@contextlib.contextmanager
-def _aside(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that gets its name once it is complete, and goes if it never is."""
-    target = out.resolve()
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        aside.mkdir(parents=True)
-        yield aside
-        for file in filter(Path.is_file, aside.rglob("*")):
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
-        before = aside.with_suffix(".before")
-        if target.is_dir():  # empty, or an earlier export that may go
-            target.rename(before)
-        try:
-            aside.rename(target)
-        except OSError:
-            if before.is_dir():
-                before.rename(target)
-            raise
-        shutil.rmtree(before, ignore_errors=True)
-    except OSError as error:
-        why = error.strerror or error
-        raise StorageError(
-            f"the model cannot be written to {out}: {why}; name another folder with `out`"
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write_onnx(folder: Path) -> None:

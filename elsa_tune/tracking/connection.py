@@ -88,7 +88,7 @@ class Connection:
 
     def import_mlflow(self) -> None:
         """Import what takes seconds, so that no time limit counts it."""
-        _set_environment()
+        set_environment()
         import mlflow.tracking
 
         if not self.uri.startswith("http"):
@@ -125,7 +125,8 @@ def unusable(uri: str, error: BaseException) -> TrackingError:
     return TrackingError(f"the MLflow store {place} cannot be read: {why}")
 
 
-def _set_environment() -> None:
+def set_environment() -> None:
+    """Of MLflow, before it is imported."""
     # MLflow's own: 120 s a request and seven retries with growing pauses, i.e. minutes. They can be
     # set by the environment alone; what the user set stays.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")

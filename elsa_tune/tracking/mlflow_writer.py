@@ -10,6 +10,7 @@ import getpass
 import logging
 import math
 import os
+import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from urllib.request import url2pathname
 
 from elsa_tune.files import slug
 from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.connection import Connection, set_environment
 from elsa_tune.tracking.journal_records import (
     Report,
     SearchEnded,
@@ -280,6 +281,27 @@ def log_model(
     finally:
         mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: none is set
     return str(logged.model_uri)
+
+
+def write_pyfunc(folder: Path, loader: str, tasks: Sequence[str]) -> None:
+    """Make a folder what `mlflow.pyfunc.load_model` loads: the file `MLmodel`, with a signature.
+
+    loader: the module whose `_load_pyfunc` gets the folder. tasks: each is a column of labels, and
+    `NAME_score` one of scores. Raises whatever MLflow raises.
+    """
+    set_environment()
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
+
+    texts = Schema([ColSpec("string", "text"), ColSpec("string", "text_pair", required=False)])
+    scores = (ColSpec("double", f"{name}_score") for name in tasks)
+    answers = Schema([*(ColSpec("string", name) for name in tasks), *scores])
+    asked = ParamSchema([ParamSpec("tasks", "string", list(tasks), shape=(-1,))])
+    model = Model(signature=ModelSignature(texts, answers, asked))
+    # As `mlflow.pyfunc.add_to_model` does it, whose module warns while it is imported.
+    version = platform.python_version()
+    model.add_flavor("python_function", loader_module=loader, python_version=version)
+    model.save(folder / "MLmodel")
 
 
 class StoreGoneError(Exception):

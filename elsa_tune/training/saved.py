@@ -61,7 +61,7 @@ def save_classifier(
         "revision": trial.model.revision,
         "frozen_layers": trial.depth.frozen_layers,
         "embeddings_frozen": trial.depth.embeddings_frozen,
-        "prefix_sha256": _digest({n: p for n, p in model.named_parameters() if n in frozen}),
+        "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in frozen}),
         "max_length": trial.recipe.max_length,
     }
     names = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
@@ -79,12 +79,13 @@ def save_classifier(
     return facts
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """sha256 of tensors and their names, as hexadecimal digits."""
+    found = hashlib.sha256()
     for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].detach().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+        found.update(name.encode())
+        found.update(tensors[name].detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def read_labelled(path: Path, task: TaskSpec) -> Split:

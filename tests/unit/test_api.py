@@ -16,8 +16,8 @@ from elsa_tune.errors import DataError, NoAnswerError, ResultsError, UnknownName
 from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tables.task_frames import write_task
 
-NAMES = ["Answers", "Curves", "Search", "answer", "curve", "export", "freeze", "load_search"]
-NAMES += ["resume", "search"]
+NAMES = ["Answers", "Curves", "Search", "answer", "bundle", "curve", "export", "freeze"]
+NAMES += ["load_bundle", "load_search", "resume", "search"]
 
 
 def results() -> pd.DataFrame:

@@ -42,7 +42,7 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
 
     splits = read_splits(task, recipe)
     tokenizer: Any = load_tokenizer(model)
-    rows = {name: _tokenised(split, recipe.max_length, tokenizer) for name, split in splits.items()}
+    rows = {name: tokenised(split, recipe.max_length, tokenizer) for name, split in splits.items()}
     notes = dict.fromkeys(note for split in splits.values() for note in split.notes)
     return TaskData(
         train=rows.pop("train"),
@@ -204,7 +204,8 @@ def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) 
             )
 
 
-def _tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
+def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
+    """The rows of a split, at least one, cut to `max_length` tokens."""
     with_types = "token_type_ids" in tokenizer.model_input_names
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []

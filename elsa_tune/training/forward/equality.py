@@ -136,9 +136,7 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
     A dropout that is in neither would act on hidden states that a cache gives, and then what runs
     fast must be found to differ.
     """
-    shared: dict[int, Any] = {id(p): p for p in model.parameters()}
-    shared |= {id(b): b for b in model.buffers()}
-    copied = copy.deepcopy(model, shared)
+    copied = twin(model)
     trained: list[nn.Module] = [copied]
     prefix: list[nn.Module] = []
     if not (setting.recipe.frozen_dropout or setting.depth.is_full_model):
@@ -152,6 +150,13 @@ def _calm_copy(model: PreTrainedModel, setting: Setting) -> tuple[Any, list[nn.M
             if isinstance(dropout, nn.Dropout):
                 dropout.p = 0.0
     return copied, prefix
+
+
+def twin(model: PreTrainedModel) -> Any:
+    """A copy that can be taken apart, around the same weights."""
+    shared: dict[int, Any] = {id(p): p for p in model.parameters()}
+    shared |= {id(b): b for b in model.buffers()}
+    return copy.deepcopy(model, shared)
 
 
 def packed_layout(

@@ -241,14 +241,19 @@ def rows_behind(
     """(row numbers, N, hidden states [tokens, H] of these rows behind layer N), for all rows in
     their order, about _CHUNK_TOKENS at a time, and each wanted N.
     """
+    for chunk in passes(rows):
+        with torch.inference_mode(), setting.arithmetic():
+            for n, hidden in runs.behind(rows, chunk, wanted):
+                yield chunk, n, hidden
+
+
+def passes(rows: TokenRows) -> Iterator[IndexArray]:
+    """The numbers of all rows in their order, about _CHUNK_TOKENS tokens at a time."""
     start = 0
     while start < len(rows):
         limit = rows.offsets[start] + _CHUNK_TOKENS
         stop = max(start + 1, int(np.searchsorted(rows.offsets, limit, side="right")) - 1)
-        chunk = np.arange(start, stop)
-        with torch.inference_mode(), setting.arithmetic():
-            for n, hidden in runs.behind(rows, chunk, wanted):
-                yield chunk, n, hidden
+        yield np.arange(start, stop)
         start = stop
 
 

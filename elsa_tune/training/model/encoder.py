@@ -40,7 +40,7 @@ from elsa_tune.training.model.parts import ModelParts, divide, final_linear
 State = dict[str, torch.Tensor]
 
 # Every file is fetched before, and a checkpoint's own code is never run.
-_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 def facts(spec: ModelSpec) -> ModelFacts:
@@ -130,8 +130,8 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
             f"model '{spec.name}' has no tokenizer in {folder}; save it there with "
             "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
         )
-    with _explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    with explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
     _check_tokenizer(tokenizer, _configuration(spec), spec.name)
     return cast(PreTrainedTokenizerBase, tokenizer)
 
@@ -145,11 +145,11 @@ def _configuration(spec: ModelSpec) -> PretrainedConfig:
 
 
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
-    with _explained(
+    with explained(
         f"the configuration {folder / model_files.CONFIG} of model '{name}' names no architecture "
         f"that transformers {transformers.__version__} knows"
     ):
-        return cast(PretrainedConfig, AutoConfig.from_pretrained(folder, **_LOCAL))
+        return cast(PretrainedConfig, AutoConfig.from_pretrained(folder, **LOCAL))
 
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
@@ -158,7 +158,7 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
     config.num_labels = 2
     with (
         torch.device("meta"),
-        _explained(
+        explained(
             f"transformers {transformers.__version__} cannot build a text classifier from the "
             f"configuration of model '{name}' (architecture '{config.model_type}')"
         ),
@@ -212,7 +212,7 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
     loaded_config.num_labels = outputs
     with (
         torch.random.fork_rng(devices=[]),
-        _explained(
+        explained(
             f"the weights of model '{name}' in {folder} cannot be read, they are damaged or in a "
             "foreign format; fetch or save them again"
         ),
@@ -224,7 +224,7 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
             weights_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
-            **_LOCAL,
+            **LOCAL,
         )
     missing = set(report["missing_keys"])
     resized = {key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]}
@@ -285,7 +285,7 @@ def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> Non
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Quietly; what a damaged or foreign file raises becomes a ModelError: what fails, and why."""
     try:
         with quiet():

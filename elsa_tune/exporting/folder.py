@@ -1,0 +1,60 @@
+"""A folder that is written complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from elsa_tune.errors import StorageError, UsageError
+
+
+def check_out(out: Path, kind: str, marker: str, *, overwrite: bool) -> None:
+    """Raise UsageError unless the folder is new or empty, or an earlier one that may go.
+
+    kind: `export` or `bundle`, for messages. marker: a file that each of that kind has.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not overwrite:
+        raise UsageError(
+            f"{out} is there already; name a folder that is not, or an empty one, or give "
+            f"`overwrite` for that of an earlier {kind}"
+        )
+    if not (out / marker).is_file():
+        raise UsageError(f"{out} was not written by an earlier {kind}, so it is not replaced")
+
+
+@contextlib.contextmanager
+def aside(out: Path, what: str) -> Iterator[Path]:
+    """A folder beside `out` that gets its name once it is complete, and goes if it never is.
+
+    what: for messages. Raises StorageError for a place that cannot be written.
+    """
+    target = out.resolve()
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        for file in filter(Path.is_file, aside.rglob("*")):
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        before = aside.with_suffix(".before")
+        if target.is_dir():  # empty, or an earlier one that may go
+            target.rename(before)
+        try:
+            aside.rename(target)
+        except OSError:
+            if before.is_dir():
+                before.rename(target)
+            raise
+        shutil.rmtree(before, ignore_errors=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise StorageError(
+            f"{what} cannot be written to {out}: {why}; name another folder with `out`"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

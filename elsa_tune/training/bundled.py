@@ -1,0 +1,250 @@
+"""Several exported models as one: the frozen layers that they share run once for all of them.
+
+Shapes: E texts, C outputs of a task.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+
+from elsa_tune.errors import DataError, UnknownNameError
+from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.training.data.preparation import tokenised
+from elsa_tune.training.data.tokens import Split, TokenRows
+from elsa_tune.training.forward.equality import twin
+from elsa_tune.training.forward.packed_model import PackedModel
+from elsa_tune.training.forward.padded_model import PaddedModel
+from elsa_tune.training.forward.runner import passes
+from elsa_tune.training.model.encoder import LOCAL, explained
+from elsa_tune.training.model.parts import divide
+
+ABOUT, PREFIX, BRANCHES = "bundle.json", "prefix.safetensors", "branches"
+
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One task's complete model, in evaluation mode, with its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `export` wrote of it into its configuration."""
+        return self.model.config.elsa_tune  # type: ignore[no-any-return]  # untyped
+
+    @property
+    def depth(self) -> FreezeDepth:
+        """What was frozen."""
+        return FreezeDepth(self.facts["frozen_layers"], self.facts["embeddings_frozen"])
+
+    def frozen(self) -> dict[str, Tensor]:
+        """Its frozen tensors, by name."""
+        names = divide(self.model).frozen(self.depth)
+        return {name: x.detach() for name, x in self.model.named_parameters() if name in names}
+
+
+def read_member(folder: Path) -> Member:
+    """The model of a folder that `elsa-tune export` wrote. Raises ModelError."""
+    with explained(f"{folder} cannot be read as an exported model"):
+        kind: Any = AutoModelForSequenceClassification
+        loaded = kind.from_pretrained(folder, output_loading_info=True, **LOCAL)
+        if not hasattr(loaded[0].config, "elsa_tune"):
+            raise ValueError("its config.json does not say what is frozen, as `export` writes it")
+        return Member(_complete(loaded), AutoTokenizer.from_pretrained(folder, **LOCAL))
+
+
+def read_members(folder: Path) -> dict[str, Member]:
+    """The models of a bundle, each complete; what they share is in memory once.
+
+    Raises ModelError.
+    """
+    with explained(f"{folder} cannot be read as a bundle"):
+        prefix, members = load_file(folder / PREFIX), {}
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
+            config = AutoConfig.for_model(**task["config"])
+            kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+            # A branch has its own of the prefix's deeper layers.
+            state = prefix | load_file(folder / BRANCHES / f"{name}.safetensors")
+            loaded = kind.from_pretrained(
+                None, config=config, state_dict=state, output_loading_info=True
+            )
+            members[name] = Member(_complete(loaded), tokenizer)
+        return members
+
+
+def _complete(loaded: tuple[PreTrainedModel, Mapping[str, Any]]) -> PreTrainedModel:
+    model, report = loaded
+    if missing := report["missing_keys"]:
+        raise ValueError(f"its weights lack {min(missing)}")
+    return model
+
+
+def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]:
+    """The prefix down to the deepest frozen layer, what each model has beside its own frozen
+    layers, and the tokenizer, into a folder that is there; returns the `tasks` of its ABOUT.
+
+    Raises OSError.
+    """
+    (folder / BRANCHES).mkdir()
+    try:
+        save_file(deepest(members).frozen(), folder / PREFIX)
+        for name, member in members.items():
+            state, frozen = member.model.state_dict(), member.frozen()
+            branch = {key: x for key, x in state.items() if key not in frozen}
+            save_file(branch, folder / BRANCHES / f"{name}.safetensors")
+    except SafetensorError as error:
+        raise OSError(f"the weights could not be written: {error}") from error
+    deepest(members).tokenizer.save_pretrained(folder)
+    configs = {name: member.model.config.to_json_string() for name, member in members.items()}
+    return {name: {"config": json.loads(config)} for name, config in configs.items()}
+
+
+def deepest(members: Mapping[str, Member]) -> Member:
+    """One with the most frozen layers."""
+    return max(members.values(), key=lambda member: member.depth)
+
+
+def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
+    """Logits [E, C] of one model by transformers' own code, on one padded batch."""
+    inputs = member.tokenizer(
+        *_split(texts).texts,
+        padding=True,
+        truncation=True,
+        max_length=member.facts["max_length"],
+        return_tensors="pt",
+    )
+    with torch.inference_mode():
+        return member.model(**inputs).logits.numpy()  # type: ignore[no-any-return]  # untyped
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """One task's answers to E texts, as transformers' pipeline gives them.
+
+    labels: [E], of a regression the name of its value. scores: float32 [E], the label's probability
+    or the value. logits: float32 [E, C].
+    """
+
+    labels: tuple[str, ...]
+    scores: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+
+class Bundle:
+    """Models of one base that answer together. Threads may share it, and take turns.
+
+    tasks: their names. how: `packed` or `padded`.
+    """
+
+    def __init__(self, members: Mapping[str, Member], packed: bool) -> None:
+        """members: are taken apart. packed: run on packed tokens, else on padded batches.
+
+        Raises ValueError for an architecture that cannot be run so.
+        """
+        base = deepest(members)
+        self._tokenizer, self._turn = base.tokenizer, threading.Lock()
+        self._configs: dict[str, Any] = {n: member.model.config for n, member in members.items()}
+
+        def runs(model: PreTrainedModel, depth: FreezeDepth) -> PackedModel | PaddedModel:
+            return PackedModel(model, depth) if packed else PaddedModel(model, base.tokenizer)
+
+        self._prefix = runs(twin(base.model), base.depth)
+        self._branches = {n: runs(member.model, member.depth) for n, member in members.items()}
+        self.tasks, self.how = tuple(members), self._prefix.how
+        # Behind which layer a task leaves the shared ones; the others run from the tokens.
+        self._begins = {
+            name: min(member.depth.frozen_layers, self._prefix.deepest)
+            for name, member in members.items()
+            if not member.depth.is_full_model
+        }
+        for name, begin in self._begins.items():
+            self._branches[name].drop_prefix(begin)
+
+    def predict(
+        self, texts: Sequence[Text], tasks: Iterable[str] | None = None
+    ) -> dict[str, Prediction]:
+        """By task, all of them by default, the answers to these texts, or pairs of texts.
+
+        The shared layers run once, as deep as the tasks need; each goes on from its own depth.
+        Raises UnknownNameError, and DataError for what are no texts.
+        """
+        names = self.tasks if tasks is None else tuple(tasks)
+        for name in names:
+            if name not in self._branches:
+                raise UnknownNameError.among("task", name, self.tasks)
+        split = _split(texts)
+        shapes = {name: (len(split), self._configs[name].num_labels) for name in names}
+        found = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        if names and len(split):
+            with self._turn, torch.inference_mode():
+                self._fill(split, found)
+        predictions = {}
+        for name, logits in found.items():
+            config, scores = self._configs[name], torch.from_numpy(logits)
+            if config.problem_type != "regression":
+                scores = scores.softmax(1)
+            labels = tuple(config.id2label[number] for number in logits.argmax(1).tolist())
+            predictions[name] = Prediction(labels, scores.amax(1).numpy(), logits)
+        return predictions
+
+    def _fill(self, split: Split, found: Mapping[str, NDArray[np.float32]]) -> None:
+        limits = {name: self._configs[name].elsa_tune["max_length"] for name in found}
+        rows = tokenised(split, max(limits.values()), self._tokenizer)
+        longest = int(rows.lengths.max())
+        # Only where a text is cut do tasks with another limit read other tokens.
+        for limit in {min(limit, longest) for limit in limits.values()}:
+            cut = rows if limit == longest else tokenised(split, limit, self._tokenizer)
+            self._run(cut, {n: found[n] for n in found if min(limits[n], longest) == limit})
+
+    def _run(self, rows: TokenRows, found: Mapping[str, NDArray[np.float32]]) -> None:
+        order = np.argsort(rows.lengths, kind="stable")
+        rows = rows.take(order)
+        wanted = {self._begins[name] for name in found if name in self._begins}
+        for chunk in passes(rows):
+            batch: Any = self._prefix.batch(rows, chunk)
+            places = batch.places - int(rows.offsets[chunk[0]])
+            behind = dict(self._prefix.behind(rows, chunk, wanted)) if wanted else {}
+            for name, into in found.items():
+                given = behind[self._begins[name]][places] if name in self._begins else None
+                into[order[batch.rows]] = self._branches[name](batch, given)
+
+
+def load_bundle(folder: str | Path) -> Bundle:
+    """A folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
+    members = read_members(Path(folder))
+    with explained(f"{folder} cannot be read as a bundle"):
+        return Bundle(members, json.loads((Path(folder) / ABOUT).read_text())["runs"] == "packed")
+
+
+def _split(texts: Sequence[Text]) -> Split:
+    rows = [(row,) if isinstance(row, str) else row for row in texts]
+    widths = {len(row) if isinstance(row, tuple | list) else 0 for row in rows}
+    if isinstance(texts, str) or len(widths) > 1 or not widths <= {1, 2}:
+        raise DataError("give a list of texts, or a list of pairs of texts")
+    columns = tuple(map(list, zip(*rows, strict=True))) or ([],)
+    if not all(isinstance(text, str) for column in columns for text in column):
+        raise DataError("each text must be a string: one of them is missing, or something else")
+    return Split("the texts", columns, np.zeros(len(rows)))

@@ -1,0 +1,411 @@
+"""Bundles of tiny models answer as each model alone, share what is frozen, and refuse others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+import elsa_tune
+from elsa_tune.errors import DataError, ModelError, StorageError, UnknownNameError, UsageError
+from elsa_tune.exporting import bundle as bundling
+from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
+from elsa_tune.training import bundled
+from tests.conftest import Run
+from tests.exporting import exported_model
+from tests.searching import make_bench
+from tests.unit.tiny_models import make_tiny
+
+TEXTS = ["the film was great", "dull", "a very good story but the plot was never fun " * 4, "best"]
+PAIRS = [(text, "it was bad") for text in TEXTS]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer rows to compare, and to measure."""
+    monkeypatch.setattr(bundling, "ROWS", 8)
+    monkeypatch.setattr(bundling, "BATCHES", (1, 4))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Models of one BERT by task: intent (N = 1), spam (N = 3) and heat (a regression, N = 2)."""
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ELSA_TUNE_CACHE", str(folder / "cache"))
+        environment.chdir(folder)
+        base = make_tiny("bert", Path("base"))
+        exported_model(folder / "intent", base, task_of(folder), 1)
+        exported_model(folder / "spam", base, task_of(folder), 3)
+        degrees = regression_of(folder)
+        exported_model(folder / "heat", base, degrees, 2, standardize_targets=True)
+        yield folder
+
+
+@pytest.fixture
+def models(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with copies of them that may be changed."""
+    for name in ("base", "intent", "spam", "heat"):
+        shutil.copytree(made / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def task_of(folder: Path) -> TaskSpec:
+    make_bench(folder / "task")
+    files = (str(folder / "task" / "train.csv"),), (str(folder / "task" / "dev.csv"),)
+    return TaskSpec(
+        name="mood",
+        kind=TaskKind.CLASSIFICATION,
+        text_columns=("text",),
+        label_column="label",
+        classes=("bad", "good"),
+        metric=Metric.ACCURACY,
+        source=FilesSource(format="csv", train=files[0], evaluation=files[1]),
+    )
+
+
+def regression_of(folder: Path) -> TaskSpec:
+    """The same texts, good and bad as degrees around a hundred."""
+    task = task_of(folder / "degrees")
+    for file in (folder / "degrees" / "task").glob("*.csv"):
+        text = file.read_text().replace(",good", ",105.0").replace(",bad", ",95.0")
+        file.write_text(text)
+    kind = {"kind": TaskKind.REGRESSION, "classes": (), "metric": Metric.PEARSON}
+    return dataclasses.replace(task, **kind)
+
+
+def single(folder: Path, texts: list[Any]) -> np.ndarray:
+    """Logits of one exported model, as transformers alone gives them."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    columns = (
+        [texts] if isinstance(texts[0], str) else [list(one) for one in zip(*texts, strict=True)]
+    )
+    inputs = tokenizer(*columns, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        return AutoModelForSequenceClassification.from_pretrained(folder)(**inputs).logits.numpy()
+
+
+def about(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "bundle.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("texts", [TEXTS, PAIRS], ids=["texts", "pairs"])
+def test_together_they_answer_as_each_alone(models: Path, texts: list[Any]) -> None:
+    folder = elsa_tune.bundle(["intent", "spam", "heat"], "router")
+    router = elsa_tune.load_bundle(folder)
+    assert (router.tasks, router.how) == (("intent", "spam", "heat"), "packed")
+    found = router.predict(texts)
+    for name, prediction in found.items():
+        expected = single(models / name, texts)
+        np.testing.assert_allclose(prediction.logits, expected, rtol=1e-5, atol=1e-5)
+        rows = texts if texts is TEXTS else [{"text": a, "text_pair": b} for a, b in texts]
+        answers = pipeline("text-classification", str(models / name), truncation=True)(rows)
+        assert list(prediction.labels) == [answer["label"] for answer in answers]
+        scores = [answer["score"] for answer in answers]
+        np.testing.assert_allclose(prediction.scores, scores, rtol=1e-5)
+    assert found["heat"].labels == ("label",) * 4 and found["heat"].scores.min() > 80
+    [(name, alone)] = router.predict(texts, ["spam"]).items()
+    np.testing.assert_allclose(alone.logits, found[name].logits, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "how"),
+    [
+        ("roberta", "packed"),
+        ("mpnet", "packed"),
+        ("deberta-v2", "padded"),
+        ("modernbert", "padded"),
+    ],
+)
+def test_other_kinds_from_no_frozen_layer_to_all(
+    architecture: str, how: str, tmp_path: Path
+) -> None:
+    base, task = make_tiny(architecture, tmp_path / "base"), task_of(tmp_path)
+    names = {"none": 0, "tables": "embeddings", "two": 2, "all": 4}
+    folders = [exported_model(tmp_path / n, base, task, depth) for n, depth in names.items()]
+    router = elsa_tune.load_bundle(elsa_tune.bundle(folders, tmp_path / "router"))
+    assert router.how == how
+    for name, found in router.predict(TEXTS).items():
+        np.testing.assert_allclose(found.logits, single(tmp_path / name, TEXTS), atol=1e-5)
+
+
+def test_shared_layers_run_once_and_no_deeper_than_asked(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[str, int]] = []
+    router = elsa_tune.load_bundle(elsa_tune.bundle(["intent", "spam", "heat"], "router"))
+    for part in (router._prefix, *router._branches.values()):
+        who = "shared" if part is router._prefix else "own"
+        for number, layer in enumerate(part.layers, part.first_layer):
+            layer.intermediate.register_forward_hook(
+                lambda *_, at=(who, number): runs.append(at) if at else None
+            )
+    router.predict(TEXTS)
+    assert [n for who, n in runs if who == "shared"] == [0, 1, 2]
+    assert sorted(n for who, n in runs if who == "own") == [1, 2, 2, 3, 3, 3]
+    runs.clear()
+    router.predict(TEXTS, ["intent"])
+    assert runs == [("shared", 0), ("own", 1), ("own", 2), ("own", 3)]
+
+
+def test_what_is_shared_is_written_and_kept_once(models: Path) -> None:
+    elsa_tune.bundle(["intent", "spam"], "router")
+    base = load_file("base/model.safetensors")
+    prefix = load_file("router/prefix.safetensors")
+    parts = ("embeddings.", *(f"encoder.layer.{n}." for n in range(3)))
+    assert prefix.keys() == {f"bert.{name}" for name in base if name.startswith(parts)}
+    assert all(torch.equal(x, base[name.removeprefix("bert.")]) for name, x in prefix.items())
+    spam, intent = (load_file(f"router/branches/{name}.safetensors") for name in ("spam", "intent"))
+    assert not spam.keys() & prefix.keys()
+    assert {name.split(".")[3] for name in intent if "layer" in name} == {"1", "2", "3"}
+    members = bundled.read_members(Path("router"))
+    places = [
+        {name: x.data_ptr() for name, x in member.frozen().items()} for member in members.values()
+    ]
+    assert places[0].items() <= places[1].items() and places[0]
+
+
+def test_a_text_is_cut_where_its_own_task_cut_it(models: Path) -> None:
+    exported_model(models / "short", Path("base"), task_of(models), 2, max_length=8)
+    router = elsa_tune.load_bundle(elsa_tune.bundle(["short", "spam"], "router"))
+    for texts in (TEXTS, TEXTS[:2]):
+        for name, found in router.predict(texts).items():
+            np.testing.assert_allclose(found.logits, single(models / name, texts), atol=1e-5)
+
+
+def test_the_command_says_what_it_keeps(models: Path, run: Run) -> None:
+    status, out, said = run("bundle", "intent", "spam", "--out", "router")
+    assert (status, out) == (0, "router\n"), said
+    assert "intent: 3 of 4 layers of its own; logits differ by " in said
+    assert "alone: " in said and "bundled: " in said and " MB" in said
+    found = about(Path("router"))
+    assert (found["base"], found["runs"]) == ("base", "packed")
+    assert max(found["largest_difference"].values()) <= 1e-5
+    alone, together = (found["measured"]["cost"][how] for how in ("alone", "bundled"))
+    assert together["megabytes"] < alone["megabytes"]
+    assert set(alone["milliseconds"]) == set(together["milliseconds"]) == {"1", "4"}
+    assert torch.__version__.startswith(found["measured"]["versions"]["torch"])
+    assert not [path for path in Path("router").rglob("*") if path.suffix in (".bin", ".pkl")]
+
+
+def test_tasks_are_added_replaced_and_removed(models: Path, run: Run) -> None:
+    run("bundle", "intent", "spam", "--out", "router")
+    before = elsa_tune.load_bundle("router").predict(TEXTS)
+    status, out, said = run("bundle", "router", "--add", "heat")
+    assert (status, out) == (0, "router\n"), said
+    router = elsa_tune.load_bundle("router")
+    assert router.tasks == ("intent", "spam", "heat")
+    for name, found in before.items():
+        np.testing.assert_allclose(router.predict(TEXTS)[name].logits, found.logits, atol=1e-6)
+    # Without the deepest task fewer layers are shared, and nothing else changes.
+    assert run("bundle", "router", "--remove", "spam", "--out", "small").status == 0
+    assert elsa_tune.load_bundle("small").tasks == ("intent", "heat")
+    assert not [n for n in load_file("small/prefix.safetensors") if ".layer.2." in n]
+    shutil.rmtree("heat")
+    exported_model(models / "heat", Path("base"), regression_of(models), 4)
+    assert run("bundle", "router", "--remove", "heat", "--add", "heat").status == 0
+    replaced = elsa_tune.load_bundle("router").predict(TEXTS)["heat"]
+    np.testing.assert_allclose(replaced.logits, single(models / "heat", TEXTS), rtol=1e-5)
+    status, _, said = run("bundle", "router", "--remove", "tone")
+    assert status == 2 and "unknown task 'tone'" in said and "heat, intent, spam" in said
+
+
+def test_fewer_than_two_that_share_are_refused(models: Path, run: Run) -> None:
+    """One task shares with nobody: a second format of one model would help nobody either."""
+    status, _, said = run("bundle", "intent", "--out", "router")
+    assert status == 2 and "a bundle needs two models with frozen layers" in said
+    exported_model(models / "full", Path("base"), task_of(models), 0)
+    status, _, said = run("bundle", "intent", "full", "--out", "router")
+    assert status == 2 and "(here: intent and full)" in said
+    run("bundle", "intent", "spam", "--out", "router")
+    assert run("bundle", "router", "--remove", "spam").status == 2
+    assert elsa_tune.load_bundle("router").tasks == ("intent", "spam")
+
+
+def test_equal_names_are_refused(models: Path, run: Run) -> None:
+    shutil.copytree("intent", "other/spam")
+    status, _, said = run("bundle", "intent", "spam", "other/spam", "--out", "router")
+    assert status == 2 and "two models are called 'spam', as their folders" in said
+    elsa_tune.bundle(["intent", "spam"], "router")
+    with pytest.raises(UsageError, match="two models are called 'spam'"):
+        elsa_tune.bundle(["router", "other/spam"])
+
+
+def edited(folder: str, **facts: object) -> None:
+    """Change what an exported model's configuration says of it."""
+    path = Path(folder, "config.json")
+    config = json.loads(path.read_text())
+    config["elsa_tune"].update(facts)
+    path.write_text(json.dumps(config))
+
+
+def test_a_model_that_was_edited_by_hand_is_refused(models: Path) -> None:
+    weights = Path("spam/model.safetensors")
+    good, state = weights.read_bytes(), load_file(weights)
+    state["bert.encoder.layer.1.output.dense.bias"][0] += 1e-3
+    save_file(state, weights, {"format": "pt"})
+    with pytest.raises(ModelError, match="layers of 'spam' are not those that it was exported"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    weights.write_bytes(good)
+    edited("spam", frozen_layers=4)
+    with pytest.raises(ModelError, match="layers of 'spam' are not those that it was exported"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    edited("spam", frozen_layers=3)
+    # What changes how layers compute, and no weight.
+    path = Path("spam/config.json")
+    path.write_text(path.read_text().replace('"hidden_act": "gelu"', '"hidden_act": "relu"'))
+    with pytest.raises(ModelError, match=r"cannot be bundled.*on packed tokens, logits differ by"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    del state["classifier.weight"]
+    save_file(state, weights, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"spam cannot be read .* lack classifier\.weight"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    with pytest.raises(ModelError, match=r"base cannot be read .* config\.json does not say"):
+        elsa_tune.bundle(["intent", "base"], "router")
+    assert not list(models.glob("*router*"))
+
+
+def test_other_bases_revisions_and_tokenizers_are_named(models: Path) -> None:
+    edited("spam", base="bert_base")
+    with pytest.raises(
+        ModelError, match=r"same base: that of 'intent' is base, that of 'spam' is bert"
+    ):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    edited("spam", base="base", revision="v2")
+    with pytest.raises(ModelError, match=r"same revision: that of 'intent' is None, .* is v2"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    edited("spam", revision=None)
+    file = Path("spam/tokenizer.json")
+    good = file.read_text()
+    file.write_text(
+        good.replace('"lowercase":true', '"lowercase":false').replace(
+            '"lowercase": true', '"lowercase": false'
+        )
+    )
+    with pytest.raises(ModelError, match="same tokenizer: that of 'intent' is "):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    file.write_text(good)
+    # The same name, but its weights were others: an honest hash of other layers.
+    base = make_tiny("bert", Path("base"), initializer_range=0.3)
+    shutil.rmtree("spam")
+    exported_model(models / "spam", base, task_of(models), 3)
+    with pytest.raises(ModelError, match=r"'(spam|intent)' are not those of the others"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+
+
+def test_what_is_there_is_not_written_over(models: Path) -> None:
+    Path("router").mkdir()
+    Path("router/mine").write_text("mine")
+    with pytest.raises(UsageError, match="router is there already; name a folder that is not"):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    with pytest.raises(UsageError, match="router was not written by an earlier bundle"):
+        elsa_tune.bundle(["intent", "spam"], "router", overwrite=True)
+    elsa_tune.bundle(["intent", "spam"], "other")
+    with pytest.raises(UsageError, match="other is there already"):
+        elsa_tune.bundle(["intent", "heat"], "other")
+    elsa_tune.bundle(["intent", "heat"], "other", overwrite=True)
+    assert elsa_tune.load_bundle("other").tasks == ("intent", "heat")
+    with pytest.raises(UsageError, match="name the folder to create with `out`"):
+        elsa_tune.bundle(["intent", "spam"])
+    with pytest.raises(UsageError, match="there is no folder nowhere; `elsa-tune export` writes"):
+        elsa_tune.bundle(["intent", "nowhere"], "new")
+
+
+@pytest.mark.parametrize("crash", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_an_end_in_mid_write_leaves_what_was(
+    crash: BaseException, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise crash
+
+    elsa_tune.bundle(["intent", "spam"], "router")
+    before = sorted(models.rglob("*"))
+    monkeypatch.setattr(bundling, "write_pyfunc", fail)
+    kind = StorageError if isinstance(crash, OSError) else KeyboardInterrupt
+    for what, out in ((["router", "heat"], None), (["intent", "spam"], "new")):
+        with pytest.raises(kind):
+            elsa_tune.bundle(what, out)
+    assert sorted(models.rglob("*")) == before
+    assert elsa_tune.load_bundle("router").tasks == ("intent", "spam")
+
+
+def test_a_difference_that_is_too_large_is_refused(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundling, "LIMIT", -1.0)
+    with pytest.raises(
+        ModelError, match=r"on packed tokens, logits differ by .*on padded batches, "
+    ):
+        elsa_tune.bundle(["intent", "spam"], "router")
+    assert not list(models.glob("*router*"))
+
+
+def test_what_cannot_run_from_its_middle_is_refused(tmp_path: Path) -> None:
+    base, task = make_tiny("xlnet", tmp_path / "base"), task_of(tmp_path)
+    folders = [exported_model(tmp_path / str(n), base, task, n) for n in (1, 2)]
+    with pytest.raises(ModelError, match="its embeddings are not a module of their own"):
+        elsa_tune.bundle(folders, tmp_path / "router")
+
+
+def test_what_is_no_text_or_no_task_is_refused(models: Path) -> None:
+    router = elsa_tune.load_bundle(elsa_tune.bundle(["intent", "spam"], "router"))
+    with pytest.raises(UnknownNameError, match="unknown task 'spamm': did you mean 'spam'"):
+        router.predict(TEXTS, ["spamm"])
+    for wrong in ("a text", [{"text": "a"}], [("a", "b", "c")], ["a", ("a", "b")], [1.0]):
+        with pytest.raises(DataError, match="give a list of texts, or a list of pairs"):
+            router.predict(wrong)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="each text must be a string"):
+        router.predict([("a", None)])  # type: ignore[list-item]
+    assert [one.logits.shape for one in router.predict([]).values()] == [(0, 2), (0, 2)]
+    assert router.predict(TEXTS, []) == {}
+    for damage in ("branches/spam.safetensors", "bundle.json"):
+        Path("router", damage).write_text("nothing")
+        with pytest.raises(ModelError, match="router cannot be read as a bundle"):
+            elsa_tune.load_bundle("router")
+
+
+def test_threads_may_share_it(models: Path) -> None:
+    router = elsa_tune.load_bundle(elsa_tune.bundle(["intent", "spam"], "router"))
+    expected, found = router.predict(TEXTS)["spam"].logits, list[np.ndarray]()
+    threads = [
+        threading.Thread(target=lambda: found.append(router.predict(TEXTS)["spam"].logits))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and all(np.array_equal(one, expected) for one in found)
+
+
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # of MLflow's own code
+def test_mlflow_loads_the_folder(models: Path) -> None:
+    import mlflow
+
+    elsa_tune.bundle(["intent", "heat"], "router")
+    loaded = mlflow.pyfunc.load_model("router")
+    rows = pd.DataFrame({"text": TEXTS}, index=[3, 1, 4, 5])
+    found = loaded.predict(rows)
+    expected = elsa_tune.load_bundle("router").predict(TEXTS)
+    assert list(found.columns) == ["intent", "heat", "intent_score", "heat_score"]
+    assert list(found.index) == [3, 1, 4, 5]
+    assert tuple(found["intent"]) == expected["intent"].labels
+    np.testing.assert_allclose(found["heat_score"], expected["heat"].scores, rtol=1e-6)
+    pairs = loaded.predict(pd.DataFrame(PAIRS, columns=["text", "text_pair"]), {"tasks": ["heat"]})
+    assert list(pairs.columns) == ["heat", "heat_score"]
+    scores = elsa_tune.load_bundle("router").predict(PAIRS, ["heat"])["heat"].scores
+    np.testing.assert_allclose(pairs["heat_score"], scores, rtol=1e-6)
+    assert not mlflow.is_tracking_uri_set()
