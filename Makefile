@@ -44,6 +44,7 @@ bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../
 	$(BIN)/python bench/step.py --data-dir "$(DATA)"
 	$(BIN)/python bench/length_groups.py --data-dir "$(DATA)"
 	$(BIN)/python bench/padded_prefix.py
+	$(BIN)/python bench/bundle.py
 	$(BIN)/python bench/scaling.py rows --data-dir "$(DATA)"
 	$(BIN)/python bench/scaling.py trials
 	$(BIN)/python bench/faults.py

@@ -185,6 +185,29 @@ def strategy() -> str:
     return "\n".join(rows) + "\n"
 
 
+def bundle() -> str:
+    """What T tasks cost alone and bundled, as bench/bundle.py measured it."""
+    measured = json.loads((ROOT / "bench" / "results" / "bundle.json").read_text())
+    found = measured["results"]["rows"]
+    depths = sorted({row["frozen_layers"] for row in found})
+    shared = " | ".join(f"bundled, N = {n}" for n in depths)
+    rows = [
+        f"| texts at once | T | transformers | packed | {shared} | MB, alone | {shared} |",
+        "|---|---|---|---|---" + 2 * len(depths) * "|---" + "|",
+    ]
+    for batch, tasks in sorted({(row["batch"], row["tasks"]) for row in found}):
+        same = {r["frozen_layers"]: r for r in found if (r["batch"], r["tasks"]) == (batch, tasks)}
+        first = same[depths[0]]
+        cells = [
+            *(f"{first[key]:.1f}" for key in ("transformers", "alone")),
+            *(f"{same[n]['bundled']:.1f}" for n in depths),
+            f"{first['megabytes_alone']:.0f}",
+            *(f"{same[n]['megabytes_bundled']:.0f}" for n in depths),
+        ]
+        rows.append(f"| {batch} | {tasks} | " + " | ".join(cells) + " |")
+    return "\n".join([*rows, "", f"{measured['note']}.", ""])
+
+
 COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("docs/reference/command-line.md", command_line),
     "space fields": ("docs/reference/spaces.md", lambda: fields(Space)),
@@ -192,6 +215,7 @@ COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "demo": ("README.md", demo),
     "faults": ("docs/reliability.md", faults),
     "strategy": ("docs/measured.md", strategy),
+    "bundle": ("docs/measured.md", bundle),
 }
 
 

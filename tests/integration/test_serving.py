@@ -1,0 +1,128 @@
+"""Two exported MiniLM models of different depths as one bundle, in MLflow and behind Ray Serve."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import elsa_tune
+from elsa_tune.tables.task_file import resolve_task
+from tests.conftest import Run
+from tests.exporting import exported_model
+from tests.integration.conftest import free_port
+from tests.integration.test_export import python
+from tests.unit.test_bundle import task_of
+
+TEXTS = ["Return the median of data.", "A plot as thin as paper, and an hour too long.", "Why?"]
+PAIRS = [(text, "It returns a number") for text in TEXTS]
+# What stands behind the guide's code, in a Ray of its own.
+ASK = """
+import json, sys, urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+port, texts = int(sys.argv[1]), json.loads(sys.argv[2])
+serve.start(http_options={"port": port})
+serve.run(app)
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+def ask(text):
+    data = json.dumps({"text": text}).encode()
+    with opener.open(f"http://127.0.0.1:{port}", data, timeout=60) as answer:
+        return json.load(answer)
+
+with ThreadPoolExecutor(len(texts)) as pool:
+    print(json.dumps(list(pool.map(ask, texts))))
+serve.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of `pairs`, whose last layer was trained, and `mood`, whose last three were."""
+    folder = tmp_path_factory.mktemp("serving")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ELSA_TUNE_CACHE", str(folder / "cache"))
+        environment.setenv("HF_HUB_OFFLINE", "1")
+        # The fixture of one thread is each test's; two wait for each other, at work.
+        torch.set_num_threads(1)
+        exported_model(folder / "pairs", Path("minilm"), resolve_task("stdlib"), 5, max_length=32)
+        exported_model(folder / "mood", Path("minilm"), task_of(folder), 3, max_length=32)
+        return elsa_tune.bundle([folder / "pairs", folder / "mood"], folder / "router")
+
+
+@pytest.mark.timeout(300)
+def test_real_models_of_two_depths_answer_as_each_alone(router: Path) -> None:
+    about = json.loads((router / "bundle.json").read_text())
+    assert (about["base"], about["runs"]) == ("minilm", "packed")
+    assert 0 < max(about["largest_difference"].values()) <= 1e-5
+    # Two models of 90.9 MB; embeddings and three layers are there once.
+    cost = about["measured"]["cost"]
+    assert cost["alone"]["megabytes"] == pytest.approx(181.7, abs=0.1)
+    assert cost["bundled"]["megabytes"] == pytest.approx(112.7, abs=0.2)
+    loaded = elsa_tune.load_bundle(router)
+    for texts in (TEXTS, PAIRS):
+        for name, found in loaded.predict(texts).items():
+            tokenizer = AutoTokenizer.from_pretrained(router.parent / name)
+            columns = [texts] if texts is TEXTS else [list(one) for one in zip(*texts, strict=True)]
+            inputs = tokenizer(*columns, padding=True, truncation=True, return_tensors="pt")
+            model = AutoModelForSequenceClassification.from_pretrained(router.parent / name)
+            with torch.inference_mode():
+                np.testing.assert_allclose(found.logits, model(**inputs).logits, atol=1e-5)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # of MLflow's own code
+def test_the_command_changes_it_and_mlflow_loads_it(router: Path, run: Run, tmp_path: Path) -> None:
+    status, out, said = run("bundle", router, "--remove", "mood", "--out", tmp_path / "one")
+    assert (status, out) == (2, ""), said
+    loaded = mlflow.pyfunc.load_model(str(router))
+    found = loaded.predict(pd.DataFrame(PAIRS, columns=["text", "text_pair"]))
+    expected = elsa_tune.load_bundle(router).predict(PAIRS)
+    for name, prediction in expected.items():
+        assert tuple(found[name]) == prediction.labels
+        np.testing.assert_allclose(found[f"{name}_score"], prediction.scores, rtol=1e-6)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(
+    not importlib.util.find_spec("grpc"), reason="needs ray[serve]: pip install '.[serve]'"
+)
+def test_the_guides_service_answers(router: Path, root: Path) -> None:
+    guide = (root / "docs/guides/serving.md").read_text()
+    [code] = [
+        block
+        for block in re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+        if "serve.deployment" in block
+    ]
+    assert len(code.splitlines()) <= 30
+    assert code.count('"num_cpus": 2') == 1
+    code = code.replace('"num_cpus": 2', '"num_cpus": 1')
+    (router.parent / "app.py").write_text(code + ASK)
+    asked = ("app.py", str(free_port()), json.dumps(TEXTS))
+    out = python(*asked, cwd=router.parent)
+    [answers] = [json.loads(line) for line in out.splitlines() if line.startswith("[{")]
+    for name, found in elsa_tune.load_bundle(router).predict(TEXTS).items():
+        assert [answer[name][0] for answer in answers] == list(found.labels)
+        scores = [answer[name][1] for answer in answers]
+        np.testing.assert_allclose(scores, found.scores, atol=1e-5)
+
+
+def test_the_guides_python_runs(
+    router: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = (root / "docs/guides/serving.md").read_text()
+    block = re.search(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    monkeypatch.chdir(router.parent)
+    exec(block[1].replace('"intent"', '"pairs"').replace('"spam"', '"mood"'), {})
+    out, said = capsys.readouterr()
+    assert out.startswith("(") and said == ""
