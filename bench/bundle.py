@@ -56,7 +56,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
         results = measured(options)
         note = (
-            f"{options.model}, {options.threads} threads, {options.texts} pairs of "
+            f"{options.model}, threads: {options.threads}, {options.texts} pairs of "
             f"{results['tokens']:.0f} tokens on average; milliseconds a text, medians of "
             f"{options.passes} passes; megabytes (10^6 bytes) of weights"
         )

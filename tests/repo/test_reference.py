@@ -190,9 +190,11 @@ def bundle() -> str:
     measured = json.loads((ROOT / "bench" / "results" / "bundle.json").read_text())
     found = measured["results"]["rows"]
     depths = sorted({row["frozen_layers"] for row in found})
-    shared = " | ".join(f"bundled, N = {n}" for n in depths)
+    times, sizes = (
+        " | ".join(f"{unit}: bundled, N = {n}" for n in depths) for unit in ("ms", "MB")
+    )
     rows = [
-        f"| texts at once | T | transformers | packed | {shared} | MB, alone | {shared} |",
+        f"| texts at once | T | ms: transformers | ms: packed | {times} | MB: alone | {sizes} |",
         "|---|---|---|---|---" + 2 * len(depths) * "|---" + "|",
     ]
     for batch, tasks in sorted({(row["batch"], row["tasks"]) for row in found}):
