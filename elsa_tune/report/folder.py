@@ -5,7 +5,6 @@ Each file is written aside and renamed, the page last: a reader never meets half
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +37,6 @@ def write_report(
 
     command, origins: as in `page_html`. Raises StorageError where the folder cannot be written.
     """
-    check_folder(folder)
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
@@ -58,25 +56,6 @@ def write_report(
     return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
 
 
-def check_folder(folder: Path) -> None:
-    """Raise StorageError if a report cannot be written there; makes nothing yet."""
-    there = folder / FIGURES
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise _cannot_write(folder, NotADirectoryError(20, f"{there} is a file"))
-    # What is there must take the files, a folder that is not there yet must be made.
-    if not all(os.access(place, os.W_OK | os.X_OK) for place in {there, folder} if place.is_dir()):
-        raise _cannot_write(folder, PermissionError(13, "permission denied"))
-
-
-def _cannot_write(folder: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"the report cannot be written to {folder}: {error.strerror or error}; "
-        "name another folder with `out`"
-    )
-
-
 def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     written = {folder / name: content for name, content in contents.items()}
     try:
@@ -87,5 +66,8 @@ def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
             if _OUR_FIGURES.fullmatch(old.name) and old not in written:
                 old.unlink()
     except OSError as error:
-        raise _cannot_write(folder, error) from error
+        raise StorageError(
+            f"the report cannot be written to {folder}: {error.strerror or error}; "
+            "name another folder with `out`"
+        ) from error
     return list(written)[::-1]

@@ -151,11 +151,10 @@ def report(
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.printing import given_command
-    from elsa_tune.report.folder import check_folder, write_report
+    from elsa_tune.report.folder import write_report
 
     check_target(target)
     source, question = _read_question(asked)
-    check_folder(out)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
     origins = source.origins(question)
