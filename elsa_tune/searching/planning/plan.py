@@ -21,7 +21,6 @@ from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.searches import RecordedSearch
 from elsa_tune.tracking.state import SearchState, TrialState
 
 
@@ -175,16 +174,15 @@ def steps_per_trial(spec: SearchSpec) -> int:
     return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
 
 
-def trials_in_all(found: RecordedSearch) -> int | None:
+def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
     """How many trials a recorded search has by its plan, as its board counted them; None where that
-    was not recorded.
+    was not recorded. folder: None where only its run in MLflow is here.
     """
-    if found.folder is not None:
-        paths = SearchPaths(found.folder.parent, found.name)
+    if folder is not None:
+        paths = SearchPaths(folder.parent, folder.name)
         with contextlib.suppress(ElsaTuneError):
-            return Plan.of(load_specification(paths), paths, found.state).trials
-    # Only its run in MLflow is here, or its specification is lost.
-    params = found.state.search.params
+            return Plan.of(load_specification(paths), paths, state).trials
+    params = state.search.params
     counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
-    return max(sum(planned), len(found.state.final_trials)) if planned else None
+    return max(sum(planned), len(state.final_trials)) if planned else None
