@@ -68,9 +68,7 @@ DryRun = Annotated[
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: a dataclass among its parameters stands for its fields, each
-    an option.
-    """
+    """The command as typer takes it: a parameter that is a dataclass stands for its fields."""
     own = _options(command)
     groups: dict[str, Any] = {
         one.name: one.annotation for one in own if is_dataclass(one.annotation)

@@ -60,9 +60,7 @@ def read_inputs(
     data_dir: str | None = None,
     metric: str | None = None,
 ) -> Inputs:
-    """Check everything that can be checked without data or weights; raises UsageErrors, cheapest
-    first.
-    """
+    """Check what can be checked without data or weights; raises UsageErrors, cheapest first."""
     from elsa_tune.specs.space import load_space
 
     wanted = load_space(space, overrides)

@@ -148,9 +148,7 @@ class Plan:
 
 
 def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeDepth) -> int:
-    """Trials of a depth, both phases: those of the plan, and beyond the given rates those that have
-    begun.
-    """
+    """Trials of a depth, both phases: the plan's, and beyond the given rates those begun."""
     explored = len(tried(known, depth))
     planned = spec.tries if depth in spec.explored else 0
     measured = spec.seeds
@@ -162,9 +160,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
 
 
 def exploring_share(spec: SearchSpec) -> float:
-    """The part of a time budget that exploring may take: its part of the trials, at most one
-    half.
-    """
+    """The part of a time budget that exploring may take: that of its trials, at most half."""
     total = spec.exploring_trials + spec.measuring_trials
     return min(0.5, spec.exploring_trials / total)
 
