@@ -144,7 +144,7 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
 
 def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
     """Write the page and figures; whether that went well."""
-    from elsa_tune.report.folder import write_report
+    from elsa_tune.report.page import write_report
 
     command = f"elsa-tune report --search {paths.name} --out DIR"
     origins = {paths.name: origin_of(state)}

@@ -138,7 +138,7 @@ def report(
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.printing import given_command
-    from elsa_tune.report.folder import write_report
+    from elsa_tune.report.page import write_report
 
     check_target(target)
     source, question = _read_question(asked)
