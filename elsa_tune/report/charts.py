@@ -9,7 +9,7 @@ from typing import Any
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, listed, metric_text
+from elsa_tune.words import depths_text, metric_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
@@ -95,21 +95,17 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure with its panels. key: its name in file names. caption: how to read it.
-
-    left_out: says what could not be drawn, and why, "" where all was.
-    """
+    """A figure with its panels. key: its name in file names. caption: how to read it."""
 
     key: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
-    left_out: str = ""
 
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
-    """Every figure of a report, those that could not be drawn without panels."""
-    return [freeze_curve(named), learning_rates(named)]
+    """Every figure of a report for which there is something to draw."""
+    return [chart for chart in (freeze_curve(named), learning_rates(named)) if chart.panels]
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
@@ -126,7 +122,6 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
         caption="Mean over the measuring seeds with its 95 % interval (a wide one goes on beyond "
         "the axis); hollow dots are single seeds.",
         panels=tuple(panels),
-        left_out=_left_out("No depth is measured", panels, named),
     )
 
 
@@ -147,7 +142,6 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
         "rate that a depth was measured at. Where a line's end is its best, rates beyond it may be "
         "better.",
         panels=tuple(panels),
-        left_out=_left_out("No trials have completed at several learning rates", panels, named),
     )
 
 
@@ -176,13 +170,6 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
         if kept[-1] - place >= (places[-1] - places[0]) / most:
             kept.append(place)
     return kept[::-1]
-
-
-def _left_out(reason: str, panels: Sequence[Panel], named: Mapping[str, Answer]) -> str:
-    missing = named.keys() - {panel.title for panel in panels}
-    if not panels:
-        return f"{reason}."
-    return f"{reason}: {listed(name for name in named if name in missing)}." if missing else ""
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:

@@ -52,7 +52,6 @@ def write_report(
     contents = {
         f"{FIGURES}/{chart.key}.{kind}": drawn
         for chart in charts
-        if chart.panels
         for kind, drawn in draw(chart).items()
     }
     texts = {

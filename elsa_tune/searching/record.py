@@ -228,6 +228,9 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     if spec.asha is not None:
         grace = spec.asha.grace_of(spec.recipe.evaluations)
         asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
+    machine = [platform.node(), f"{os.cpu_count()} cores"]
+    if spec.resources.gpus and torch.cuda.is_available():
+        machine.append(torch.cuda.get_device_name())
     return SearchStarted(
         name=spec.name,
         search_id=spec.search_id,
@@ -253,16 +256,8 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
         tags={
             **spec.versions,
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
-            MACHINE_TAG: _machine(spec),
+            MACHINE_TAG: ", ".join(machine),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },
     )
-
-
-def _machine(spec: SearchSpec) -> str:
-    """The driver's machine, e.g. `lab3, 16 cores, NVIDIA H200`."""
-    parts = [platform.node(), f"{os.cpu_count()} cores"]
-    if spec.resources.gpus and torch.cuda.is_available():
-        parts.append(torch.cuda.get_device_name())
-    return ", ".join(parts)

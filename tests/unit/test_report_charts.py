@@ -135,7 +135,7 @@ def test_many_rates_leave_one_another_room() -> None:
 @pytest.mark.parametrize("rate", [None, 3e-5])
 def test_without_a_choice_of_rates_there_is_no_figure_of_them(rate: float | None) -> None:
     chart = charts.learning_rates(named(falling_curve(learning_rate=rate)))
-    assert chart.panels == () and "learning rate" in chart.left_out
+    assert chart.panels == ()
 
 
 def test_long_names_keep_their_ends() -> None:
@@ -198,9 +198,9 @@ POOR = {
 
 
 @pytest.mark.parametrize("rows", POOR.values(), ids=POOR.keys())
-def test_every_figure_is_drawn_or_says_why_not(rows: list[ResultRow]) -> None:
+def test_every_figure_that_there_is_has_points(rows: list[ResultRow]) -> None:
     for chart in all_charts(named(rows)):
-        assert chart.panels or chart.left_out
+        assert chart.panels
         for panel in chart.panels:
             for series in panel.series:
                 assert len(series.x) == len(series.y) > 0
