@@ -98,9 +98,7 @@ class SearchRecord:
         return self._state.trials.get(key)
 
     def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
-        """A trial begins, or begins again. spec: the search as it is where this trial trains, on
-        other data or versions.
-        """
+        """A trial begins, or begins again. spec: the search as it is where this trial trains."""
         spec, before = spec or self.spec, self.trial(trial.key)
         self.write(
             TrialStarted(

@@ -47,9 +47,7 @@ class Plan:
 
     @classmethod
     def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Plan:
-        """That of a recorded search. Raises StorageError for a journal whose records are whole, but
-        do not say what a trial is.
-        """
+        """That of a recorded search; StorageError where a record does not say what a trial is."""
         for trial in state.planned_trials:
             try:
                 known_trial(spec, trial)

@@ -57,9 +57,7 @@ class PlanSearcher(Searcher):
         return {}
 
     def suggest(self, trial_id: str) -> Any:
-        """The next trial's config; None while what comes next waits for trials that run; FINISHED
-        where nothing is left.
-        """
+        """The next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
         for trial in self._wanted(known):
             self._under_way[trial_id] = trial
