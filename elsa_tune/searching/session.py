@@ -267,6 +267,8 @@ class SearchRun:
                 callbacks=[recorder],
                 stop=SearchStopper(lambda: self._is_over(deadline)),
                 verbose=0,
+                # Otherwise Ray clears a notebook's cell, and with it the board.
+                progress_reporter=tune.CLIReporter(),
             ),
         )
         try:
