@@ -36,6 +36,9 @@ def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield label
             yield from _lines(value, indent + "  ")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            table = _table(value, list(value[0])).splitlines()
+            yield "\n  ".join([label, *table])
         else:
             yield f"{label:<20} {_cell(name, value)}"
 

@@ -171,6 +171,7 @@ def test_one_task_looked_at(rte_folder: Path) -> None:
     assert shown["chance"] == 0.5  # measured on this split, not the published one
     assert shown["notes"] == ["1 of 3 rows of dev.tsv skipped: missing sentence2, label (line 4)"]
     table = run.invoke(app, arguments, catch_exceptions=False).stdout
+    assert "A cat.     An animal.  entailment" in table
     assert "notes                1 of 3 rows of dev.tsv skipped" in table
 
 

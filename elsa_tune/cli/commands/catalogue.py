@@ -30,6 +30,8 @@ from elsa_tune.tables.task_file import draft_task, resolve_task
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import Split
 
+EXAMPLES = 3
+EXAMPLE_WIDTH = 160
 LISTED = ("name", "kind", "texts", "metric", "chance", "source")
 
 
@@ -148,7 +150,7 @@ def source_text(spec: TaskSpec) -> str:
 
 
 def look(spec: TaskSpec) -> dict[str, Any]:
-    """Read the task's data: sizes, counts of labels, measured chance, notes; JSON-ready.
+    """Read the task's data: sizes, counts of labels, measured chance, examples, notes; JSON-ready.
 
     Raises DataError as reading does.
     """
@@ -163,6 +165,7 @@ def look(spec: TaskSpec) -> dict[str, Any]:
             name: {"rows": len(split), "from": split.where, **_labels(spec, split)}
             for name, split in splits.items()
         },
+        "examples": _examples(spec, splits["train"]),
         "notes": list(dict.fromkeys(note for split in splits.values() for note in split.notes)),
     }
 
@@ -173,6 +176,23 @@ def _labels(spec: TaskSpec, split: Split) -> dict[str, Any]:
         return {"labels": {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}}
     mean = round(float(labels.mean()), 6)
     return {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
+
+
+def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
+    """The first rows."""
+    columns = list(zip(spec.text_columns, split.texts, strict=True))
+    return [
+        {
+            **{name: _shortened(column[row]) for name, column in columns},
+            "label": spec.classes[int(label)] if spec.classes else round(float(label), 6),
+        }
+        for row, label in enumerate(split.labels[:EXAMPLES])
+    ]
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= EXAMPLE_WIDTH else text[: EXAMPLE_WIDTH - 1] + "…"
 
 
 def spaces(
