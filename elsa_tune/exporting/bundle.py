@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,11 @@ LIMIT = 1e-5
 ROWS = 64  # that are compared, half of them pairs of texts
 BATCHES = (1, 32)
 
-_SAME = ("base", "revision", "tokenizer")
+_SAME: dict[str, Callable[[Member], object]] = {
+    "base": lambda member: member.facts["base"],
+    "revision": lambda member: member.facts["revision"],
+    "tokenizer": lambda member: tokenizer_identity(member.tokenizer)[:12],
+}
 
 Models = Mapping[str, Member]
 
@@ -45,10 +49,10 @@ def bundle(
     default the first of `models`, if that is a bundle, which is then changed in place. remove:
     tasks to leave out. Returns the folder. Raises UsageErrors; then nothing is written.
     """
-    target = Path(models[0] if out is None else out)
-    in_place = out is None and (target / ABOUT).is_file()
+    in_place = out is None and any((Path(one) / ABOUT).is_file() for one in models[:1])
     if out is None and not in_place:
         raise UsageError("name the folder to create with `out`")
+    target = Path(models[0] if out is None else out)
     check_out(target, "bundle", ABOUT, overwrite=overwrite or in_place)
     members = _members(list(map(Path, models)), remove)
     _check(members)
@@ -104,8 +108,8 @@ def _check(members: Models) -> None:
         )
     [(first, known), *_], base = members.items(), bundled.deepest(members)
     for name, member in members.items():
-        for what, theirs, ours in zip(_SAME, _identity(known), _identity(member), strict=True):
-            if theirs != ours:
+        for what, of in _SAME.items():
+            if (theirs := of(known)) != (ours := of(member)):
                 raise ModelError(
                     f"models of a bundle have the same {what}: that of '{first}' is {theirs}, that "
                     f"of '{name}' is {ours}"
@@ -123,11 +127,6 @@ def _check(members: Models) -> None:
             )
 
 
-def _identity(member: Member) -> tuple[str, str, str]:
-    facts, tokenizer = member.facts, tokenizer_identity(member.tokenizer)
-    return facts["base"], str(facts["revision"]), tokenizer[:12]
-
-
 def _texts(member: Member, count: int) -> list[str]:
     """Made of the vocabulary, the same each time: from 2 tokens to more than the model reads."""
     size, special = len(member.tokenizer), set(member.tokenizer.all_special_ids)
@@ -141,10 +140,8 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
     those of the model alone. Raises ModelError where that is above LIMIT.
     """
     texts, half = _texts(bundled.deepest(members), 3 * ROWS // 2), ROWS // 2
-    parts: list[Sequence[Text]] = [
-        texts[:half],
-        [*zip(texts[half:-half], texts[-half:], strict=True)],
-    ]
+    pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
+    parts: list[Sequence[Text]] = [texts[:half], pairs]
     alone = {
         name: np.concatenate([bundled.alone(member, part) for part in parts])
         for name, member in members.items()

@@ -99,15 +99,21 @@ def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
     return len(splits["train"]) + len(held_out), len(splits["evaluation"])
 
 
+def check_same(request: Request) -> None:
+    """Raises StorageError where a search of this name is recorded that was asked otherwise."""
+    paths = SearchPaths(request.storage, request.name)
+    if paths.exists and (why := differences(specify(request), load_specification(paths))):
+        raise taken(paths, why)
+
+
 def start(request: Request, say: Say) -> Finished:
     """Carry out a new search, or go on with one of this name that was asked the same.
 
     Raises UsageErrors before any work starts, RunError when nothing works.
     """
     paths = SearchPaths(request.storage, request.name)
+    check_same(request)
     if paths.exists:
-        if why := differences(specify(request), load_specification(paths)):
-            raise taken(paths, why)
         say(f"search '{request.name}' is recorded with the same options: continuing it")
         return resume(
             paths,
@@ -250,9 +256,7 @@ def _open_store(tracking_uri: str) -> MlflowStore:
 
 
 def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
-    """The tokenised data, and fingerprints of it and of the weights, which are thereby known to be
-    there.
-    """
+    """The tokenised data, and fingerprints of it and of the weights; errors where any lacks."""
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.forward.prefix_store import budget_bytes
     from elsa_tune.training.model.model_files import weights_fingerprint

@@ -4,67 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elsa_tune.cli.options import (
-    DryRun,
-    Metric,
-    Places,
-    Settings,
-    StoragePath,
-    TrackingUri,
-    grouped,
-)
+from elsa_tune.cli.options import DryRun, StoragePath, TrackingUri, grouped
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
+from elsa_tune.files import slug
+from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
 from elsa_tune.searching.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
-    from elsa_tune.searching.inputs import Request
     from elsa_tune.searching.session import Finished
     from elsa_tune.specs.search import SearchSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is searched, and how."""
-
-    model: Annotated[
-        str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
-    ]
-    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")]
-    space: Annotated[
-        str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
-    ] = "joint"
-    name: Annotated[
-        str | None, typer.Option(help="The search's name. Default: model, task and time.")
-    ] = None
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            help="At most this many exploring trials in all, the same for each depth first."
-        ),
-    ] = None
-    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None
-    train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
-    ] = None
-    max_time: Annotated[
-        str | None, typer.Option(help="End after this time (90s, 30m, 2h) with what is done.")
-    ] = None
-    metric: Metric = None
-    settings: Settings = None
-
-
 @grouped
 def search(
-    wanted: Wanted,
-    places: Places,
+    wanted: SearchOptions,
     dry_run: DryRun = False,
     probe: Annotated[
         bool,
@@ -77,25 +38,28 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
-    say(f"search: reading {wanted.model}, {wanted.task} and the space {wanted.space}")
-    from elsa_tune.searching.inputs import SearchOptions, read_request
-
+    tasks = ", ".join(wanted.task)
+    say(f"search: reading {wanted.model}, {tasks} and the space {wanted.space}")
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
-    options = SearchOptions(**dataclasses.asdict(wanted), **dataclasses.asdict(places))
-    request = read_request(options)
+    requests = read_requests(wanted)
 
     from elsa_tune.searching.launch import start
     from elsa_tune.searching.specification import trials_note
 
     if dry_run:
-        if note := trials_note(request):
-            say(note)
-        _print_plan(request, probe=probe)
+        for request in requests:
+            if note := trials_note(request):
+                say(note)
+            _print_plan(request, probe=probe)
         return
-    what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
-    say(f"search '{request.name}': {what}")
-    _conclude(start(request, say))
+    for request in requests:
+        what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
+        say(f"search '{request.name}': {what}")
+    if len(requests) == 1:
+        _conclude(start(requests[0], say))
+    else:
+        _conclude_several(requests)
 
 
 def resume(
@@ -123,7 +87,6 @@ def resume(
     What was finished before Ctrl-C, a crash or a kill is kept.
     """
     say(f"resume: reading search '{name}'")
-    from elsa_tune.searching.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
     seconds = None if max_time is None else read_duration(max_time)
@@ -143,6 +106,34 @@ def resume(
         address=address,
     )
     _conclude(finished)
+
+
+def _conclude_several(requests: Sequence[Request]) -> None:
+    """Carry them out; print each task's answer and the joint one."""
+    from elsa_tune.analysis.answer import DEFAULT_TARGET
+    from elsa_tune.analysis.answers import answer_curves
+    from elsa_tune.cli.answer_tables import print_curves
+    from elsa_tune.searching.launch import check_same
+    from elsa_tune.searching.several import carry_out, curves_of
+
+    for request in requests:
+        check_same(request)
+    try:
+        failed = carry_out(requests, say)
+    except InterruptedSearchError:
+        print_curves(answer_curves(curves_of(requests), DEFAULT_TARGET))
+        raise
+    answers = answer_curves(curves_of(requests), DEFAULT_TARGET)
+    print_curves(answers)
+    if failed:
+        raise RunError(
+            f"{len(failed)} of {len(requests)} searches are incomplete ({', '.join(failed)}); the "
+            "same command tries the rest again"
+        )
+    if not any(answer.operating_point for answer in answers):
+        raise typer.Exit(NoAnswerError.exit_status)
+    name = requests[0].name.removesuffix(f"-{slug(requests[0].task.name)}")
+    say(f"Next: elsa-tune export --search {name} --all --out {name}-models")
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:
