@@ -78,19 +78,16 @@ def bundle(
 
 
 def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member]:
-    """Every task's model. remove: of bundles, so that another of that name can be added."""
+    """Every task's model. remove: the first of that name, so that another can be added."""
     found: dict[str, Member] = {}
     left = set(remove)
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}; `elsa-tune export` writes one")
-        if (folder / ABOUT).is_file():
-            read = bundled.read_members(folder)
-            for name in left & read.keys():
-                del read[name]
-                left.remove(name)
-        else:
-            read = {folder.resolve().name: bundled.read_member(folder)}
+        read = bundled.read_members(folder)
+        for name in left & read.keys():
+            del read[name]
+            left.remove(name)
         for twice in found.keys() & read.keys():
             raise UsageError(f"two models are called '{twice}', as their folders: rename one")
         found |= read

@@ -65,41 +65,38 @@ class Member:
         return {name: x.detach() for name, x in self.model.named_parameters() if name in names}
 
 
-def read_member(folder: Path) -> Member:
-    """The model of a folder that `elsa-tune export` wrote. Raises ModelError."""
-    with explained(f"{folder} cannot be read as an exported model"):
-        kind: Any = AutoModelForSequenceClassification
-        loaded = kind.from_pretrained(folder, output_loading_info=True, **LOCAL)
-        if not hasattr(loaded[0].config, "elsa_tune"):
-            raise ValueError("its config.json does not say what is frozen, as `export` writes it")
-        return Member(_complete(loaded), AutoTokenizer.from_pretrained(folder, **LOCAL))
-
-
 def read_members(folder: Path) -> dict[str, Member]:
-    """The models of a bundle, each complete; what they share is in memory once.
+    """The models of a bundle, each complete, or an exported model, called as its folder.
 
-    Raises ModelError.
+    What the models of a bundle share is in memory once. Raises ModelError.
     """
-    with explained(f"{folder} cannot be read as a bundle"):
-        prefix, members = load_file(folder / PREFIX), {}
-        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
-        for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
-            config = AutoConfig.for_model(**task["config"])
-            kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
-            # A branch has its own of the prefix's deeper layers.
-            state = prefix | load_file(folder / BRANCHES / f"{name}.safetensors")
-            loaded = kind.from_pretrained(
-                None, config=config, state_dict=state, output_loading_info=True
+    is_bundle = (folder / ABOUT).is_file()
+    with explained(
+        f"{folder} cannot be read as {'a bundle' if is_bundle else 'an exported model'}"
+    ):
+        loaded: dict[str, tuple[Any, dict[str, Any]]] = {}
+        if is_bundle:
+            prefix = load_file(folder / PREFIX)
+            for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
+                config = AutoConfig.for_model(**task["config"])
+                kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+                # A branch has its own of the prefix's deeper layers.
+                state = prefix | load_file(folder / BRANCHES / f"{name}.safetensors")
+                loaded[name] = kind.from_pretrained(
+                    None, config=config, state_dict=state, output_loading_info=True
+                )
+        else:
+            kind = AutoModelForSequenceClassification
+            loaded[folder.resolve().name] = kind.from_pretrained(
+                folder, output_loading_info=True, **LOCAL
             )
-            members[name] = Member(_complete(loaded), tokenizer)
-        return members
-
-
-def _complete(loaded: tuple[PreTrainedModel, Mapping[str, Any]]) -> PreTrainedModel:
-    model, report = loaded
-    if missing := report["missing_keys"]:
-        raise ValueError(f"its weights lack {min(missing)}")
-    return model
+        for model, report in loaded.values():
+            if not hasattr(model.config, "elsa_tune"):
+                raise ValueError("its config.json does not say what is frozen, as exports do")
+            if missing := report["missing_keys"]:
+                raise ValueError(f"its weights lack {min(missing)}")
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        return {name: Member(model, tokenizer) for name, (model, _) in loaded.items()}
 
 
 def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]:
