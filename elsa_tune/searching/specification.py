@@ -33,8 +33,8 @@ from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 # Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
-# three (bench/results/rate_search_6_layers.json); three see more of the curve of rates.
-TRIES = {Strategy.EVEN: 3, Strategy.HUNT: 2}
+# three (bench/results/rate_search_6_layers.json).
+TRIES = 2
 
 
 def specify(request: Request) -> SearchSpec:
@@ -147,7 +147,7 @@ def _check_numbers(request: Request) -> None:
 
 def _tries(request: Request, depths: int) -> int:
     """Exploring trials per depth: every depth gets as many as any other."""
-    space_tries = request.space.tries or TRIES[request.space.strategy]
+    space_tries = request.space.tries or TRIES
     if request.trials is None:
         return space_tries
     if request.trials < depths:

@@ -72,8 +72,8 @@ class Space(BaseModel):
     shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
     default. strategy: `even` measures every depth with `seeds` seeds; `hunt` those that can decide
     whether they keep `target` of the full model's quality, with as many as that takes. tries:
-    exploring trials of the given rates per depth, by default 3, and 2 in a hunt. extend: a depth
-    whose best rate lies at the border of those given goes on outward.
+    exploring trials of the given rates per depth, by default 2. extend: a depth whose best rate
+    lies at the border of those given goes on outward.
     linear_probe: a linear model on what the frozen encoder gives is tried too, as a floor.
     training: every other field of a file, one of `Recipe`'s.
     """

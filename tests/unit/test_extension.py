@@ -195,6 +195,21 @@ def test_one_depth_and_a_full_model_that_learns_nothing() -> None:
     assert [len(rates_of(known, depth)) for depth in DEPTHS] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("above", [0.5, DIVERGED])
+def test_a_full_model_that_collapses_at_its_first_rates_goes_down(
+    above: float | TrialStatus,
+) -> None:
+    def score(depth: FreezeDepth, rate: float) -> float | TrialStatus:
+        return 0.8 if rate < 1.5e-5 else above
+
+    spec = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,), tries=2)
+    known = explore(spec, score)
+    assert rates_of(known, FULL_MODEL) == [5e-5, 2e-5, 1e-5, 5e-6]
+    assert best_rates(spec, known) == {FULL_MODEL: 5e-6}
+    nothing = explore(spec, lambda depth, rate: 0.5)
+    assert rates_of(nothing, FULL_MODEL) == [5e-5, 2e-5, 1e-5, 1e-4]
+
+
 def test_a_depth_waits_for_its_own_trials_before_it_goes_on() -> None:
     spec = spec_of()
     known = explore(spec_of(extend=None), deeper_wants_more)

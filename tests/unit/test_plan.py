@@ -162,16 +162,16 @@ def request_for(space: str = "quick", **changes: Any) -> Request:
     ("space", "trials", "note"),
     [
         ("joint", None, None),
-        ("joint", 15, None),
+        ("joint", 10, None),
         (
             "joint",
-            14,
-            "10 are planned, 2 for 5 depths, and 4 are left for rates beyond those given",
+            9,
+            "5 are planned, 1 for 5 depths, and 4 are left for rates beyond those given",
         ),
         (
             "joint",
             24,
-            "15 are planned, 3 for 5 depths, and 9 are left for rates beyond those given",
+            "10 are planned, 2 for 5 depths, and 14 are left for rates beyond those given",
         ),
         (
             "joint extend=false",

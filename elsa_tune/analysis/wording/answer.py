@@ -317,8 +317,8 @@ def _warnings_on_rates(answer: Answer) -> Iterator[Warned]:
             yield (
                 WarningCode.RATE_AT_BORDER,
                 f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
-                f"that was tried: {others} ones may be better; `extend: true`, with enough "
-                "trials and time, goes on to them",
+                f"that was tried: {others} ones may be better; a new search with `extend: true`, "
+                f"enough trials and time, or with {others} rates in `learning_rate` tries them",
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}

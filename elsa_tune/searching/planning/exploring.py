@@ -95,8 +95,9 @@ def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeD
     """Whether some outcome of other depths would send this one further outward."""
     here, patience = tried(exploring, depth), _patience(spec, depth)
     return spec.extend is not None and any(
-        outward(spec, here, patience, lent, may_learn=True) is not None
+        outward(spec, here, patience, lent, may_learn) is not None
         for lent in (None, spec.extend.high)
+        for may_learn in (True, False)
     )
 
 
@@ -193,7 +194,10 @@ def outward(
     if not has_learnt(scores, chance):
         if may_learn:
             return None if diverged else _above(rates[-1], bounds, lent)
-        if len(tried) > spec.tries:
+        lowest, highest = spec.given_rates
+        if rates[0] > lowest:  # large models are known to collapse at higher ones
+            return lowest
+        if rates[0] < lowest or rates[-1] > highest:
             return None
         return _below(rates[0], bounds) if diverged else _above(rates[-1], bounds, lent)
     low, high = plateau(scores)
