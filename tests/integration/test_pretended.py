@@ -15,7 +15,7 @@ from elsa_tune.searching.session import run_session
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, SearchSpec
+from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.timeout(400)
 ACTORS = ("ray::Mailbox", "ray::ImplicitFunc")
 
 
-def run(spec: SearchSpec, folder: Path, ray: Capacity, train: Train) -> SearchState:
+def run(spec: SearchSpec, folder: Path, share: Resources, train: Train) -> SearchState:
     """A whole session with a made-up trial in it."""
-    spec = dataclasses.replace(spec, resources=ray.resources(1, 0))
+    spec = dataclasses.replace(spec, resources=share)
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
     store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
@@ -57,7 +57,7 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
         extend=Extension(),
         recipe=Recipe(epochs=EVALUATIONS, train_size=100),
     )
-    state = run(spec, tmp_path, ray, pretend)
+    state = run(spec, tmp_path, ray.resources(1, 0), pretend)
     known = [known_trial(spec, trial) for trial in state.trials.values()]
     exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
     for depth, best_rate, beyond in ((FULL_MODEL, 3e-5, []), (DEEP, 1e-4, [1e-4, 2e-4])):
@@ -98,7 +98,8 @@ def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
     late = tmp_path / "late"
     clock = threading.Timer(15, late.touch)
     clock.start()
-    state = run(spec, tmp_path, ray, functools.partial(pretend_late, late))
+    share = ray.resources(ray.largest_cpus, 0)  # one trial at a time: fewer processes to start
+    state = run(spec, tmp_path, share, functools.partial(pretend_late, late))
     clock.join()
     explored, *measured = sorted(state.trials.values(), key=lambda trial: trial.key)
     # Cut off once, then begun again: the rate was found, and measured.
