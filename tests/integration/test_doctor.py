@@ -145,7 +145,7 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     app(["doctor"], standalone_mode=False)
     before = capsys.readouterr().out
     assert "not measured" in before and f"{usable_cores()} cores" in before
-    tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "0.3"]
+    tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"]
     app(tune, standalone_mode=False)
     tuned = capsys.readouterr()
     ways = [line for line in tuned.err.splitlines() if "tokens/s" in line]
