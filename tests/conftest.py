@@ -30,6 +30,18 @@ os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
 RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collecting imports nearly everything, and nothing of that is garbage: looking for some takes
+    a fifth of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "ray" in getattr(item, "fixturenames", ()):
