@@ -44,7 +44,7 @@ from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.exploring import is_cheap
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.measuring import walk
+from elsa_tune.searching.planning.measuring import measuring_trials, walk
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopping import PerDepthAsha
@@ -190,7 +190,8 @@ class Study:
     def search(self) -> None:
         """Until the searcher has finished."""
         spec = self.spec
-        measuring = self._measuring if spec.strategy is Strategy.HUNT else None
+        is_hunt = spec.strategy is Strategy.HUNT
+        measuring = self._measuring if is_hunt else functools.partial(measuring_trials, spec)
         searcher = PlanSearcher(
             spec, lambda: list(self.known.values()), {}, self.rates.update, measuring=measuring
         )

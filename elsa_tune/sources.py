@@ -15,6 +15,7 @@ from elsa_tune.errors import (
     NoAnswerError,
     ResultsError,
     StorageError,
+    TrackingError,
     UnknownNameError,
     UsageError,
 )
@@ -231,6 +232,28 @@ class Store(Source):
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         return [(None, one) for one in read_searches(self._uri, question.tasks, question.search)]
+
+
+def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
+    """Every search in the folder or the store, latest first; what cannot be read is said.
+
+    tracking_uri: None looks at the folder alone. A store that does not exist yet holds no searches.
+    """
+    places: list[Source] = [Journals(storage)] if search_names(storage) else []
+    if tracking_uri is not None and not is_unmade(tracking_uri):
+        places.append(Store(tracking_uri))
+    found: dict[str, tuple[Path | None, SearchState]] = {}
+    for place in places:
+        try:
+            for folder, state in place.searches(Question(), say):
+                # A folder whose driver died before its first record has no id yet.
+                key = state.search.search_id or f"folder:{folder}"
+                if folder is not None or state.search.attempt:
+                    found.setdefault(key, (folder, state))
+        except (StorageError, TrackingError) as error:
+            say(str(error))
+    # Two may have begun in the same millisecond.
+    return sorted(found.values(), key=lambda one: (-one[1].started, one[1].search.name))
 
 
 def recorded(question: Question, places: StorePaths, tracking_uri: str | None, say: Say) -> Source:

@@ -66,9 +66,7 @@ _SUPERVISED = ("search", "resume", "reproduce")
 
 
 def entry() -> None:
-    """What `elsa-tune` starts: `main`, and where it carries out searches, as the child of a process
-    that outlives it.
-    """
+    """What `elsa-tune` starts: `main`, of a search as the child of a process that outlives it."""
     if sys.argv[1:] and sys.argv[1] in _SUPERVISED:
         from elsa_tune.searching.supervision import supervise
 

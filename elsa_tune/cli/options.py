@@ -5,22 +5,53 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from elsa_tune.errors import UsageError
+from elsa_tune.searching.inputs import Places
 
-TrackingUri = Annotated[
-    str | None,
-    typer.Option(
+# Of a search; those of them that other commands share follow.
+SEARCH_OPTIONS = {
+    "model": typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name."),
+    "task": typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own."),
+    "space": typer.Option(help="A search space: a YAML file, or the name of a shipped one."),
+    "name": typer.Option(help="The search's name. Default: model, task and time."),
+    "trials": typer.Option(
+        help="At most this many exploring trials in all, the same for each depth first."
+    ),
+    "seeds": typer.Option(help="Measuring trials per depth."),
+    "train_size": typer.Option(help="Train on a stratified, nested subset of N examples."),
+    "max_time": typer.Option(help="End after this time (90s, 30m, 2h) with what is done."),
+    "metric": typer.Option(help="Use this metric instead of the task's."),
+    "settings": typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a field of the space or recipe, e.g. epochs=6."
+    ),
+    "data_dir": typer.Option(
+        metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."
+    ),
+    "tracking_uri": typer.Option(
         metavar="URI",
         help="MLflow store: sqlite:///FILE.db or a server's address. "
         "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db.",
     ),
-]
+    "storage_path": typer.Option(
+        metavar="PATH", help="Where searches keep their journals. Default: ./mlruns/searches."
+    ),
+    "address": typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
+    "gpus_per_trial": typer.Option(
+        metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."
+    ),
+    "cpus_per_trial": typer.Option(metavar="N", help="CPUs (and threads) per trial."),
+}
+Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]
+Settings = Annotated[list[str] | None, SEARCH_OPTIONS["settings"]]
+DataDir = Annotated[str | None, SEARCH_OPTIONS["data_dir"]]
+TrackingUri = Annotated[str | None, SEARCH_OPTIONS["tracking_uri"]]
+StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]
 # Of commands that ask what is recorded.
 AskedUri = Annotated[
     str | None,
@@ -31,52 +62,13 @@ AskedUri = Annotated[
         "address. Default: MLFLOW_TRACKING_URI.",
     ),
 ]
-StoragePath = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH", help="Where searches keep their journals. Default: ./mlruns/searches."
-    ),
-]
-DataDir = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."),
-]
-Metric = Annotated[str | None, typer.Option(help="Use this metric instead of the task's.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a field of the space or recipe, e.g. epochs=6."
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where data, records and Ray are, and what a trial takes."""
-
-    data_dir: DataDir = None
-    tracking_uri: TrackingUri = None
-    storage_path: StoragePath = None
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
-    ] = None
-    gpus_per_trial: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."),
-    ] = None
-    cpus_per_trial: Annotated[
-        float | None, typer.Option(metavar="N", help="CPUs (and threads) per trial.")
-    ] = None
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: a dataclass among its parameters stands for its fields, each
-    an option.
-    """
+    """The command as typer takes it: a parameter that is a dataclass stands for its fields."""
     own = _options(command)
     groups: dict[str, Any] = {
         one.name: one.annotation for one in own if is_dataclass(one.annotation)
@@ -100,11 +92,19 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(of: Any) -> list[inspect.Parameter]:
-    """Its parameters, to be given by name, with their types as they are."""
+    """Its parameters, to be given by name; those of a search as SEARCH_OPTIONS has them."""
     hints = get_type_hints(of, include_extras=True)
-    return [
+    found = [
         one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
         for one in inspect.signature(of).parameters.values()
+    ]
+    if not (isinstance(of, type) and issubclass(of, Places)):
+        return found
+    there = {one.name: one for one in found}
+    return [
+        there[name].replace(annotation=Annotated[there[name].annotation, option])
+        for name, option in SEARCH_OPTIONS.items()
+        if name in there
     ]
 
 

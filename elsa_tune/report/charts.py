@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, listed, metric_text, rate_text
+from elsa_tune.words import depths_text, metric_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
@@ -73,7 +71,7 @@ class Series:
     """Points under one name of the legend; the same name in several panels is one entry.
 
     x, y: as long as each other. low, high: a band around y, None where a point has none, () for no
-    band at all. hover: what each point tells when it is pointed at, () for nothing.
+    band at all.
     """
 
     name: str
@@ -82,7 +80,6 @@ class Series:
     y: tuple[float, ...]
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
-    hover: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +95,17 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure with its panels. key: its name in file names. caption: how to read it.
-
-    left_out: says what could not be drawn, and why, "" where all was.
-    """
+    """A figure with its panels. key: its name in file names. caption: how to read it."""
 
     key: str
     title: str
     caption: str
     panels: tuple[Panel, ...]
-    left_out: str = ""
 
 
 def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
-    """Every figure of a report, those that could not be drawn without panels."""
-    return [freeze_curve(named), learning_rates(named)]
+    """Every figure of a report for which there is something to draw."""
+    return [chart for chart in (freeze_curve(named), learning_rates(named)) if chart.panels]
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
@@ -129,7 +122,6 @@ def freeze_curve(named: Mapping[str, Answer]) -> Chart:
         caption="Mean over the measuring seeds with its 95 % interval (a wide one goes on beyond "
         "the axis); hollow dots are single seeds.",
         panels=tuple(panels),
-        left_out=_left_out("No depth is measured", panels, named),
     )
 
 
@@ -150,7 +142,6 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
         "rate that a depth was measured at. Where a line's end is its best, rates beyond it may be "
         "better.",
         panels=tuple(panels),
-        left_out=_left_out("No trials have completed at several learning rates", panels, named),
     )
 
 
@@ -181,13 +172,6 @@ def _spaced(places: Sequence[float], most: int) -> list[float]:
     return kept[::-1]
 
 
-def _left_out(reason: str, panels: Sequence[Panel], named: Mapping[str, Answer]) -> str:
-    missing = named.keys() - {panel.title for panel in panels}
-    if not panels:
-        return f"{reason}."
-    return f"{reason}: {listed(name for name in named if name in missing)}." if missing else ""
-
-
 def _curve_series(answer: Answer) -> Iterator[Series]:
     found = answer.with_quality
     first, last = _position(found[0].depth), _position(found[-1].depth)
@@ -210,7 +194,6 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
         y=tuple(100 * (point.quality or 0.0) for point in found),
         low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
         high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
-        hover=tuple(_point_text(answer, point) for point in found),
     )
     decided = [
         ("certified", CERTIFIED, answer.certified),
@@ -221,9 +204,8 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     heights = {point.depth: 100 * (point.quality or 0.0) for point in found}
     for name, how, point in decided:
         if point is not None and point.depth in heights:
-            says = f"{name}: k = {point.fine_tuned_layers} of {answer.layers}"
             place, height = _position(point.depth), heights[point.depth]
-            yield Series(name=name, look=how, x=(place,), y=(height,), hover=(says,))
+            yield Series(name=name, look=how, x=(place,), y=(height,))
 
 
 def _position(depth: FreezeDepth) -> float:
@@ -231,23 +213,14 @@ def _position(depth: FreezeDepth) -> float:
     return 0.5 if depth.is_embeddings_only else float(depth.frozen_layers)
 
 
-def _point_text(answer: Answer, point: CurvePoint) -> str:
-    """What a point of a curve tells when it is pointed at: the cells of its row."""
-    k = f"k = {point.fine_tuned_layers} of {answer.layers}"
-    cells = point_cells(point)
-    told = ("quality", "95 %", "kept", "corrected", "rate", "seeds", "failed")
-    lines = [f"{name} {cells[name]}" for name in told if cells[name] not in ("", "-")]
-    return "\n".join([f"{answer.model}: {depths_text([point.depth])}, {k}", *lines])
-
-
 def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Series]:
     """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
-        name, number = depths_text([point.depth]), depths.index(point.depth)
+        number = depths.index(point.depth)
         means = {rate: 100 * mean for rate, mean in point.tried.means}
         yield Series(
-            name=name,
+            name=depths_text([point.depth]),
             look=look(
                 SERIES[number % len(SERIES)],
                 marker=MARKERS[number % len(MARKERS)],
@@ -256,7 +229,6 @@ def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Seri
             ),
             x=tuple(map(math.log10, means)),
             y=tuple(means.values()),
-            hover=tuple(f"{name}, {rate_text(rate)}: {mean:.1f}" for rate, mean in means.items()),
         )
     for point in tried:
         rate = point.learning_rate or 0.0

@@ -6,7 +6,6 @@ The bytes are the same at every run: no dates, and a fixed salt for the names in
 from __future__ import annotations
 
 import functools
-import html
 import io
 import math
 import re
@@ -42,7 +41,6 @@ LEGEND_HEIGHT = 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
 WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
-SPOT = 7.0  # half the side of what answers the pointer
 
 STYLE = Path(__file__).parent / "assets" / "figures.mplstyle"
 
@@ -67,19 +65,17 @@ def draw(chart: Chart) -> dict[str, bytes]:
 
 
 def page_svgs(chart: Chart) -> list[str]:
-    """Its panels for the page, each under its own legend; a point's `<title>` is its hover text."""
+    """Its panels for the page, each under its own legend."""
     found = []
     for number, panel in enumerate(chart.panels):
         # Names inside an SVG are the page's: two panels must not have the same.
         with _drawing(f"{chart.key}-{number}"):
             figure = _figure(replace(chart, panels=(panel,)))
-            drawn = _saved(figure, "svg", facecolor="none")
-            spots = "".join(_spots(figure, panel))
-        text = drawn.decode()
+            text = _saved(figure, "svg", facecolor="none").decode()
         for colour, variable in VARIABLES.items():
             text = text.replace(colour, variable)
-        text = re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text)).replace("> <", "><").strip()
-        found.append(text.replace("</svg>", f"{spots}</svg>"))
+        text = re.sub(r"\s*\n\s*", " ", _NEEDLESS.sub("", text))
+        found.append(text.replace("> <", "><").strip())
     return found
 
 
@@ -110,21 +106,6 @@ def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     figure.savefig(target, format=kind, dpi=PNG_DPI, metadata=metadata, **how)
     return target.getvalue()
-
-
-def _spots(figure: Figure, panel: Panel) -> Iterator[str]:
-    """What answers the pointer: all points at one place together."""
-    told: dict[tuple[float, float], list[str]] = {}
-    for series in panel.series:
-        for x, y, text in zip(series.x, series.y, series.hover, strict=False):
-            told.setdefault((x, y), []).append(text)
-    for place, texts in told.items():
-        x, y = figure.axes[0].transData.transform(place)
-        yield (
-            f'<rect class="spot" x="{x - SPOT:.0f}" y="{figure.bbox.height - y - SPOT:.0f}" '
-            f'width="{2 * SPOT:.0f}" height="{2 * SPOT:.0f}" rx="{SPOT:g}">'
-            f"<title>{html.escape(chr(10).join(texts))}</title></rect>"
-        )
 
 
 def _figure(chart: Chart) -> Figure:

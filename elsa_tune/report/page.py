@@ -1,6 +1,7 @@
-"""The report as one HTML page that needs nothing else: words, figures, tables, and no script.
+"""A report: a folder with figures, tables, and one HTML page that needs nothing else and no script.
 
-A content security policy forbids it the network. The same input gives the same bytes.
+A content security policy forbids it the network. The same input gives the same bytes. Each file is
+written aside and renamed, the page last: a reader never meets half of one.
 """
 
 from __future__ import annotations
@@ -8,21 +9,76 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer
+from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.tables import point_cells
-from elsa_tune.report.charts import Chart
-from elsa_tune.report.figures import page_svgs
+from elsa_tune.errors import StorageError
+from elsa_tune.files import write_aside
+from elsa_tune.report.charts import Chart, all_charts
+from elsa_tune.report.figures import draw, page_svgs
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import PROBE_FEATURES
+from elsa_tune.specs.trial import PROBE_FEATURES, Phase
+from elsa_tune.tables.results_csv import write_results
 from elsa_tune.words import listed, percent, points, target_text
 
 # Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+PAGE = "index.html"
+FIGURES = "figures"
+# What an earlier report may have left among the figures: beside this page it would mislead.
+_OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
+
+
+def write_report(
+    answers: Sequence[Answer],
+    rows: Sequence[ResultRow],
+    folder: Path,
+    command: str = "",
+    origins: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write the report of these answers and the rows they came from; returns its files, page first.
+
+    command, origins: as in `page_html`. Raises StorageError where the folder cannot be written.
+    """
+    rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
+    named = by_name(answers)
+    charts = all_charts(named)
+    contents = {
+        f"{FIGURES}/{chart.key}.{kind}": drawn
+        for chart in charts
+        for kind, drawn in draw(chart).items()
+    }
+    texts = {
+        "curve.csv": curves_csv(named.values()),
+        "answers.csv": answers_csv(answers),
+        "answers.json": as_json([answer_object(answer) for answer in answers]) + "\n",
+        "trials.csv": write_results(rows),
+        PAGE: page_html(answers, rows, charts, command, origins),
+    }
+    return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    written = {folder / name: content for name, content in contents.items()}
+    try:
+        (folder / FIGURES).mkdir(parents=True, exist_ok=True)
+        for target, content in written.items():
+            write_aside(target, content)
+        for old in list((folder / FIGURES).iterdir()):
+            if _OUR_FIGURES.fullmatch(old.name) and old not in written:
+                old.unlink()
+    except OSError as error:
+        raise StorageError(
+            f"the report cannot be written to {folder}: {error.strerror or error}; "
+            "name another folder with `out`"
+        ) from error
+    return list(written)[::-1]
 
 
 def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:

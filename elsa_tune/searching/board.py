@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import math
 import os
 import sys
@@ -38,6 +39,10 @@ HEARTBEAT_SECONDS = 60.0
 _DRAWING_SHARE = 0.05
 # How long the end of a search waits for a terminal that takes nothing (Ctrl-S).
 _PATIENCE = 5.0
+
+# In a notebook's cell: characters a line, and the table as text.
+NOTEBOOK_WIDTH = 100
+_NOTEBOOK = '<pre style="line-height: 1.2">{code}</pre>'
 
 # Headings for a narrow window, and the columns that a very narrow one does without.
 SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail"}
@@ -97,6 +102,33 @@ def counts_of(lines: Iterable[DepthLine]) -> tuple[str, str]:
     return ended, f"{ended} trials: {told}"
 
 
+class _InNotebook:
+    """A live table in a notebook's cell. rich's own wants ipywidgets, and loses its place when
+    another thread than the cell's draws.
+    """
+
+    def __enter__(self) -> Self:
+        from IPython.display import display
+
+        self._place = display(Text(), display_id=True)  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, frame: Group, refresh: bool) -> None:
+        """Draw it in the place of the one before."""
+        from IPython.display import HTML
+
+        # Only what is recorded counts: in a notebook a console shows what it prints by itself.
+        console = Console(
+            record=True, file=io.StringIO(), width=NOTEBOOK_WIDTH, force_jupyter=False
+        )
+        console.print(frame)
+        drawn = console.export_html(inline_styles=True, code_format=_NOTEBOOK)
+        self._place.update(HTML(drawn))  # type: ignore[no-untyped-call]
+
+
 class Board:
     """Shows a search's progress between `with` and its end.
 
@@ -119,11 +151,12 @@ class Board:
         # Its `put` may be called in a signal handler.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._show, name="board", daemon=True)
-        self._live: Live | None = None
+        self._live: Live | _InNotebook | None = None
         self._drawn: tuple[Group, ConsoleDimensions] | None = None
         self._started = time.monotonic()
         # When to draw again, or to say that all is well.
-        self._due = self._started + (0.0 if self._console.is_interactive else HEARTBEAT_SECONDS)
+        is_live = self._console.is_interactive or self._console.is_jupyter
+        self._due = self._started + (0.0 if is_live else HEARTBEAT_SECONDS)
         self._estimate: float | None = None
         self._estimate_due = self._started
         self._phase = ""
@@ -156,7 +189,9 @@ class Board:
         self._tasks.put(functools.partial(self._end, one))
 
     def _show(self) -> None:
-        if self._console.is_interactive:
+        if self._console.is_jupyter:
+            self._live = _InNotebook()
+        elif self._console.is_interactive:
             self._live = Live(console=self._console, auto_refresh=False)
         with self._live or contextlib.nullcontext():
             while True:

@@ -60,9 +60,7 @@ def read_inputs(
     data_dir: str | None = None,
     metric: str | None = None,
 ) -> Inputs:
-    """Check everything that can be checked without data or weights; raises UsageErrors, cheapest
-    first.
-    """
+    """Check what can be checked without data or weights; raises UsageErrors, cheapest first."""
     from elsa_tune.specs.space import load_space
 
     wanted = load_space(space, overrides)
@@ -93,7 +91,19 @@ def read_inputs(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
+class Places:
+    """Where data, records and Ray are, and what a trial takes, as typed."""
+
+    data_dir: str | None = None
+    tracking_uri: str | None = None
+    storage_path: str | None = None
+    address: str | None = None
+    gpus_per_trial: float | None = None
+    cpus_per_trial: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions(Places):
     """A search's options as they are typed. settings: fields of the space, as `epochs=6`."""
 
     model: str
@@ -104,14 +114,8 @@ class SearchOptions:
     seeds: int | None = None
     train_size: int | None = None
     max_time: str | None = None
-    data_dir: str | None = None
     metric: str | None = None
-    tracking_uri: str | None = None
-    storage_path: str | None = None
-    address: str | None = None
-    gpus_per_trial: float | None = None
-    cpus_per_trial: float | None = None
-    settings: Sequence[str] | None = None
+    settings: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,9 +250,7 @@ def _open_store(tracking_uri: str) -> MlflowStore:
 
 
 def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
-    """The tokenised data, and fingerprints of it and of the weights, which are thereby known to be
-    there.
-    """
+    """The tokenised data, and fingerprints of it and of the weights; errors where any lacks."""
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.forward.prefix_store import budget_bytes
     from elsa_tune.training.model.model_files import weights_fingerprint

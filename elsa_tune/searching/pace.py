@@ -12,9 +12,8 @@ from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative
 from elsa_tune.searching.planning.time_left import TRIAL_SECONDS, seconds_per_trial
 from elsa_tune.searching.specification import load_specification, specify
 from elsa_tune.searching.tune.cluster import Capacity, share
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.state import SearchState
@@ -96,10 +95,7 @@ def _probed_seconds(unfinished: Unfinished) -> float:
         # What is measured on one GPU goes for all of them.
         beside = min(at_once, int(1 / each.gpus) or 1) if each.gpus else at_once
         measured = measure(
-            [
-                (specify(one).trial(Phase.MEASURE, FULL_MODEL, 2e-5, seed=1), data[one.name])
-                for one in tasks.values()
-            ],
+            [(one.trial(), data[one.name]) for one in tasks.values()],
             Division(trials=beside, threads=max(1, int(each.cpus))),
             "cuda" if each.gpus else "cpu",
             PROBE_SECONDS,

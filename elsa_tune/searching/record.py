@@ -98,9 +98,7 @@ class SearchRecord:
         return self._state.trials.get(key)
 
     def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
-        """A trial begins, or begins again. spec: the search as it is where this trial trains, on
-        other data or versions.
-        """
+        """A trial begins, or begins again. spec: the search as it is where this trial trains."""
         spec, before = spec or self.spec, self.trial(trial.key)
         self.write(
             TrialStarted(
@@ -112,9 +110,7 @@ class SearchRecord:
         )
 
     def report(self, key: str, result: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        """One evaluation of a trial that runs. result: the fields of an EpochResult. tags: beside
-        its own.
-        """
+        """One evaluation of a trial. result: an EpochResult's fields. tags: beside its own."""
         metrics = {name: float(result[name]) for name in _PER_EVALUATION}
         if result[HOLDOUT_QUALITY] is not None:
             metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
@@ -230,6 +226,9 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     if spec.asha is not None:
         grace = spec.asha.grace_of(spec.recipe.evaluations)
         asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
+    machine = [platform.node(), f"{os.cpu_count()} cores"]
+    if spec.resources.gpus and torch.cuda.is_available():
+        machine.append(torch.cuda.get_device_name())
     return SearchStarted(
         name=spec.name,
         search_id=spec.search_id,
@@ -255,16 +254,8 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
         tags={
             **spec.versions,
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
-            MACHINE_TAG: _machine(spec),
+            MACHINE_TAG: ", ".join(machine),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },
     )
-
-
-def _machine(spec: SearchSpec) -> str:
-    """The driver's machine, e.g. `lab3, 16 cores, NVIDIA H200`."""
-    parts = [platform.node(), f"{os.cpu_count()} cores"]
-    if spec.resources.gpus and torch.cuda.is_available():
-        parts.append(torch.cuda.get_device_name())
-    return ", ".join(parts)

@@ -51,9 +51,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A session's end: how, with which answer, and where everything lies. unsent: records MLflow
-    lacks.
-    """
+    """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks."""
 
     spec: SearchSpec
     paths: SearchPaths
@@ -118,9 +116,7 @@ def answer_again(
     store: MlflowStore,
     say: Say,
 ) -> Finished:
-    """Answer a complete search again, and add what is missing: the report
-    and records in MLflow.
-    """
+    """Answer a complete search again, and add what is missing: report and records in MLflow."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(read_journal(paths.journal))
         answers = answers_of(state, paths, say)
@@ -136,9 +132,7 @@ def answer_again(
 
 
 def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
-    """The answer so far; results that cannot be answered are said, never a reason to lose the
-    record.
-    """
+    """The answer so far; that results cannot be answered is said, and costs no record."""
     try:
         rows = rows_of(state, paths.folder)
         return answer_rows(rows, evidence=KeptPredictions())
@@ -151,7 +145,7 @@ def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]
 
 def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
     """Write the page and figures; whether that went well."""
-    from elsa_tune.report.folder import write_report
+    from elsa_tune.report.page import write_report
 
     command = f"elsa-tune report --search {paths.name} --out DIR"
     origins = {paths.name: origin_of(state)}
@@ -255,7 +249,7 @@ class SearchRun:
         self._tuners += 1
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec, lambda: self._plan.known, self._rates, self._decide, phases, self._plan.measuring
+            spec, lambda: self._plan.known, self._rates, self._decide, self._plan.measuring, phases
         )
         recorder = Recorder(self._record, scheduler, self._work, self._board)
         name = f"{self._record.state().search.attempt}-{self._tuners}"
@@ -274,6 +268,8 @@ class SearchRun:
                 callbacks=[recorder],
                 stop=SearchStopper(lambda: self._is_over(deadline)),
                 verbose=0,
+                # Otherwise Ray clears a notebook's cell, and with it the board.
+                progress_reporter=tune.CLIReporter(),
             ),
         )
         try:

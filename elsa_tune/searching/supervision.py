@@ -84,9 +84,7 @@ def _live_apart(pipe: int) -> None:
 
 
 def _wait(child: int) -> tuple[set[int], int]:
-    """Until the child ends, pass signals on; those that came, and its exit status, negative for
-    the signal that killed it.
-    """
+    """Pass signals on until the child ends; those that came, and its status, below 0 if killed."""
     heard: set[int] = set()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -139,9 +137,7 @@ def _last_word(heard: set[int], status: int) -> None:
 
 
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
-    """Record the end, unless it is recorded, and bring MLflow what it lacks; StorageError where
-    another driver holds the lock.
-    """
+    """Record a missing end, and bring MLflow the rest; StorageError where another driver runs."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(read_journal(paths.journal))
         if not state.search.attempt:

@@ -114,10 +114,9 @@ def _number(name: str, text: str, percent: bool) -> float | str:
 # A header of an export can have hundreds.
 SHOWN_COLUMNS = 20
 
-# The tools whose exports are known: `mlflow.search_runs().to_csv()`, and of Ray Tune
-# `ResultGrid.get_dataframe().to_csv()`. Their prefixes in order of trust; behind one names may be
-# nested. elsa-tune's own runs say more in the tag than MLflow's status can.
-MLFLOW, RAY = "MLflow", "Ray Tune"
+# Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
+# `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.
+# elsa-tune's own runs say more in the tag than MLflow's status can.
 _PARAMETERS = ("params.", "config/", "tags.", "")
 _OUTCOMES = ("metrics.", "", "params.", "tags.")
 _STATUS = ("tags.", "")
@@ -179,19 +178,8 @@ def read_mapping(texts: Sequence[str]) -> dict[str, str]:
     return mapping
 
 
-def recognise(header: Sequence[str]) -> str:
-    """Whose export this is, by its header; "" for any other table."""
-
-    def any_begins(*prefixes: str) -> bool:
-        return any(name.startswith(prefixes) for name in header)
-
-    if "run_id" in header and any_begins("params.", "metrics."):
-        return MLFLOW
-    return RAY if "trial_id" in header and any_begins("config/") else ""
-
-
 def lay_out(
-    path: Path, header: Sequence[str], mapping: Mapping[str, str], tool: str
+    path: Path, header: Sequence[str], mapping: Mapping[str, str]
 ) -> tuple[dict[str, int], dict[str, str], list[str]]:
     """Find our columns in a header: where the user said (`read_mapping`), else by their names.
 
@@ -213,7 +201,7 @@ def lay_out(
                     f"`map` {column}={found[0]}"
                 )
             sources[column] = found[0]
-    _require(path, header, {*sources, *constants}, tool)
+    _require(path, header, {*sources, *constants})
     is_ours = all(ours == theirs.lower() for ours, theirs in sources.items())
     told = [f"{ours} <- {theirs}" for ours, theirs in sources.items()]
     told += [f"{ours} <- '{value}' in every row" for ours, value in constants.items()]
@@ -234,7 +222,7 @@ def _named(path: Path, header: Sequence[str], name: str) -> str:
     raise UnknownNameError.among("column", name, header, hint=f"Looked in {path}.")
 
 
-def _require(path: Path, header: Sequence[str], found: set[str], tool: str) -> None:
+def _require(path: Path, header: Sequence[str], found: set[str]) -> None:
     missing = [name for name in REQUIRED if name not in found]
     if not found & {"seed", "runs"}:
         missing.append("seed (one row a run) or runs (a row is the mean of that many)")
@@ -244,9 +232,8 @@ def _require(path: Path, header: Sequence[str], found: set[str], tool: str) -> N
     hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
     more = ["..."] if len(header) > SHOWN_COLUMNS else []
     shown = ", ".join([*header[:SHOWN_COLUMNS], *more])
-    export = f" of an export from {tool}" if tool else ""
     raise ResultsError(
-        f"{path}, line 1{export}: missing columns {', '.join(missing)}; it has, separated by "
+        f"{path}, line 1: missing columns {', '.join(missing)}; it has, separated by "
         f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value "
         f"for all rows with `map` {hint}."
     )

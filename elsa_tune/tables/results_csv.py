@@ -18,12 +18,10 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import (
     COLUMNS,
-    RAY,
     REQUIRED,
     lay_out,
     read_mapping,
     read_row,
-    recognise,
 )
 from elsa_tune.tables.table_file import Row, csv_rows
 
@@ -43,25 +41,24 @@ class Imported:
 def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] = ()) -> Imported:
     """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
-    Exports of known tools are recognised by their columns. Rows that repeat another exactly are
-    returned too; the curve counts them once and says so. Raises ResultsError, with the line, for
-    what is no number where one must be or out of its range; for a missing column, qualities that
-    are no percentages, and an empty or unreadable file.
+    Where columns have other names, rows without depth and quality are left out, and counted in
+    `told`. Rows that repeat another exactly are returned too; the curve counts them once and says
+    so. Raises ResultsError, with the line, for what is no number where one must be or out of its
+    range; for a missing column, qualities that are no percentages, and an empty or unreadable file.
     """
     said = read_mapping(mapping)
     lines = _lines(path)
     _, header = next(lines, (0, []))
     if not header:
         raise ResultsError(f"{path} is empty; it needs the columns {', '.join(REQUIRED)}")
-    tool = recognise(header)
-    if tool == RAY and "training_iteration" in header and "status" not in header:
+    if "training_iteration" in header and "status" not in header:
         header, lines = [*header, "status"], _with_ray_status(header, lines)
-    places, constants, told = lay_out(path, header, said, tool)
+    places, constants, told = lay_out(path, header, said)
     rows = []
     left_out: Counter[str] = Counter()
     for number, line in lines:
         cells = {name: line[place] for name, place in places.items() if line[place]} | constants
-        if tool and not cells.keys() & {"frozen_layers", "quality"}:
+        if told and not cells.keys() & {"frozen_layers", "quality"}:
             left_out["with neither frozen layers nor quality"] += 1  # e.g. a search's parent run
         elif cells.get("phase") == Phase.PROBE:
             left_out["linear probes of the frozen model"] += 1
@@ -76,20 +73,18 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
         )
     if not told:
         return Imported(rows, ())
-    if tool:
-        # A tool keeps the runs that broke beside those that took their place.
-        ended = {_identity(row) for row in rows if row.status.is_final}
-        kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
-        left_out["of attempts that were repeated"] = len(rows) - len(kept)
-        rows = kept
+    # Tools keep the runs that broke beside those that took their place.
+    ended = {_identity(row) for row in rows if row.status.is_final}
+    kept = [row for row in rows if row.status.is_final or _identity(row) not in ended]
+    left_out["of attempts that were repeated"] = len(rows) - len(kept)
+    rows = kept
     statuses = Counter(row.status.value.replace("_", " ") for row in rows)
     phases = Counter(row.phase for row in rows)
     counts = (
         f"{len(rows)} rows: {', '.join(f'{count} {name}' for name, count in statuses.items())}; "
         f"{phases[Phase.MEASURE]} measuring, {phases[Phase.EXPLORE]} exploring"
     )
-    by = f", an export of {tool}" if tool else ""
-    told = [f"{path}{by}:", *told, counts]
+    told = [f"{path}:", *told, counts]
     told += [f"left out: {count} {what}" for what, count in left_out.items() if count]
     return Imported(rows, tuple(told))
 

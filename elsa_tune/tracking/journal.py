@@ -50,7 +50,12 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             self._last_time = max((record.time for record in records), default=0.0)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._descriptor, self._good_size)
-            _sync_folder(path.parent)
+            # Force the new file's name to disk, as its content is.
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -150,15 +155,6 @@ def _read(path: Path) -> tuple[list[Record], int]:
             ) from error
         size += len(line) + 1
     return records, size
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force a new file's name to disk, as its content is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def take_lock(path: Path) -> filelock.BaseFileLock | None:

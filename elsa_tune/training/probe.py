@@ -5,7 +5,6 @@ A floor for every depth, in seconds. Letters in shape comments: E rows of a spli
 
 from __future__ import annotations
 
-import importlib.util
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elsa_tune.errors import RunError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
@@ -73,14 +71,9 @@ def linear_probe(
     cross-validation on training rows alone.
 
     At most MOST_TRAIN_ROWS and MOST_EVALUATION_ROWS rows, stratified, the same every time. Of the
-    recipe only precision and subset_seed count. Raises RunError where scikit-learn is missing,
-    ModelError for a model that cannot be loaded, DivergedError where its output is not finite.
+    recipe only precision and subset_seed count. Raises ModelError for a model that cannot be
+    loaded, DivergedError where its output is not finite.
     """
-    if importlib.util.find_spec("sklearn") is None:
-        raise RunError(
-            "scikit-learn is not installed, and the linear probe needs it; install it, or set "
-            "linear_probe=false"
-        )
     from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
 
     started = time.perf_counter()

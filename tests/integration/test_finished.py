@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mlflow.tracking import MlflowClient
 
-from elsa_tune.report import folder
+from elsa_tune.report import page
 from elsa_tune.searching import launch
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
@@ -39,7 +39,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         (place / "index.html").write_text("drawn")
         places.append(place)
 
-    monkeypatch.setattr(folder, "write_report", draw)
+    monkeypatch.setattr(page, "write_report", draw)
     return places
 
 

@@ -76,7 +76,7 @@ def test_an_export_is_answered_without_any_mapping(places: StorePaths, tmp_path:
     assert answer.operating_point is not None
     assert answer.operating_point.fine_tuned_layers == 3
     for line in (
-        f"{file}, an export of MLflow:",
+        f"{file}:",
         "frozen_layers <- params.num_frozen_layers",
         "quality <- metrics.eval_accuracy",
         "status <- status",

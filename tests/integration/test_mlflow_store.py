@@ -20,8 +20,10 @@ from mlflow.tracking import MlflowClient
 from elsa_tune.errors import ResultsError, StorageError, TrackingError
 from elsa_tune.searching.planning.plan import trials_in_all
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.sources import list_searches
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.connection import Connection
+from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -34,7 +36,6 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import read_rows
-from elsa_tune.tracking.searches import delete_search, list_searches
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_rows,
@@ -470,28 +471,30 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     record(
         paths, [search_started("second"), *whole_trial(A, 0.5, "second"), trial_started(B)], store
     )
-    found, warnings = list_searches(places.storage, uri)
-    assert warnings == []
+    warnings: list[str] = []
+    found = list_searches(places.storage, uri, warnings.append)
     assert [
-        (one.name, one.state.status.value, len(one.state.final_trials), trials_in_all(one))
+        (state.search.name, state.status.value, len(state.final_trials), trials_in_all(*one))
         for one in found
+        for state in one[1:]
     ] == [
         ("second", "killed", 1, 4),
         ("first", "completed", 4, 4),
     ]
-    assert found[1].state.decisions["answer"][0]["operating_point"] == {"fine_tuned_layers": 3}
+    assert found[1][1].decisions["answer"][0]["operating_point"] == {"fine_tuned_layers": 3}
     # From elsewhere the store tells the same.
-    elsewhere, _ = list_searches(places.storage / "nothing", uri)
-    for one, same in zip(elsewhere, found, strict=True):
-        assert (one.name, len(one.state.final_trials), trials_in_all(one)) == (
-            same.name,
-            len(same.state.final_trials),
-            trials_in_all(same),
+    elsewhere = list_searches(places.storage / "nothing", uri, warnings.append)
+    for (folder, one), (there, same) in zip(elsewhere, found, strict=True):
+        assert folder is None and there is not None
+        assert (one.search.name, len(one.final_trials), trials_in_all(folder, one)) == (
+            same.search.name,
+            len(same.final_trials),
+            trials_in_all(there, same),
         )
-        assert one.state.decisions.get("answer") == same.state.decisions.get("answer")
-        assert one.state.status == same.state.status
-        assert (one.state.search.model, one.state.search.task) == ("minilm", "rte")
-    assert all(one.folder is None for one in elsewhere)
+        assert one.decisions.get("answer") == same.decisions.get("answer")
+        assert one.status == same.status
+        assert (one.search.model, one.search.task) == ("minilm", "rte")
+    assert warnings == []
     with (
         Journal(paths.journal),
         pytest.raises(StorageError, match=r"is running .*cannot be deleted"),
@@ -499,7 +502,8 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
         delete_search(places.storage, "second", uri)
     assert delete_search(places.storage, "second", uri) == 3
     assert not paths.folder.exists()
-    assert [one.name for one in list_searches(places.storage, uri)[0]] == ["first"]
+    left = list_searches(places.storage, uri, warnings.append)
+    assert [state.search.name for _, state in left] == ["first"] and warnings == []
     assert {row.search for row in read_rows(uri)} == {"first"}
     deleted = client_of(places).search_runs(["1"], run_view_type=ViewType.DELETED_ONLY)
     assert len(deleted) == 3

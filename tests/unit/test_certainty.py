@@ -122,6 +122,7 @@ def test_two_seeds_certify_nothing() -> None:
     assert answer.operating_point is not None
     assert answer.certified is None and answer.plausible is None
     assert answer.reason is Reason.TOO_FEW_SEEDS
+    assert "takes 3 seeds at each depth, and some depths have 2" in answer.certainty
     # Two seeds say nothing of how seeds spread: no forecast, the usual number.
     assert answer.next_step == "elsa-tune resume 'my search' --seeds 5"
 

@@ -14,11 +14,11 @@ from elsa_tune.cli.app import main
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching import launch
 from elsa_tune.searching.specification import save_specification
+from elsa_tune.sources import list_searches
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import decode, encode
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import rows_of
-from elsa_tune.tracking.searches import list_searches
 from elsa_tune.tracking.state import SearchState
 from tests.recorded_search import journal_of, probed, whole_search
 from tests.unit.search_examples import make_spec
@@ -83,8 +83,8 @@ def test_150_damaged_journals_give_a_state_or_one_reason(tmp_path: Path) -> None
             refused += 1
             assert "\n" not in str(error)
     assert 30 < refused < 140
-    found, warnings = list_searches(tmp_path, None)
-    assert found and warnings
+    warnings: list[str] = []
+    assert list_searches(tmp_path, None, warnings.append) and warnings
 
 
 def encode_all(state: SearchState) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from elsa_tune.searching.planning.exploring import (
     settled_depths,
 )
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.searching.planning.measuring import Rates, measuring_trials
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.tune.searcher import PlanSearcher
@@ -289,9 +291,21 @@ def test_what_a_trial_costs() -> None:
 # ---- what Ray is told ----
 
 
+def searching(
+    spec: SearchSpec,
+    known: Callable[[], list[KnownTrial]],
+    rates: Rates,
+    phases: Sequence[Phase] = (Phase.EXPLORE, Phase.MEASURE),
+) -> PlanSearcher:
+    """A searcher that measures every depth alike."""
+    return PlanSearcher(
+        spec, known, rates, lambda decided: None, partial(measuring_trials, spec), phases
+    )
+
+
 def exploring(spec: SearchSpec, known: Callable[[], list[KnownTrial]]) -> PlanSearcher:
     """A searcher that leaves measuring to a later run, as under a time limit."""
-    return PlanSearcher(spec, known, {}, lambda rates: None, (Phase.EXPLORE,))
+    return searching(spec, known, {}, (Phase.EXPLORE,))
 
 
 def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
@@ -344,7 +358,7 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
 
 def test_decided_depths_explore_no_more() -> None:
     rates = dict.fromkeys(DEPTHS[:2], 2e-5)
-    searcher = PlanSearcher(spec_of(), lambda: [], rates, lambda rates: None, (Phase.EXPLORE,))
+    searcher = searching(spec_of(), lambda: [], rates, (Phase.EXPLORE,))
     given = [searcher.suggest(str(number)) for number in range(4)]
     assert [one and one[TRIAL].depth.label for one in given] == ["6", "6", "6", None]
 
@@ -354,7 +368,7 @@ def whole_search(
 ) -> tuple[list[TrialSpec], list[KnownTrial]]:
     """Every trial in the order of its start, by so many workers that end in any order."""
     known: dict[str, KnownTrial] = {}
-    searcher = PlanSearcher(spec, lambda: list(known.values()), {}, lambda rates: None)
+    searcher = searching(spec, lambda: list(known.values()), {})
     running: dict[str, TrialSpec] = {}
     begun: list[TrialSpec] = []
     while True:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from elsa_tune.errors import RunError
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.specs.trial import Precision, Recipe
@@ -129,9 +127,3 @@ def test_rows_can_be_taken_in_any_order() -> None:
 
 def _row(rows: TokenRows, number: int, name: str) -> np.ndarray:
     return getattr(rows, name)[rows.offsets[number] : rows.offsets[number + 1]]
-
-
-def test_without_scikit_learn_it_says_so(bert: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RunError, match="scikit-learn is not installed"):
-        ask(bert, make_data())

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from elsa_tune import sources
 from elsa_tune.cli.app import main
 from elsa_tune.searching.board import counts_of, depth_lines
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.search import Extension
 from elsa_tune.specs.trial import TrialStatus
-from elsa_tune.tracking import searches
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
@@ -145,10 +145,10 @@ def test_searches_that_began_together_are_listed_by_name(
     for name in ("c", "b"):
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
     elsewhere = SearchState(search=search_started("a"), started=5.0)
-    monkeypatch.setattr(searches, "is_unmade", lambda uri: False)
-    monkeypatch.setattr(searches, "read_searches", lambda uri: [elsewhere])
-    found, _ = searches.list_searches(storage, "a store")
-    assert [one.name for one in found] == ["a", "b", "c"]
+    monkeypatch.setattr(sources, "is_unmade", lambda uri: False)
+    monkeypatch.setattr(sources, "read_searches", lambda uri, tasks, search: [elsewhere])
+    found = sources.list_searches(storage, "a store", lambda line: None)
+    assert [state.search.name for _, state in found] == ["a", "b", "c"]
 
 
 def test_an_unreadable_journal_is_a_warning_and_the_rest_is_listed(

@@ -18,7 +18,7 @@ import typer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
-from elsa_tune.report import folder
+from elsa_tune.report import page
 from elsa_tune.searching import launch, session
 from elsa_tune.searching.specification import load_specification, save_specification, settled
 from elsa_tune.searching.tune import cluster
@@ -52,7 +52,7 @@ def test_whatever_the_answer_meets_is_said_and_survived(
 def test_a_drawing_that_fails_is_said_and_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "write_report", fail)
+    monkeypatch.setattr(page, "write_report", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
     assert not session._has_drawn(SearchState.replay([]), paths, [], said.append)

@@ -12,12 +12,9 @@ from elsa_tune.errors import ElsaTuneError, ResultsError, UnknownNameError, Usag
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import (
-    MLFLOW,
-    RAY,
     candidates,
     metric_of,
     read_mapping,
-    recognise,
 )
 from elsa_tune.tables.results_csv import Imported, import_results
 
@@ -55,7 +52,7 @@ def test_ray_tune() -> None:
     assert answer.operating_point.fine_tuned_layers == 3
     told = "\n".join(imported.told)
     for line in (
-        "an export of Ray Tune:",
+        "ray_tune.csv:",
         "frozen_layers <- config/frozen_layers",
         "learning_rate <- config/lr",
         "layers <- '6' in every row",
@@ -180,20 +177,8 @@ def test_a_column_is_mapped_once_and_from_a_column_that_is_there(tmp_path: Path)
 
 def test_a_wide_header_is_not_repeated_whole(tmp_path: Path) -> None:
     path = save(tmp_path, "run_id," + ",".join(f"params.p{n}" for n in range(100)), "1" + "," * 100)
-    with pytest.raises(ResultsError, match=r"export from MLflow.*params\.p18, \.\.\."):
+    with pytest.raises(ResultsError, match=r"params\.p18, \.\.\."):
         read(path)
-
-
-@pytest.mark.parametrize(
-    ("header", "tool"),
-    [
-        (["run_id", "status", "params.seed"], MLFLOW),
-        (["trial_id", "acc", "config/seed"], RAY),
-        (["model", "task", "run_id", "trial_id", "name", "state"], ""),
-    ],
-)
-def test_who_wrote_it(header: list[str], tool: str) -> None:
-    assert recognise(header) == tool
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from elsa_tune.sources import Question, Source
 
 ALL = "all"
+Curve = TypeVar("Curve", bound="FreezeCurve")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,19 +92,12 @@ def operating_point(
     Exit status: 0 at least one answer; 2 bad input; 3 nothing that was asked has an answer.
     """
     from elsa_tune.analysis.answer import check_target
-    from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json
+    from elsa_tune.analysis.answer_json import answer_object, answers_csv
     from elsa_tune.analysis.answers import answer_curves
 
     check_target(target)
     answers = answer_curves(_curves(asked, format, target), target, exclude_task or ())
-    if format == "json":
-        typer.echo(as_json([answer_object(answer) for answer in answers]))
-    elif format == "csv":
-        typer.echo(answers_csv(answers), nl=False)
-    else:
-        from elsa_tune.cli.answer_tables import print_curves
-
-        print_curves(answers)
+    _print(answers, format, answer_object, answers_csv)
     _require_an_answer(answers, told=format == "table")
 
 
@@ -114,17 +108,10 @@ def curve(asked: Asked, format: Format = "table") -> None:
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
     from elsa_tune.analysis.answer import DEFAULT_TARGET
-    from elsa_tune.analysis.answer_json import as_json, curves_csv, freeze_curve_object
+    from elsa_tune.analysis.answer_json import curves_csv, freeze_curve_object
 
     curves = _curves(asked, format, DEFAULT_TARGET)
-    if format == "json":
-        typer.echo(as_json([freeze_curve_object(found) for found in curves]))
-    elif format == "csv":
-        typer.echo(curves_csv(curves), nl=False)
-    else:
-        from elsa_tune.cli.answer_tables import print_curves
-
-        print_curves(curves)
+    _print(curves, format, freeze_curve_object, curves_csv)
     if not any(found.with_quality for found in curves):
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
 
@@ -151,11 +138,10 @@ def report(
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.printing import given_command
-    from elsa_tune.report.folder import check_folder, write_report
+    from elsa_tune.report.page import write_report
 
     check_target(target)
     source, question = _read_question(asked)
-    check_folder(out)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
     origins = source.origins(question)
@@ -249,6 +235,24 @@ def _curves(asked: Asked, format: str, target: float) -> list[FreezeCurve]:
             # A reader of stdout gets valid JSON here too.
             typer.echo("[]")
         raise
+
+
+def _print(
+    curves: Sequence[Curve],
+    format: str,
+    as_object: Callable[[Curve], dict[str, Any]],
+    as_csv: Callable[[Sequence[Curve]], str],
+) -> None:
+    from elsa_tune.analysis.answer_json import as_json
+
+    if format == "json":
+        typer.echo(as_json([as_object(one) for one in curves]))
+    elif format == "csv":
+        typer.echo(as_csv(curves), nl=False)
+    else:
+        from elsa_tune.cli.answer_tables import print_curves
+
+        print_curves(curves)
 
 
 def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:

@@ -20,7 +20,7 @@ from elsa_tune.searching.saying import heard, say
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.searches import RecordedSearch
+    from elsa_tune.tracking.state import SearchState
 
 LISTED = (
     *("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer"),
@@ -37,8 +37,9 @@ def searches(
     format: FormatOption = "table",
 ) -> None:
     """List the recorded searches, with state and answer."""
+    from elsa_tune.sources import list_searches
+    from elsa_tune.tracking.deletion import delete_search
     from elsa_tune.tracking.paths import StorePaths
-    from elsa_tune.tracking.searches import delete_search, list_searches
 
     places = StorePaths(Path.cwd())
     storage = places.storage_at(storage_path)
@@ -47,35 +48,36 @@ def searches(
         runs = delete_search(storage, delete, named or places.tracking_uri())
         say(f"deleted search '{delete}' and {runs} MLflow runs")
         return
-    found, warnings = list_searches(storage, named)
+    warnings: dict[str, None] = {}
+    found = list_searches(storage, named, warnings.setdefault)
     if named is None and not found:
         # Those of other folders: MLflow takes seconds to ask.
-        found, warnings = list_searches(storage, places.tracking_uri())
+        found = list_searches(storage, places.tracking_uri(), warnings.setdefault)
     for warning in warnings:
         say(f"elsa-tune: {warning}")
     if not found and format == "table":
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
         return
-    rows = [_as_json(search) for search in found]
+    rows = [_as_json(folder, state) for folder, state in found]
     if format == "table":
         rows = [one | {"answer": _answer_text(one["answer"])} for one in rows]
     show(rows, format, LISTED)
 
 
-def _as_json(search: RecordedSearch) -> dict[str, Any]:
+def _as_json(folder: Path | None, state: SearchState) -> dict[str, Any]:
     from elsa_tune.searching.planning.plan import trials_in_all
     from elsa_tune.tracking.names import ANSWER
 
     return {
-        "name": search.name,
-        "model": search.state.search.model,
-        "task": search.state.search.task,
-        "status": search.state.status.value,
-        "trials_done": len(search.state.final_trials),
-        "trials_planned": trials_in_all(search),
-        "started": local_time(search.state.started),
-        "answer": search.state.decisions.get(ANSWER),
-        "folder": None if search.folder is None else str(search.folder),
+        "name": state.search.name if folder is None else folder.name,
+        "model": state.search.model,
+        "task": state.search.task,
+        "status": state.status.value,
+        "trials_done": len(state.final_trials),
+        "trials_planned": trials_in_all(folder, state),
+        "started": local_time(state.started),
+        "answer": state.decisions.get(ANSWER),
+        "folder": None if folder is None else str(folder),
     }
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import DryRun, Places, grouped
+from elsa_tune.cli.options import DryRun, grouped
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError
+from elsa_tune.searching.inputs import Places, SearchOptions
 from elsa_tune.searching.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
 from elsa_tune.tables.results_csv import Study
@@ -60,7 +61,6 @@ def reproduce(
     input, before anything starts; 130 interrupted.
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
-    from elsa_tune.searching.inputs import SearchOptions
     from elsa_tune.studies.reproduction import carry_out, edition
 
     extent = PROTOCOLS[study].extents[scale]

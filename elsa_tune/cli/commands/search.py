@@ -4,67 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elsa_tune.cli.options import (
-    DryRun,
-    Metric,
-    Places,
-    Settings,
-    StoragePath,
-    TrackingUri,
-    grouped,
-)
+from elsa_tune.cli.options import DryRun, StoragePath, TrackingUri, grouped
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
+from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_request
 from elsa_tune.searching.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
-    from elsa_tune.searching.inputs import Request
     from elsa_tune.searching.session import Finished
     from elsa_tune.specs.search import SearchSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is searched, and how."""
-
-    model: Annotated[
-        str, typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name.")
-    ]
-    task: Annotated[str, typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own.")]
-    space: Annotated[
-        str, typer.Option(help="A search space: a YAML file, or the name of a shipped one.")
-    ] = "joint"
-    name: Annotated[
-        str | None, typer.Option(help="The search's name. Default: model, task and time.")
-    ] = None
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            help="At most this many exploring trials in all, the same for each depth first."
-        ),
-    ] = None
-    seeds: Annotated[int | None, typer.Option(help="Measuring trials per depth.")] = None
-    train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified, nested subset of N examples.")
-    ] = None
-    max_time: Annotated[
-        str | None, typer.Option(help="End after this time (90s, 30m, 2h) with what is done.")
-    ] = None
-    metric: Metric = None
-    settings: Settings = None
-
-
 @grouped
 def search(
-    wanted: Wanted,
-    places: Places,
+    wanted: SearchOptions,
     dry_run: DryRun = False,
     probe: Annotated[
         bool,
@@ -78,12 +37,9 @@ def search(
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
     say(f"search: reading {wanted.model}, {wanted.task} and the space {wanted.space}")
-    from elsa_tune.searching.inputs import SearchOptions, read_request
-
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
-    options = SearchOptions(**dataclasses.asdict(wanted), **dataclasses.asdict(places))
-    request = read_request(options)
+    request = read_request(wanted)
 
     from elsa_tune.searching.launch import start
     from elsa_tune.searching.specification import trials_note
@@ -123,7 +79,6 @@ def resume(
     What was finished before Ctrl-C, a crash or a kill is kept.
     """
     say(f"resume: reading search '{name}'")
-    from elsa_tune.searching.inputs import read_duration
     from elsa_tune.tracking.paths import StorePaths, find_search
 
     seconds = None if max_time is None else read_duration(max_time)

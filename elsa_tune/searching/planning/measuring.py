@@ -55,9 +55,7 @@ def measuring_trials(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """trials: to measure now. why: what they are for, or what ended the walk. waits: some rate is
-    still being explored.
-    """
+    """trials: to measure now. why: what for, or what ended the walk. waits: for a depth's rate."""
 
     trials: tuple[TrialSpec, ...]
     why: str

@@ -21,7 +21,6 @@ from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.searches import RecordedSearch
 from elsa_tune.tracking.state import SearchState, TrialState
 
 
@@ -48,9 +47,7 @@ class Plan:
 
     @classmethod
     def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Plan:
-        """That of a recorded search. Raises StorageError for a journal whose records are whole, but
-        do not say what a trial is.
-        """
+        """That of a recorded search; StorageError where a record does not say what a trial is."""
         for trial in state.planned_trials:
             try:
                 known_trial(spec, trial)
@@ -149,9 +146,7 @@ class Plan:
 
 
 def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeDepth) -> int:
-    """Trials of a depth, both phases: those of the plan, and beyond the given rates those that have
-    begun.
-    """
+    """Trials of a depth, both phases: the plan's, and beyond the given rates those begun."""
     explored = len(tried(known, depth))
     planned = spec.tries if depth in spec.explored else 0
     measured = spec.seeds
@@ -163,9 +158,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
 
 
 def exploring_share(spec: SearchSpec) -> float:
-    """The part of a time budget that exploring may take: its part of the trials, at most one
-    half.
-    """
+    """The part of a time budget that exploring may take: that of its trials, at most half."""
     total = spec.exploring_trials + spec.measuring_trials
     return min(0.5, spec.exploring_trials / total)
 
@@ -175,16 +168,15 @@ def steps_per_trial(spec: SearchSpec) -> int:
     return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
 
 
-def trials_in_all(found: RecordedSearch) -> int | None:
+def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
     """How many trials a recorded search has by its plan, as its board counted them; None where that
-    was not recorded.
+    was not recorded. folder: None where only its run in MLflow is here.
     """
-    if found.folder is not None:
-        paths = SearchPaths(found.folder.parent, found.name)
+    if folder is not None:
+        paths = SearchPaths(folder.parent, folder.name)
         with contextlib.suppress(ElsaTuneError):
-            return Plan.of(load_specification(paths), paths, found.state).trials
-    # Only its run in MLflow is here, or its specification is lost.
-    params = found.state.search.params
+            return Plan.of(load_specification(paths), paths, state).trials
+    params = state.search.params
     counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
-    return max(sum(planned), len(found.state.final_trials)) if planned else None
+    return max(sum(planned), len(state.final_trials)) if planned else None

@@ -57,9 +57,7 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
 
 
 def _further(spec: SearchSpec, here: Sequence[KnownTrial], depth: FreezeDepth) -> float:
-    """How many more tries beyond the given rates a depth is expected to make: none once it is
-    being measured.
-    """
+    """How many more tries beyond the given rates a depth may make: none once it is measured."""
     is_measured = any(one.trial.phase is Phase.MEASURE for one in here)
     if spec.extend is None or depth not in spec.explored or is_measured:
         return 0.0

@@ -38,9 +38,7 @@ class Probing:
         self._key = f"{Phase.PROBE.value}-N{self._spec.layers}"
 
     def start(self) -> None:
-        """Begin, on one trial's share of the machine, where a probe is wanted and none is
-        recorded.
-        """
+        """Begin, on one trial's share of the machine, where one is wanted and none recorded."""
         if not self._spec.linear_probe or self._key in self._record.state().trials:
             return
         share = self._spec.resources

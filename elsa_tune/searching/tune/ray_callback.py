@@ -75,9 +75,7 @@ class Recorder(Callback):
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        """The trial ended without an error: completed, stopped by ASHA, or stopped with the
-        search.
-        """
+        """It ended without an error: completed, stopped by ASHA, or stopped with the search."""
         key = trial.config[TRIAL].key
         if not self._runs(key):
             return

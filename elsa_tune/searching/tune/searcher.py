@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ray.tune.search import Searcher
 
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, settled_depths
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
-from elsa_tune.searching.planning.measuring import measuring_trials
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
@@ -31,8 +29,8 @@ class PlanSearcher(Searcher):
 
     known: gives the trials of this search so far. rates: of depths that an earlier session began to
     measure; they explore no more. decide: called with the rates of all decided depths whenever
-    there are new ones. phases: those that this run is for. measuring: gives what is to be measured
-    at given rates; None for the plan that measures every depth alike.
+    there are new ones. measuring: gives what is to be measured at given rates. phases: those that
+    this run is for.
     """
 
     def __init__(
@@ -41,8 +39,8 @@ class PlanSearcher(Searcher):
         known: Callable[[], Sequence[KnownTrial]],
         rates: Rates,
         decide: Callable[[Rates], None],
+        measuring: Measuring,
         phases: Collection[Phase] = (Phase.EXPLORE, Phase.MEASURE),
-        measuring: Measuring | None = None,
     ) -> None:
         super().__init__()
         self._spec = spec
@@ -50,7 +48,7 @@ class PlanSearcher(Searcher):
         self._rates = dict(rates)
         self._decide = decide
         self._phases = phases
-        self._measuring = measuring or partial(measuring_trials, spec)
+        self._measuring = measuring
         self._under_way: dict[str, TrialSpec] = {}
         self._attempts: Counter[str] = Counter()
 
@@ -59,9 +57,7 @@ class PlanSearcher(Searcher):
         return {}
 
     def suggest(self, trial_id: str) -> Any:
-        """The next trial's config; None while what comes next waits for trials that run; FINISHED
-        where nothing is left.
-        """
+        """The next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
         for trial in self._wanted(known):
             self._under_way[trial_id] = trial

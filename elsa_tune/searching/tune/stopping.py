@@ -40,9 +40,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
-        """While inside, signals are handled as above; what ends at once raises
-        KeyboardInterrupt.
-        """
+        """While inside, signals are handled as above; an end at once is a KeyboardInterrupt."""
 
         def handle(number: int, frame: FrameType | None) -> None:
             at_once = number != signal.SIGINT

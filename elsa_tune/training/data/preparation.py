@@ -158,7 +158,8 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     what = f"the remainder beside the holdout ({size - count} rows)"
     subset = train.part(chosen[~held_out], what, (*train.notes, note))
     holdout = train.part(chosen[held_out], "the holdout")
-    _check_holdout(task, subset, holdout, recipe.holdout)
+    if task.kind is TaskKind.CLASSIFICATION:
+        _check_classes(task, subset, holdout, recipe.holdout)
     return {"train": subset, HOLDOUT: holdout}
 
 
@@ -183,24 +184,17 @@ def _held_out(
     return held_out
 
 
-def _check_holdout(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:
+def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:
     """Raise DataError unless every class of the rows in use is trained on and held out."""
     size = len(subset) + len(holdout)
-    advice = "give a larger train_size or holdout"
-    if task.kind is TaskKind.REGRESSION:
-        if len(holdout) < 2 or (holdout.labels == holdout.labels[0]).all():
-            raise DataError(
-                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows has "
-                f"{len(holdout)} rows, too few to score a regression; {advice}"
-            )
-        return
     for label in np.union1d(subset.labels, holdout.labels):
         if label not in holdout.labels or label not in subset.labels:
             rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
             lacks = "has none" if label not in holdout.labels else "leaves none to train on"
             raise DataError(
                 f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
-                f"class '{task.classes[int(label)]}', of which there are {rows}; {advice}"
+                f"class '{task.classes[int(label)]}', of which there are {rows}; give a larger "
+                "train_size or holdout"
             )
 
 

@@ -1,58 +1,17 @@
-"""Which searches are recorded, in the storage folder and the MLflow store; and their deletion."""
+"""The deletion of a search: its folder, and its runs in MLflow."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import holder, take_lock
-from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches, runs_of
+from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
 from elsa_tune.tracking.names import TRIAL_TAG
-from elsa_tune.tracking.paths import SearchPaths, find_search, search_names
-from elsa_tune.tracking.state import SearchState, read_state
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedSearch:
-    """A search and where it is recorded. folder: None where only the MLflow store knows it."""
-
-    name: str
-    state: SearchState
-    folder: Path | None = None
-
-
-def list_searches(
-    storage: Path, tracking_uri: str | None
-) -> tuple[list[RecordedSearch], list[str]]:
-    """Every search in the folder or the store, latest first, and warnings about the unreadable.
-
-    tracking_uri: None looks at the folder alone. A store that does not exist yet holds no searches.
-    """
-    warnings: list[str] = []
-    found: dict[str, RecordedSearch] = {}
-    for name in search_names(storage):
-        paths = SearchPaths(storage, name)
-        try:
-            state = read_state(paths.journal)
-            # A folder whose driver died before its first record has no id yet.
-            key = state.search.search_id or f"folder:{name}"
-            found[key] = RecordedSearch(name=name, state=state, folder=paths.folder)
-        except StorageError as error:
-            warnings.append(str(error))
-    try:
-        if tracking_uri is not None and not is_unmade(tracking_uri):
-            for state in read_searches(tracking_uri):
-                if state.search.attempt:
-                    elsewhere = RecordedSearch(name=state.search.name, state=state)
-                    found.setdefault(state.search.search_id, elsewhere)
-    except TrackingError as error:
-        warnings.append(str(error))
-    # Two may have begun in the same millisecond.
-    latest = sorted(found.values(), key=lambda one: (-one.state.started, one.name))
-    return latest, warnings
+from elsa_tune.tracking.paths import SearchPaths, find_search
+from elsa_tune.tracking.state import read_state
 
 
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:

@@ -1,0 +1,119 @@
+"""What MLflow's pages show of the searches that are recorded here, for docs/guides/mlflow.md.
+
+    python bench/screenshots.py FOLDER          # a folder with mlruns/, in which searches have run
+
+A real MLflow server and Chromium (chromedriver beside it). Nothing on the pages is set up by hand:
+each picture is an address and what MLflow shows there by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import quote
+
+from mlflow import MlflowClient
+from selenium import webdriver
+
+from elsa_tune.tracking.names import SEARCH_TAG
+
+FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+SIZE = (1700, 1000)
+# MLflow opens a chat beside every page; what closes it is the last button of its title.
+CLOSE_ASSISTANT = """
+const found = document.elementFromPoint(window.innerWidth - 36, 36);
+found?.closest("button")?.click();
+"""
+PATIENCE = 60.0  # seconds for the server's start
+DRAWN = 12.0  # seconds for a page to ask for its runs and draw them
+
+
+def pages(store: str) -> dict[str, str]:
+    """The fragment of each picture's address."""
+    client = MlflowClient(store)
+    experiments = [one for one in client.search_experiments() if one.name.startswith("elsa-tune/")]
+    ids = [one.experiment_id for one in experiments]
+    runs = client.search_runs(ids, max_results=5000)
+    parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    newest = parents[0]
+    here = newest.info.experiment_id
+    children = [
+        run
+        for run in runs
+        if run.data.tags.get("mlflow.parentRunId") == newest.info.run_id
+        and run.data.tags.get(SEARCH_TAG)
+        and "quality" in run.data.metrics
+    ][:2]
+    curves = [run for run in parents if run.info.experiment_id == here][:2]
+
+    def compared(chosen: list[object]) -> str:
+        named = quote(json.dumps([run.info.run_id for run in chosen]))  # type: ignore[attr-defined]
+        return f"compare-runs?runs={named}&experiments={quote(json.dumps([here]))}"
+
+    return {
+        "mlflow_runs": f"experiments/{here}/runs?workflowType=machine_learning",
+        "mlflow_search": f"experiments/{here}/runs/{newest.info.run_id}",
+        "mlflow_freeze_curve": f"experiments/{here}/runs/{newest.info.run_id}/model-metrics",
+        "mlflow_compare_searches": compared(list(curves)),
+        "mlflow_compare_trials": compared(list(children)),
+    }
+
+
+def main() -> None:
+    """One PNG a page, into docs/figures or the folder named by --out."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, default=FIGURES)
+    options = parser.parse_args()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "elsa_tune", "ui", "--port", str(port)]
+    server = subprocess.Popen(command, cwd=options.folder)
+    chromium = webdriver.ChromeOptions()
+    chromium.binary_location = shutil.which("chromium") or ""
+    for flag in FLAGS:
+        chromium.add_argument(flag)
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    browser = webdriver.Chrome(options=chromium, service=service)
+    try:
+        wait_for(f"{address}/health")
+        browser.set_window_size(*SIZE)
+        for name, fragment in pages(address).items():
+            browser.get("about:blank")
+            browser.get(f"{address}/#/{fragment}")
+            time.sleep(DRAWN)
+            browser.execute_script(CLOSE_ASSISTANT)
+            time.sleep(2.0)
+            browser.save_screenshot(str(options.out / f"{name}.png"))
+            print(options.out / f"{name}.png", flush=True)
+    finally:
+        browser.quit()
+        server.terminate()
+        server.wait()
+
+
+def wait_for(address: str) -> None:
+    """Until something answers there."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main()
