@@ -124,10 +124,10 @@ def search(model: str, task: Any, **settings: Any) -> Search:
         columns = settings.pop("text", "text"), settings.pop("label", "label")
         task = write_task(task, place, settings.pop("task_name", "own"), *columns)
     overrides = [f"{field}={json.dumps(value)}" for field, value in settings.items()]
-    wanted = SearchOptions(model=model, task=str(task), settings=overrides, **named)
+    wanted = SearchOptions(model=model, task=[str(task)], settings=overrides, **named)
     from elsa_tune.searching.launch import start
 
-    return _ended(start(read_request(wanted), say))
+    return _ended(start(read_request(wanted, str(task)), say))
 
 
 def resume(

@@ -17,7 +17,10 @@ from elsa_tune.searching.inputs import Places
 # Of a search; those of them that other commands share follow.
 SEARCH_OPTIONS = {
     "model": typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name."),
-    "task": typer.Option(help="A GLUE task, `stdlib`, or a YAML file of your own."),
+    "task": typer.Option(
+        help="A GLUE task, `stdlib`, or a YAML file of your own. Several of them, or a .txt that "
+        "lists them, are searched one after another, with a joint answer."
+    ),
     "space": typer.Option(help="A search space: a YAML file, or the name of a shipped one."),
     "name": typer.Option(help="The search's name. Default: model, task and time."),
     "trials": typer.Option(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SPACE = "joint"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_STAMP = "%Y%m%d-%H%M%S"
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -104,10 +107,12 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions(Places):
-    """A search's options as they are typed. settings: fields of the space, as `epochs=6`."""
+    """A search's options as they are typed. task: of several, each is a search of its own.
+    settings: fields of the space, as `epochs=6`.
+    """
 
     model: str
-    task: str
+    task: list[str]
     space: str = DEFAULT_SPACE
     name: str | None = None
     trials: int | None = None
@@ -137,10 +142,46 @@ class Request(Inputs):
     gpus_per_trial: float | None = None
 
 
-def read_request(options: SearchOptions) -> Request:
-    """The search that they ask for; errors as in `read_inputs`."""
-    if options.task == "all":
-        raise UsageError("`task` all: a search takes one task; start one search for each")
+def read_requests(options: SearchOptions) -> list[Request]:
+    """A search for each task, in their order; of several each is called by the name and its task.
+
+    Errors as in `read_inputs`; UsageError where two would share a name.
+    """
+    tasks = [name for given in options.task for name in _listed(given)]
+    if len(tasks) == 1:
+        return [read_request(options, tasks[0])]
+    if options.max_time is not None:
+        raise UsageError("`max_time` limits one search; end several by `timeout 2h elsa-tune ...`")
+    others = options  # a folder of GLUE tasks is none for tasks beside them
+    if GLUE_TASKS.keys() & set(tasks):
+        others = replace(options, data_dir=None)
+    found = [read_request(options if task in GLUE_TASKS else others, task) for task in tasks]
+    name = options.name or slug(f"{Path(found[0].model.name).name}-{time.strftime(_STAMP)}")
+    names = [slug(f"{name}-{one.task.name}") for one in found]
+    for one, count in Counter(names).items():
+        if count > 1:
+            raise UsageError(f"{count} of the tasks would share the search name '{one}'")
+    return [replace(one, name=name) for one, name in zip(found, names, strict=True)]
+
+
+def _listed(given: str) -> Iterator[str]:
+    """The tasks that a text file lists, one a line; any other name is one itself."""
+    if not given.endswith(".txt"):
+        yield given
+        return
+    try:
+        lines = Path(given).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"`task` {given} cannot be read as a list of tasks: {error}") from error
+    if not any(line.strip() for line in lines):
+        raise UsageError(f"`task` {given} lists no task; write one on each line")
+    yield from (line.strip() for line in lines if line.strip())
+
+
+def read_request(options: SearchOptions, name: str) -> Request:
+    """The search on the task of this name; errors as in `read_inputs`."""
+    if name == "all":
+        raise UsageError("`task` all: name each of the tasks")
     overrides = list(options.settings or ())
     if options.train_size is not None:
         overrides.append(f"train_size={options.train_size}")
@@ -152,7 +193,7 @@ def read_request(options: SearchOptions) -> Request:
         SearchPaths(storage, options.name)  # raises for a name that is no name
     inputs = read_inputs(
         options.model,
-        options.task,
+        name,
         space=options.space,
         overrides=overrides,
         data_dir=options.data_dir,
@@ -174,7 +215,7 @@ def read_request(options: SearchOptions) -> Request:
 
 def _default_name(inputs: Inputs) -> str:
     """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
-    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime("%Y%m%d-%H%M%S"))
+    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime(_STAMP))
     return slug("-".join(parts))
 
 

@@ -99,15 +99,21 @@ def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
     return len(splits["train"]) + len(held_out), len(splits["evaluation"])
 
 
+def check_same(request: Request) -> None:
+    """Raises StorageError where a search of this name is recorded that was asked otherwise."""
+    paths = SearchPaths(request.storage, request.name)
+    if paths.exists and (why := differences(specify(request), load_specification(paths))):
+        raise taken(paths, why)
+
+
 def start(request: Request, say: Say) -> Finished:
     """Carry out a new search, or go on with one of this name that was asked the same.
 
     Raises UsageErrors before any work starts, RunError when nothing works.
     """
     paths = SearchPaths(request.storage, request.name)
+    check_same(request)
     if paths.exists:
-        if why := differences(specify(request), load_specification(paths)):
-            raise taken(paths, why)
         say(f"search '{request.name}' is recorded with the same options: continuing it")
         return resume(
             paths,

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.analysis.groups import size_text
-from elsa_tune.errors import (
-    ElsaTuneError,
-    InterruptedSearchError,
-    RunError,
-    StorageError,
-    UsageError,
-)
+from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_request
-from elsa_tune.searching.launch import Say, inputs_of, resume, sizes, start
-from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.specification import differences, load_specification, specify, with_seeds
+from elsa_tune.searching.launch import sizes
+from elsa_tune.searching.several import standing
+from elsa_tune.searching.specification import differences, load_specification, specify
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.tables.results_csv import Study, printed_rows
-from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.state import read_state
 from elsa_tune.words import aligned, percent, spread
 
 _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
@@ -71,18 +60,18 @@ def edition(
         one = dataclasses.replace(
             options,
             model=models[0],
-            task=task,
+            task=[task],
             space=protocol.space,
             metric=protocol.metric,
             seeds=extent.seeds,
         )
-        whole = read_request(one)
+        whole = read_request(one, task)
         available, _ = sizes(whole.task, whole.recipe)
         if size is not None and size >= available and study is Study.ELSA:
             size = None  # the paper's study takes at most so many
         size_in_use(whole.task, dataclasses.replace(whole.recipe, train_size=size), available)
         for model in models:
-            search = read_request(dataclasses.replace(one, model=model, train_size=size))
+            search = read_request(dataclasses.replace(one, model=model, train_size=size), task)
             parts = [study, Path(search.model.name).name, search.task.name, str(size or "")]
             searches.append(dataclasses.replace(search, name=slug("-".join(parts))))
     name, count = Counter(search.name for search in searches).most_common(1)[0]
@@ -116,80 +105,6 @@ def with_recorded_seeds(search: Request) -> Request:
             "another place with `storage_path`"
         )
     return dataclasses.replace(search, seeds=max(search.seeds or 0, recorded.seeds))
-
-
-def standing(search: Request) -> Plan:
-    """How far it has come, from its journal; raises StorageError where that cannot be read."""
-    paths = SearchPaths(search.storage, search.name)
-    return Plan.of(specify(search), paths, read_state(paths.journal))
-
-
-def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
-    """Start what has not begun and go on with what is incomplete, in the plan's order; returns the
-    reason of each search that failed, by name, which does not keep the others from running.
-
-    Raises UsageErrors before the first search starts where weights or data of any are missing,
-    InterruptedSearchError where the user ends it.
-    """
-    failed: dict[str, str] = {}
-    try:
-        unfinished = list(searches)
-        for search in searches:
-            with contextlib.suppress(ElsaTuneError):  # its turn says why
-                if standing(search).is_complete:
-                    unfinished.remove(search)
-        _check_inputs(unfinished)
-        for number, search in enumerate(searches, start=1):
-            if search not in unfinished:
-                continue
-            say(f"search {number} of {len(searches)}: {search.name}")
-            try:
-                _go_on(search, say)
-            except InterruptedSearchError:
-                raise
-            except ElsaTuneError as error:
-                say(f"search '{search.name}' is incomplete: {error}")
-                failed[search.name] = str(error)
-    except (InterruptedSearchError, KeyboardInterrupt) as error:
-        # The latter between two searches, or before one of them takes signals itself.
-        raise InterruptedSearchError("interrupted; the same command goes on") from error
-    return failed
-
-
-def _check_inputs(searches: Sequence[Request]) -> None:
-    """What the last search lacks should not be said hours after the first one began."""
-    from elsa_tune.training.loop import evaluation_steps
-    from elsa_tune.training.model.model_files import pinned
-
-    # A task's sizes are subsets of the same rows.
-    for one in {(one.model.location, one.task.name): one for one in searches}.values():
-        inputs_of(specify(dataclasses.replace(one, model=pinned(one.model))))
-    for search in searches:
-        if search.recipe.train_size is not None:
-            evaluation_steps(search.recipe, search.recipe.train_size)
-
-
-def _go_on(search: Request, say: Say) -> None:
-    """Raises InterruptedSearchError where it was interrupted, RunError where it is incomplete."""
-    paths = SearchPaths(search.storage, search.name)
-    if paths.exists:
-        # A limit that the search was started with was that of another session.
-        finished = resume(
-            paths,
-            say,
-            more=None if search.seeds is None else partial(with_seeds, seeds=search.seeds),
-            max_time=math.inf,
-            tracking_uri=search.tracking_uri,
-            address=search.address,
-        )
-    else:
-        finished = start(search, say)
-    if finished.unsent:
-        say(f"{finished.unsent} records did not reach MLflow; `elsa-tune resume {search.name}`")
-    if finished.status is SearchStatus.INTERRUPTED:
-        raise InterruptedSearchError(finished.message)
-    if finished.status is not SearchStatus.COMPLETED:
-        raise RunError(finished.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

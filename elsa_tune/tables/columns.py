@@ -82,7 +82,8 @@ def _values(cells: Mapping[str, str], percent: bool) -> dict[str, Any]:
     stopped = values["status"] == TrialStatus.STOPPED_EARLY
     values["phase"] = values["phase"].lower() or (Phase.EXPLORE if stopped else Phase.MEASURE)
     if "metric" in values:
-        values["metric"] = values["metric"].lower()
+        named = values["metric"].lower()
+        values["metric"] = _METRICS.get(named, named)
     if "epochs" in values:
         values.setdefault("comparison", f"epochs={values['epochs']}")
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import signal
@@ -23,21 +24,17 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.searching import several
 from elsa_tune.searching.inputs import Request, SearchOptions
 from elsa_tune.searching.pace import training_seconds
+from elsa_tune.searching.several import carry_out, standing
 from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
-from elsa_tune.studies import reproduction
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
-from elsa_tune.studies.reproduction import (
-    Edition,
-    carry_out,
-    edition,
-    read_study,
-    standing,
-)
+from elsa_tune.studies.reproduction import Edition, edition, read_study
 from elsa_tune.tables.results_csv import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
@@ -70,7 +67,7 @@ def request(
 def kept_in(folder: Path) -> SearchOptions:
     uri = f"sqlite:///{folder}/mlflow.db"
     return SearchOptions(
-        model="any", task="any", storage_path=f"{folder}/searches", tracking_uri=uri
+        model="any", task=["any"], storage_path=f"{folder}/searches", tracking_uri=uri
     )
 
 
@@ -257,7 +254,9 @@ def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduction, "_check_inputs", lambda searches: None)
+    """Nor a Ray."""
+    monkeypatch.setattr(several, "_check_inputs", lambda searches: None)
+    monkeypatch.setattr(cluster, "ray_session", lambda address: contextlib.nullcontext())
 
 
 def two(folder: Path) -> list[Request]:
@@ -279,7 +278,7 @@ def test_a_search_that_fails_does_not_keep_the_next_from_running(
         asked.append(request.name)
         raise error("every trial failed")
 
-    monkeypatch.setattr(reproduction, "start", start)
+    monkeypatch.setattr(several, "start", start)
     failed = carry_out(two(tmp_path), lambda message: None)
     assert asked == ["elsa-minilm-rte", "elsa-minilm-cola"]
     assert failed == dict.fromkeys(asked, "every trial failed")
@@ -295,7 +294,7 @@ def test_an_interrupted_search_ends_the_plan(
         asked.append(request.name)
         raise InterruptedSearchError("interrupted")
 
-    monkeypatch.setattr(reproduction, "start", start)
+    monkeypatch.setattr(several, "start", start)
     with pytest.raises(InterruptedSearchError, match="the same command goes on"):
         carry_out(two(tmp_path), lambda message: None)
     assert asked == ["elsa-minilm-rte"]
@@ -324,7 +323,7 @@ def test_ctrl_c_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(request.name)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(reproduction, "start", start)
+    monkeypatch.setattr(several, "start", start)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(InterruptedSearchError):
@@ -337,7 +336,7 @@ def test_ctrl_c_stops_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_the_last_search_lacks_is_said_before_the_first_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reproduction, "start", lambda request, say: pytest.fail("it began"))
+    monkeypatch.setattr(several, "start", lambda request, say: pytest.fail("it began"))
     # One step an epoch cannot be evaluated twice.
     searches = [request(tmp_path, Study.LOW_RESOURCE, "stdlib", size) for size in (50, 8)]
     with pytest.raises(SpaceError, match="evaluations_per_epoch"):

@@ -43,6 +43,14 @@ def test_every_optional_column(tmp_path: Path) -> None:
     assert one.epochs == 3 and one.comparison == "epochs=3"
 
 
+def test_a_metric_by_another_tools_name(tmp_path: Path) -> None:
+    lines = ("m,t,6,0,0.8,1,MCC", "m,t,6,3,0.7,1,mcc")
+    rows = import_results(table(tmp_path, *lines, header=f"{HEADER},metric")).rows
+    assert {one.metric for one in rows} == {"matthews"}
+    (answer,) = answer_rows(rows)
+    assert answer.chance == 0.0
+
+
 @pytest.mark.parametrize(
     ("frozen", "flag", "depth"),
     [

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from elsa_tune.cli.options import StoragePath, out_folder
+from elsa_tune.errors import UsageError
+from elsa_tune.files import slug
 from elsa_tune.searching.saying import say
+
+if TYPE_CHECKING:
+    from elsa_tune.tracking.paths import SearchPaths
 
 
 def export(
@@ -43,6 +48,10 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the folder of an earlier export.")
     ] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Of a search on several tasks: each task, in a folder below."),
+    ] = False,
     storage_path: StoragePath = None,
 ) -> None:
     """Train a search's answer once more, and save the model.
@@ -51,19 +60,41 @@ def export(
     """
     from elsa_tune.tracking.paths import StorePaths, find_search
 
-    paths = find_search(StorePaths(Path.cwd()).storage_at(storage_path), search)
+    storage = StorePaths(Path.cwd()).storage_at(storage_path)
+    if every and (check or push):
+        raise UsageError("--all exports several models, and --check and --push are for one")
+    found = _each(storage, search, out) if every else {out: find_search(storage, search)}
     say(f"export: reading search '{search}'")
     from elsa_tune.exporting import model
 
-    request = model.ExportRequest(
-        paths=paths,
-        out=out,
-        layers=layers,
-        check=check,
-        full=train_size is not None,
-        onnx=onnx,
-        push=push,
-        overwrite=overwrite,
-    )
-    model.export(request, say)
-    typer.echo(out)
+    for folder, paths in found.items():
+        request = model.ExportRequest(
+            paths=paths,
+            out=folder,
+            layers=layers,
+            check=check,
+            full=train_size is not None,
+            onnx=onnx,
+            push=push,
+            overwrite=overwrite,
+        )
+        model.export(request, say)
+        typer.echo(folder)
+
+
+def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
+    """By the folder that its model goes to, the search of each task of one on several."""
+    from elsa_tune.searching.specification import load_specification
+    from elsa_tune.tracking.paths import SearchPaths, search_names
+
+    found = {}
+    for one in search_names(storage):
+        task = slug(load_specification(SearchPaths(storage, one)).task.name)
+        if one == f"{name}-{task}":
+            found[out / task] = SearchPaths(storage, one)
+    if not found:
+        raise UsageError(
+            f"--search {name} --all: no search on several tasks has this name in {storage}; "
+            "without --all it is looked for as one search"
+        )
+    return found

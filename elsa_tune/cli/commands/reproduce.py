@@ -61,7 +61,8 @@ def reproduce(
     input, before anything starts; 130 interrupted.
     """
     say(f"reproduce: reading the {study} study's models and tasks, and what is recorded")
-    from elsa_tune.studies.reproduction import carry_out, edition
+    from elsa_tune.searching.several import carry_out
+    from elsa_tune.studies.reproduction import edition
 
     extent = PROTOCOLS[study].extents[scale]
     if seeds is not None:
@@ -71,7 +72,7 @@ def reproduce(
     if given := _words(train_size):
         extent = dataclasses.replace(extent, train_sizes=_sizes(study, given))
     names = _words(models) or PROTOCOLS[study].models
-    options = SearchOptions(model=names[0], task=extent.tasks[0], **dataclasses.asdict(places))
+    options = SearchOptions(model=names[0], task=list(extent.tasks), **dataclasses.asdict(places))
     planned = edition(study, scale, names, extent, options)
     if dry_run:
         _print_plan(planned)
@@ -102,7 +103,7 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
 
 def _print_plan(edition: Edition) -> None:
     from elsa_tune.searching.pace import probed_time
-    from elsa_tune.studies.reproduction import standing
+    from elsa_tune.searching.several import standing
 
     plans = [standing(search) for search in edition.searches]
     every = [(search, plan.left) for search, plan in zip(edition.searches, plans, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +13,8 @@ import typer
 from elsa_tune.cli.options import DryRun, StoragePath, TrackingUri, grouped
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
-from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_request
+from elsa_tune.files import slug
+from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
 from elsa_tune.searching.saying import say
 from elsa_tune.words import duration
 
@@ -36,22 +38,28 @@ def search(
 
     Explores learning rates at every depth, measures each depth's best one, and prints the answer.
     """
-    say(f"search: reading {wanted.model}, {wanted.task} and the space {wanted.space}")
+    tasks = ", ".join(wanted.task)
+    say(f"search: reading {wanted.model}, {tasks} and the space {wanted.space}")
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
-    request = read_request(wanted)
+    requests = read_requests(wanted)
 
     from elsa_tune.searching.launch import start
     from elsa_tune.searching.specification import trials_note
 
     if dry_run:
-        if note := trials_note(request):
-            say(note)
-        _print_plan(request, probe=probe)
+        for request in requests:
+            if note := trials_note(request):
+                say(note)
+            _print_plan(request, probe=probe)
         return
-    what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
-    say(f"search '{request.name}': {what}")
-    _conclude(start(request, say))
+    for request in requests:
+        what = f"{request.model.name} on {request.task.name}, space {wanted.space}"
+        say(f"search '{request.name}': {what}")
+    if len(requests) == 1:
+        _conclude(start(requests[0], say))
+    else:
+        _conclude_several(requests)
 
 
 def resume(
@@ -98,6 +106,34 @@ def resume(
         address=address,
     )
     _conclude(finished)
+
+
+def _conclude_several(requests: Sequence[Request]) -> None:
+    """Carry them out; print each task's answer and the joint one."""
+    from elsa_tune.analysis.answer import DEFAULT_TARGET
+    from elsa_tune.analysis.answers import answer_curves
+    from elsa_tune.cli.answer_tables import print_curves
+    from elsa_tune.searching.launch import check_same
+    from elsa_tune.searching.several import carry_out, curves_of
+
+    for request in requests:
+        check_same(request)
+    try:
+        failed = carry_out(requests, say)
+    except InterruptedSearchError:
+        print_curves(answer_curves(curves_of(requests), DEFAULT_TARGET))
+        raise
+    answers = answer_curves(curves_of(requests), DEFAULT_TARGET)
+    print_curves(answers)
+    if failed:
+        raise RunError(
+            f"{len(failed)} of {len(requests)} searches are incomplete ({', '.join(failed)}); the "
+            "same command tries the rest again"
+        )
+    if not any(answer.operating_point for answer in answers):
+        raise typer.Exit(NoAnswerError.exit_status)
+    name = requests[0].name.removesuffix(f"-{slug(requests[0].task.name)}")
+    say(f"Next: elsa-tune export --search {name} --all --out {name}-models")
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:

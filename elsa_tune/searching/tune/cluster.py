@@ -114,6 +114,10 @@ def share(
     return capacity.resources(cpus, gpus)
 
 
+# Where `ray_session` has Ray open: the searches of one command share it.
+_open_at: set[str | None] = set()
+
+
 @contextlib.contextmanager
 def ray_session(address: str | None) -> Iterator[Capacity]:
     """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT. Where this
@@ -125,7 +129,7 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     import ray
 
     if ray.is_initialized():
-        if address is not None:
+        if address is not None and address not in _open_at:
             raise UsageError(
                 f"Ray is already running in this process, and `address` {address} asks for another "
                 "one; leave `address` out, or call ray.shutdown() first"
@@ -163,8 +167,10 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
     try:
         if address is not None:
             _check_nodes([node["NodeID"] for node in _nodes()])
+        _open_at.add(address)
         yield _capacity()
     finally:
+        _open_at.clear()
         ray.shutdown()
 
 
