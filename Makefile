@@ -29,7 +29,7 @@ test: lint ## install, check style, types and floors, run every test
 lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2
 	$(BIN)/lint-imports
 
 unit: .venv/.dev ## the fast tests only

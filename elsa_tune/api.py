@@ -180,22 +180,39 @@ def curve(source: Any) -> Curves:
     return Curves(_curves(source, DEFAULT_TARGET))
 
 
-def export(source: Search | str, out: str | Path, **options: Any) -> Path:
+def export(
+    source: Search | str,
+    out: str | Path,
+    *,
+    layers: int | None = None,
+    check: str | Path | None = None,
+    full: bool = False,
+    onnx: bool = False,
+    push: str | None = None,
+    overwrite: bool = False,
+) -> Path:
     """`elsa-tune export`: train a search's answer once more and save it; returns the folder, which
     `AutoModelForSequenceClassification.from_pretrained` loads.
 
-    options: `layers` (fine-tuned ones, by default the answer's), `check` (a file of labelled rows
-    to score the model on), `full` (train on all rows where the search used a subset), `onnx`,
-    `push` (a name on the hub), `overwrite`. Errors as the command's.
+    layers: fine-tuned ones, by default the answer's. check: a file of labelled rows to score the
+    model on. full: train on all rows where the search used a subset. push: a name on the hub.
+    Errors as the command's.
     """
     from elsa_tune.exporting.model import ExportRequest
     from elsa_tune.exporting.model import export as write
 
-    paths = (source if isinstance(source, Search) else load_search(source)).paths
-    if isinstance(check := options.get("check"), str):
-        options["check"] = Path(check)
-    write(ExportRequest(paths=paths, out=Path(out), **options), say)
-    return Path(out)
+    request = ExportRequest(
+        paths=(source if isinstance(source, Search) else load_search(source)).paths,
+        out=Path(out),
+        layers=layers,
+        check=None if check is None else Path(check),
+        full=full,
+        onnx=onnx,
+        push=push,
+        overwrite=overwrite,
+    )
+    write(request, say)
+    return request.out
 
 
 def _curves(source: Any, target: float) -> list[FreezeCurve]:

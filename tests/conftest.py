@@ -5,6 +5,8 @@ one thread, and the command line from the outside.
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +28,18 @@ os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
 
 # Ray leaves the pipes of its processes to the garbage collector.
 RAY_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collecting imports nearly everything, and nothing of that is garbage: looking for some takes
+    a fifth of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,6 +88,21 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def settled() -> None:
+    """Every trial ends with a look through all objects for memory to give back. Through torch's and
+    the other libraries' own it takes longer than a trial of this size.
+    """
+    _settle(len(sys.modules))
+
+
+@functools.cache
+def _settle(modules: int) -> None:
+    """As a search's worker does it, whenever more was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 class Outcome(NamedTuple):

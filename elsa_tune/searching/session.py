@@ -22,11 +22,12 @@ from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, 
 from elsa_tune.searching.planning.plan import Plan, exploring_share
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import recording
+from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
-from elsa_tune.searching.tune.trainable import Mailbox, Train, Work, run_trial
+from elsa_tune.searching.tune.trainable import Train, Work, run_trial
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy

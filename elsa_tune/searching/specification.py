@@ -35,6 +35,7 @@ from elsa_tune.tracking.paths import SearchPaths, shown_uri
 # Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
 # three (bench/results/rate_search_6_layers.json).
 TRIES = 2
+_SPECIFICATION = TypeAdapter(SearchSpec)
 
 
 def specify(request: Request) -> SearchSpec:
@@ -220,7 +221,7 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
 
 def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
     kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
-    write_aside(file, TypeAdapter(SearchSpec).dump_json(kept, indent=1))
+    write_aside(file, _SPECIFICATION.dump_json(kept, indent=1))
 
 
 def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:
@@ -279,7 +280,7 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
             "cannot go on; delete it, or start it again under another name"
         )
     try:
-        spec = TypeAdapter(SearchSpec).validate_json(paths.specification.read_bytes())
+        spec = _SPECIFICATION.validate_json(paths.specification.read_bytes())
         return dataclasses.replace(spec, tracking_uri=paths.uri_kept(spec.tracking_uri))
     except (OSError, ValidationError, ElsaTuneError) as error:
         reason = problems(error) if isinstance(error, ValidationError) else error

@@ -25,8 +25,7 @@ SETTINGS = (
     *ONE_AT_A_TIME,
 )
 TRIALS = 12
-# Its first session's eight seconds are not the others'.
-RESUME = ("resume", NAME, "--max-time", "1h")
+RESUME = ("resume", NAME)
 
 Ends = dict[str, dict[str, Any]]
 History = dict[str, list[tuple[Any, ...]]]
@@ -64,10 +63,10 @@ def measured(bench: Bench) -> int:
     return sum(trial.startswith("measure") for trial in ended(bench))
 
 
-def go_on(bench: Bench) -> subprocess.Popen[str]:
-    """The next session, begun."""
+def begun(bench: Bench, *command: str) -> subprocess.Popen[str]:
+    """The next session, by a process of its own."""
     sessions = len(of_kind(bench.records(NAME), "search_started"))
-    driver = bench.start(*RESUME)
+    driver = bench.start(*command)
     wait_for(lambda: len(of_kind(bench.records(NAME), "search_started")) > sessions, 300)
     return driver
 
@@ -115,13 +114,13 @@ def inside(bench: Bench, run: Run, ray: Capacity, monkeypatch: pytest.MonkeyPatc
 def test_whatever_ends_a_session_the_next_one_goes_on_and_the_plan_is_completed(
     bench: Bench, inside: Run
 ) -> None:
-    time_is_up(bench, inside)
     kept: Ends = {}  # what was finished so far; no later session may touch it
     for session in (
         killed_in_mid_epoch_while_exploring,
+        time_is_up,
         a_worker_killed_while_exploring_and_rays_raylet_while_measuring,
     ):
-        session(bench)
+        session(bench, inside)
         kept |= ended(bench)
         shown = inside("searches", "--format", "json")
         assert f'"{NAME}"' in shown.out and shown.status == 0
@@ -132,23 +131,25 @@ def test_whatever_ends_a_session_the_next_one_goes_on_and_the_plan_is_completed(
     nothing_that_was_finished_ran_again(bench, kept, before)
 
 
+def killed_in_mid_epoch_while_exploring(bench: Bench, inside: Run) -> None:
+    driver = begun(bench, *bench.search(NAME, *SETTINGS))
+    wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
+    os.kill(next(iter(family(driver.pid))), signal.SIGKILL)  # the command's own child
+    check_died(bench, *finish(driver), "was killed (SIGKILL")
+
+
 def time_is_up(bench: Bench, inside: Run) -> None:
-    cut = inside(*bench.search(NAME, *SETTINGS, "--max-time", "8s"))
+    cut = inside(*RESUME, "--max-time", "2s")
     assert cut.status in (0, 3), cut.err
     assert "time was up" in cut.err and f"elsa-tune resume {NAME}" in cut.err
     assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "time_up"
     assert len(ended(bench)) < TRIALS
 
 
-def killed_in_mid_epoch_while_exploring(bench: Bench) -> None:
-    driver = go_on(bench)
-    wait_for(lambda: len(ended(bench)) >= 1 and running(bench, "explore"), 300)
-    os.kill(next(iter(family(driver.pid))), signal.SIGKILL)  # the command's own child
-    check_died(bench, *finish(driver), "was killed (SIGKILL")
-
-
-def a_worker_killed_while_exploring_and_rays_raylet_while_measuring(bench: Bench) -> None:
-    driver = go_on(bench)
+def a_worker_killed_while_exploring_and_rays_raylet_while_measuring(
+    bench: Bench, inside: Run
+) -> None:
+    driver = begun(bench, *RESUME)
     wait_for(lambda: running(bench, "explore"), 300)
     kill(driver, "ray::ImplicitFunc")
     wait_for(lambda: bool(failed(bench)), 100)

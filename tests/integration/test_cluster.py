@@ -11,7 +11,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.conftest import Run
-from tests.searching import make_bench, of_kind
+from tests.searching import Bench, make_bench, of_kind
 
 
 @pytest.mark.timeout(600)
@@ -25,6 +25,7 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
     assert refused.status == 2
     assert "Ray is already running in this process, and --address 127.0.0.1:9 asks" in refused.err
     ray.shutdown()
+    where_nothing_answers_is_refused(bench, run)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     # The head has no CPU for trials, as is usual on a cluster.
     cluster = Cluster(
@@ -69,3 +70,16 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
     assert len(nodes) == 2
     recorded = bench.query("select distinct value from tags where key = 'node'")
     assert {value for (value,) in recorded} == nodes
+
+
+def where_nothing_answers_is_refused(bench: Bench, run: Run) -> None:
+    for address, named in (
+        ("127.0.0.1:9", "127.0.0.1:9"),
+        ("no-such-host.invalid:6379", "no-such-host"),
+    ):
+        refused = run(*bench.search("nowhere", "--address", address))
+        assert (refused.status, refused.out) == (2, "")
+        said = refused.err.strip().splitlines()[-1]
+        assert said.startswith("elsa-tune: no Ray cluster answers")
+        assert named in said and "ray start --head" in said and "Traceback" not in refused.err
+        assert not bench.journal("nowhere").exists()

@@ -26,9 +26,9 @@ from tests.integration.conftest import Server
 from tests.unit.tiny_models import make_tiny
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
-# What a user would write, with neither our code nor our process.
+# What a user would write, with neither our code nor our process; in the end what the card shows.
 ASK = """
-import json, sys
+import contextlib, io, json, os, sys
 import mlflow, pandas as pd
 from transformers import pipeline
 uri, model, folder, rows = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
@@ -36,41 +36,53 @@ mlflow.set_tracking_uri(uri)
 loaded = mlflow.pyfunc.load_model(model)
 answers = loaded.predict(pd.DataFrame(rows))
 alone = pipeline("text-classification", folder, truncation=True)(rows)
+os.chdir(folder)
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    exec(sys.argv[5], {})
 print(json.dumps({
+    "card": shown.getvalue(),
     "mlflow": answers["label"].tolist(),
     "alone": [one["label"] for one in alone],
     "example": sorted(loaded.input_example[0]),
     "signature": loaded.metadata.signature.inputs.input_names(),
 }))
 """
+# Once for each line that it is given.
 PUSH = """
 import sys
 from pathlib import Path
 from elsa_tune.errors import RunError
 from elsa_tune.exporting.model import push
-try:
-    print(push(Path(sys.argv[1]), "owner/name"))
-except RunError as error:
-    print(f"refused: {error}")
+for _ in sys.stdin:
+    try:
+        print(push(Path(sys.argv[1]), "owner/name"), flush=True)
+    except RunError as error:
+        print(f"refused: {error}", flush=True)
 """
 
 
-def python(*arguments: str, cwd: Path, **environment: str) -> str:
-    """What a Python of its own prints to stdout."""
+def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    """A Python of its own."""
     root = Path(__file__).resolve().parents[2]
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
     kept = {name: value for name, value in os.environ.items() if name.upper() not in proxies}
     kept |= {"PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
         env={**kept, **environment},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + "\n---\n" + done.stderr
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """The rest of what it prints to stdout."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
 
 
 @pytest.mark.timeout(600)
@@ -80,7 +92,7 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
     server.start()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    recipe = Recipe(epochs=1, max_length=32, train_size=64)
+    recipe = Recipe(epochs=1, max_length=16, train_size=64)
     curve = {0: (0.9, 0.91, 0.92), 5: (0.9, 0.91, 0.91), 6: (0.55, 0.5, 0.52)}
     paths = made_up_search(
         tmp_path, "minilm", "stdlib", curve, recipe=recipe, layers=6, tracking_uri=server.uri
@@ -99,13 +111,18 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
 
     model = re.search(r"In MLflow: (models:\S+)", said)
     assert model is not None
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "base_model: sentence-transformers/all-MiniLM-L6-v2" in card
+    usage = re.search(r"```python\n(.*?)```", card, re.DOTALL)
+    assert usage is not None
     rows = [{"text": one, "text_pair": other} for one, other in zip(*texts, strict=True)][:8]
-    asked = (server.uri, model[1], "out", json.dumps(rows))
+    asked = (server.uri, model[1], "out", json.dumps(rows), usage[1])
     columns = ["text", "text_pair"]
-    found = json.loads(python("-c", ASK, *asked, cwd=tmp_path).partition("\n---")[0])
+    found = json.loads(end(start("-c", ASK, *asked, cwd=tmp_path)))
     labels = [spec.task.classes[prediction] for prediction in predictions[:8]]
     assert found["mlflow"] == found["alone"] == labels
     assert found["example"] == found["signature"] == columns
+    assert "'label': '" in found["card"]
 
     client = MlflowClient(server.uri)
     experiment = client.get_experiment_by_name("elsa-tune/stdlib")
@@ -114,12 +131,6 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
     assert [one.model_id for one in parent.outputs.model_outputs] == [model[1].partition("/")[2]]
     assert parent.info.status == "FINISHED"
     assert [run.info.run_name for run in runs if "final" in run.info.run_name] == ["N5 0.003 final"]
-
-    card = (tmp_path / "out" / "README.md").read_text()
-    usage = re.search(r"```python\n(.*?)```", card, re.DOTALL)
-    assert usage is not None
-    assert "'label': '" in python("-c", usage[1], cwd=tmp_path / "out")
-    assert "base_model: sentence-transformers/all-MiniLM-L6-v2" in card
 
 
 class Taking(ThreadingHTTPServer):
@@ -181,13 +192,17 @@ def test_a_folder_is_pushed_to_the_hub(tmp_path: Path) -> None:
     hub = Taking()
     ours = {"HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_ours", "HF_HUB_OFFLINE": "0"}
     ours |= {"HF_ENDPOINT": hub.address, "HF_HUB_DISABLE_XET": "1"}
-    said = python("-c", PUSH, str(folder), cwd=tmp_path, **ours)
-    assert said.startswith(f"{hub.address}/owner/name\n")
+    pushing = start("-c", PUSH, str(folder), cwd=tmp_path, **ours)
+    assert pushing.stdin is not None and pushing.stdout is not None
+    pushing.stdin.write("\n")
+    pushing.stdin.flush()
+    assert pushing.stdout.readline() == f"{hub.address}/owner/name\n"
     assert hub.created == {"name": "name", "organization": "owner", "visibility": "private"}
     assert hub.files == {file.name: file.read_bytes() for file in folder.iterdir()}
     hub.shutdown()
     hub.server_close()
 
-    refused = python("-c", PUSH, str(folder), cwd=tmp_path, **ours)
+    pushing.stdin.write("\n")
+    refused = end(pushing)
     assert refused.startswith("refused: owner/name could not be pushed (")
     assert f"then run `hf upload owner/name {folder}`\n" in refused

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -164,9 +165,9 @@ class StandIn:
         ]
 
 
-@pytest.fixture
-def stand_in(tmp_path: Path) -> Iterator[StandIn]:
-    folder = fill(tmp_path / "repository")
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    folder = fill(tmp_path_factory.mktemp("repository"))
     files = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -181,33 +182,55 @@ import json, sys
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
-try:
-    texts = read_texts(resolve_task(sys.argv[1]))
-except ElsaTuneError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
-splits = texts
-print(json.dumps({
-    name: [list(map(list, zip(*split.texts))), split.labels.tolist(), list(split.notes)]
-    for name, split in splits.items()
-}))
+def read(task):
+    try:
+        splits = read_texts(resolve_task(task))
+    except ElsaTuneError as error:
+        return f"{type(error).__name__}: {error}"
+    return {
+        name: [list(map(list, zip(*split.texts))), split.labels.tolist(), list(split.notes)]
+        for name, split in splits.items()
+    }
+print(json.dumps({task: read(task) for task in sys.argv[1:]}))
 """
 
 
-def read(task: str, root: Path, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+class Read(NamedTuple):
+    """By task: its splits, or the error's class and sentence; and what went to stderr."""
+
+    found: dict[str, Any]
+    err: str
+
+
+def read(root: Path, home: Path, *tasks: str, **environment: str) -> Read:
     """In a process of its own: the hub's address is read once, when its client is imported."""
     inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("HF_", "HUGGINGFACE")) and "proxy" not in name.lower()
     }
-    return subprocess.run(
-        [sys.executable, "-c", READ, task],
+    done = subprocess.run(
+        [sys.executable, "-c", READ, *tasks],
         cwd=root,
         env={**inherited, "HF_HOME": str(home), **environment},
         capture_output=True,
         text=True,
         timeout=50,
     )
+    assert done.returncode == 0, done.stderr
+    return Read(json.loads(done.stdout), done.stderr)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client's cache."""
+    return tmp_path_factory.mktemp("home") / "hf"
+
+
+@pytest.fixture(scope="module")
+def online(root: Path, home: Path, stand_in: StandIn) -> dict[str, Any]:
+    """What the hub answers, all asked by one process: starting it takes longer."""
+    return read(root, home, "rte", "mnli", "cola", "wnli", HF_ENDPOINT=stand_in.url).found
 
 
 def unused_port() -> int:
@@ -217,52 +240,39 @@ def unused_port() -> int:
 
 
 def test_from_the_hub_then_from_its_cache_without_network(
-    root: Path, tmp_path: Path, stand_in: StandIn
+    root: Path, home: Path, online: dict[str, Any], stand_in: StandIn
 ) -> None:
-    home = tmp_path / "hf"
-    online = read("rte", root, home, HF_ENDPOINT=stand_in.url)
-    assert online.returncode == 0, online.stderr
-    splits = json.loads(online.stdout)
-    texts, labels, notes = splits["evaluation"]
+    texts, labels, notes = online["rte"]["evaluation"]
     assert texts == [[f"null {n}", "NA"] for n in range(4)]
     assert (labels, notes) == ([0, 1, 0, 1], [])
-    assert splits["train"][1] == [0, 1] * 3
+    assert online["rte"]["train"][1] == [0, 1] * 3
     # Again: the cache answers, the hub is not asked at all.
     asked = len(stand_in.asked)
     assert asked > 0
-    again = read("rte", root, home, HF_ENDPOINT=stand_in.url)
-    assert json.loads(again.stdout) == splits
-    assert again.stderr == ""
+    again = read(root, home, "rte", HF_ENDPOINT=stand_in.url)
+    assert again == Read({"rte": online["rte"]}, "")
     assert len(stand_in.asked) == asked
-    offline = read("rte", root, home, HF_HUB_OFFLINE="1")
-    assert json.loads(offline.stdout) == splits
+    offline = read(root, home, "rte", HF_HUB_OFFLINE="1")
+    assert offline.found == again.found
 
 
-def test_mnli_from_the_hub(root: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    answer = read("mnli", root, tmp_path / "hf", HF_ENDPOINT=stand_in.url)
-    assert answer.returncode == 0, answer.stderr
-    splits = json.loads(answer.stdout)
-    assert splits["mnli_mismatched"][1] == [1, 2, 0, 1]
-    assert splits["mnli_mismatched"][2] == [
+def test_mnli_from_the_hub(online: dict[str, Any]) -> None:
+    assert online["mnli"]["mnli_mismatched"][1] == [1, 2, 0, 1]
+    assert online["mnli"]["mnli_mismatched"][2] == [
         "1 of 5 rows of validation_mismatched skipped: missing hypothesis (line 1)"
     ]
 
 
-def test_unlabelled_rows_of_the_hub_are_refused(
-    root: Path, tmp_path: Path, stand_in: StandIn
-) -> None:
-    answer = read("cola", root, tmp_path / "hf", HF_ENDPOINT=stand_in.url)
-    assert answer.returncode == 1
-    assert "DataError" in answer.stderr
-    assert "label -1 marks the unlabelled rows of a test split" in answer.stderr
+def test_unlabelled_rows_of_the_hub_are_refused(online: dict[str, Any]) -> None:
+    assert online["cola"].startswith("DataError: ")
+    assert "label -1 marks the unlabelled rows of a test split" in online["cola"]
 
 
-def test_a_configuration_the_hub_has_not(root: Path, tmp_path: Path, stand_in: StandIn) -> None:
-    answer = read("wnli", root, tmp_path / "hf", HF_ENDPOINT=stand_in.url)
-    assert "task 'wnli' is not in the hub's local cache" in answer.stderr
-    assert "nyu-mll/glue could not be loaded" in answer.stderr
-    assert "it has no complete wnli/train" in answer.stderr
-    assert "`data_dir`" in answer.stderr
+def test_a_configuration_the_hub_has_not(online: dict[str, Any]) -> None:
+    assert "task 'wnli' is not in the hub's local cache" in online["wnli"]
+    assert "nyu-mll/glue could not be loaded" in online["wnli"]
+    assert "it has no complete wnli/train" in online["wnli"]
+    assert "`data_dir`" in online["wnli"]
 
 
 @pytest.mark.parametrize("how", ["refused", "silent", "offline"])
@@ -277,10 +287,11 @@ def test_no_hub_and_no_cache_fails_in_seconds_with_the_ways_out(
         if how == "offline":
             environment["HF_HUB_OFFLINE"] = "1"
         started = time.monotonic()
-        answer = read("rte", root, tmp_path / "hf", **environment)
+        answer = read(root, tmp_path / "hf", "rte", **environment)
         seconds = time.monotonic() - started
-    assert answer.returncode == 1
-    (sentence,) = answer.stderr.strip().splitlines()
+    assert answer.err == ""
+    sentence = answer.found["rte"]
+    assert "\n" not in sentence
     assert sentence.startswith("DataError: task 'rte' is not in the hub's local cache")
     reason = {"refused": "Connection refused", "silent": "timed out", "offline": "HF_HUB_OFFLINE"}
     assert reason[how] in sentence

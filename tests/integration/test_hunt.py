@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.searching import Bench, make_bench, of_kind, wait_for
+from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(500)
 # The depths of a model of two layers: both are deep, and there is no ladder.
-HUNT = ("--space", "hunt", "--set", "epochs=3", "--set", "learning_rate=[1e-3, 3e-3]")
+HUNT = (
+    *("--space", "hunt", "--set", "epochs=3", "--set", "learning_rate=[1e-3, 3e-3]"),
+    *ONE_AT_A_TIME,
+)
 
 
 @pytest.fixture(scope="module")

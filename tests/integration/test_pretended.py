@@ -15,9 +15,10 @@ from elsa_tune.searching.session import run_session
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, SearchSpec
+from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
+from elsa_tune.tracking.journal_records import TrialStarted
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
@@ -31,9 +32,9 @@ pytestmark = pytest.mark.timeout(400)
 ACTORS = ("ray::Mailbox", "ray::ImplicitFunc")
 
 
-def run(spec: SearchSpec, folder: Path, ray: Capacity, train: Train) -> SearchState:
+def run(spec: SearchSpec, folder: Path, share: Resources, train: Train) -> SearchState:
     """A whole session with a made-up trial in it."""
-    spec = dataclasses.replace(spec, resources=ray.resources(1, 0))
+    spec = dataclasses.replace(spec, resources=share)
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
     store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
@@ -57,7 +58,7 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
         extend=Extension(),
         recipe=Recipe(epochs=EVALUATIONS, train_size=100),
     )
-    state = run(spec, tmp_path, ray, pretend)
+    state = run(spec, tmp_path, ray.resources(1, 0), pretend)
     known = [known_trial(spec, trial) for trial in state.trials.values()]
     exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
     for depth, best_rate, beyond in ((FULL_MODEL, 3e-5, []), (DEEP, 1e-4, [1e-4, 2e-4])):
@@ -84,23 +85,36 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
 def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
     tmp_path: Path, ray: Capacity
 ) -> None:
-    """Nine trials of ten measure: exploring has a tenth of the time, and no trial speaks in it."""
+    """Three trials of four measure: exploring has a quarter of the time, and no trial speaks in
+    it.
+    """
     depths = (FULL_MODEL,)
     spec = make_spec(
         depths=depths,
         explored=depths,
         rates=RateList(values=(3e-5,)),
         tries=1,
-        seeds=9,
-        max_time=100.0,
+        seeds=3,
+        max_time=80.0,
         recipe=Recipe(epochs=EVALUATIONS, train_size=100),
     )
     late = tmp_path / "late"
-    clock = threading.Timer(15, late.touch)
-    clock.start()
-    state = run(spec, tmp_path, ray, functools.partial(pretend_late, late))
-    clock.join()
+    journal = SearchPaths(tmp_path, spec.name).journal
+
+    def begun_again() -> bool:
+        records = read_journal(journal) if journal.exists() else []
+        return sum(isinstance(one, TrialStarted) for one in records) == 2
+
+    def let_it_speak() -> None:
+        wait_for(begun_again)
+        late.touch()
+
+    watch = threading.Thread(target=let_it_speak)
+    watch.start()
+    share = ray.resources(ray.largest_cpus, 0)  # one trial at a time: fewer processes to start
+    state = run(spec, tmp_path, share, functools.partial(pretend_late, late))
+    watch.join()
     explored, *measured = sorted(state.trials.values(), key=lambda trial: trial.key)
     # Cut off once, then begun again: the rate was found, and measured.
     assert explored.key.startswith("explore") and explored.start.attempt == 2
-    assert [one.status for one in (explored, *measured)] == [TrialStatus.COMPLETED] * 10
+    assert [one.status for one in (explored, *measured)] == [TrialStatus.COMPLETED] * 4

@@ -11,8 +11,10 @@ import pytest
 import ray
 import torch
 from transformers import AutoModelForSequenceClassification
+from typer.testing import CliRunner
 
 import elsa_tune
+from elsa_tune.cli.app import app
 from elsa_tune.errors import StorageError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.freeze import FreezeDepth
@@ -102,3 +104,31 @@ def test_the_guides_trainer_gives_what_a_trial_gives(
     quality = float(np.mean(logits.argmax(1).numpy() == data.evaluation.labels))
     spread = max(trials) - min(trials)
     assert min(trials) - spread - 0.05 <= quality <= max(trials) + spread + 0.05
+
+
+@pytest.mark.usefixtures("ray")
+def test_two_tasks_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the Ray that is there: two searches, the joint answer, then a model of each."""
+    bench = make_bench(tmp_path, train=128)
+    monkeypatch.chdir(bench.folder)
+    task = Path("task.yaml").read_text()
+    name = re.search(r"^name: (.*)$", task, flags=re.MULTILINE)
+    assert name is not None
+    Path("other.yaml").write_text(task.replace(name[0], "name: other"))
+    tiny = ("epochs=2", "depths=[0, 1]", "learning_rate=[2e-3]", "extend=false", "seeds=2")
+    command = [
+        *("search", "--model", "model", "--task", "task.yaml", "--task", "other.yaml"),
+        *("--name", "both", "--cpus-per-trial", "1.5"),
+        *(part for text in tiny for part in ("--set", text)),
+    ]
+    first = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "search 2 of 2: both-other" in first.stderr
+    assert "on all tasks together" in first.stdout
+    assert ray.is_initialized()
+    again = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert (again.stdout, again.exit_code) == (first.stdout, first.exit_code)
+    assert "search 1 of 2" not in again.stderr
+    models = ["export", "--search", "both", "--all", "--layers", "1", "--out", "models"]
+    CliRunner().invoke(app, models, catch_exceptions=False)
+    saved = sorted(path.parent.name for path in Path("models").glob("*/model.safetensors"))
+    assert saved == sorted(["other", name[1]])

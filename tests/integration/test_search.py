@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 
 from elsa_tune.cli.app import app, with_options
 from elsa_tune.errors import UsageError
@@ -214,7 +213,8 @@ def test_more_seeds_are_measured_and_count(
 ) -> None:
     bench = make_bench(tmp_path, train=256)
     monkeypatch.chdir(bench.folder)
-    first = run(*bench.search("first", *SETTINGS, "--set", "depths=[0, 1]"))
+    shallow = ("--set", "depths=[0, 1]", "--set", "linear_probe=false")
+    first = run(*bench.search("first", *SETTINGS, *shallow))
     assert first.status == 0, first.err
     fewer = run("resume", "first", "--seeds", "1")
     assert fewer.status == 2
@@ -226,7 +226,6 @@ def test_more_seeds_are_measured_and_count(
     done = run("resume", "first", "--seeds", "3")
     assert done.status == 0, done.err
     ended = of_kind(bench.records("first"), "trial_ended")
-    assert sum(record["trial"].startswith("probe") for record in ended) == 1
     assert sorted(r["trial"] for r in ended if r["trial"].endswith("-s3")) == sorted(
         r["trial"].replace("-s2", "-s3") for r in ended if r["trial"].endswith("-s2")
     )
@@ -291,8 +290,6 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
         (("--metric", "bleu"), ["bleu", "accuracy"]),
         (("--tracking-uri", "http://127.0.0.1:9"), ["127.0.0.1:9", "does not answer"]),
         (("--storage-path", "/proc/none"), ["/proc/none", "--storage-path"]),
-        (("--address", "127.0.0.1:9"), ["127.0.0.1:9", "ray start --head"]),
-        (("--address", "no-such-host.invalid:6379"), ["no-such-host", "ray start --head"]),
         (("--set", "evaluations_per_epoch=9"), ["evaluations_per_epoch is 9", "6 steps an epoch"]),
         (("--set", "learning_rate.step=1e-4"), ["step (0.0001) must fit"]),
         (("--set", "learning_rate=true"), ["learning_rate", "above 0"]),
@@ -308,8 +305,6 @@ def test_bad_input_is_refused_before_any_work_starts(
 ) -> None:
     bench = make_bench(tmp_path)
     monkeypatch.chdir(tmp_path)
-    if "--address" in options:
-        ray.shutdown()  # that of other tests is refused beside another one
     with pytest.raises(UsageError) as refused:
         app(bench.search("bad", *options), standalone_mode=False)
     message = with_options(str(refused.value))
@@ -333,7 +328,7 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
     done = run(
         *("search", "--model", "minilm", "--task", "stdlib_shuffled", "--name", "nothing"),
         *("--space", "demo", "--train-size", "64", "--set", "epochs=1", "--set", "depths=[0, 6]"),
-        *("--set", "learning_rate=5e-5", "--set", "max_length=24", "--seeds", "2", *ONE_AT_A_TIME),
+        *("--set", "learning_rate=5e-5", "--set", "max_length=12", "--seeds", "2", *ONE_AT_A_TIME),
         *("--set", "extend=false", "--set", "linear_probe=false"),
     )
     assert done.status == 3, done.err

@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -510,25 +509,6 @@ def test_the_real_vocabulary_alone_makes_a_tokenizer(shared: Path, tmp_path: Pat
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
     ids = load_tokenizer(spec_of(tmp_path))("The film was great!")["input_ids"]
     assert ids == [101, 1996, 2143, 2001, 2307, 999, 102]
-
-
-@pytest.mark.timeout(120)
-def test_it_runs_where_the_rest_of_the_package_is_not_installed(bert: Path) -> None:
-    """A worker with torch and transformers alone can load a model."""
-    code = (
-        "import sys\n"
-        "for name in ('ray', 'optuna', 'mlflow', 'pydantic', 'pandas', 'datasets'):\n"
-        "    sys.modules[name] = None\n"
-        "from elsa_tune.specs.model import resolve_model\n"
-        "from elsa_tune.training.model.encoder import load_classifier, load_tokenizer\n"
-        "spec = resolve_model(sys.argv[1])\n"
-        "model, tokenizer = load_classifier(spec, 2, 1), load_tokenizer(spec)\n"
-        "print(model(**tokenizer('it is good', return_tensors='pt')).logits.shape)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(bert)], capture_output=True, text=True, timeout=110
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "torch.Size([1, 2])\n", "")
 
 
 def test_every_part_of_the_loaded_model_is_placed(bert: Path) -> None:

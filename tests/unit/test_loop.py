@@ -192,13 +192,18 @@ def test_the_process_keeps_its_own_random_state(model: ModelSpec) -> None:
 
 
 FRESH = """
-import sys, torch
+import sys
+for name in ("ray", "optuna", "mlflow", "pydantic", "pandas", "datasets"):
+    sys.modules[name] = None
+import torch
 torch.set_num_threads(1)
-from pathlib import Path
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.loop import train
+from elsa_tune.training.model.encoder import load_tokenizer
 from tests.unit.tiny_trials import make_data, make_trial
-trial = make_trial(resolve_model(sys.argv[1]), 2, seed=5)
+model = resolve_model(sys.argv[1])
+print(load_tokenizer(model)("it is good", return_tensors="pt")["input_ids"].shape)
+trial = make_trial(model, 2, seed=5)
 for r in train(trial, make_data(), device="cpu"):
     print(r.train_loss.hex(), r.eval_loss.hex(), r.quality.hex())
 """
@@ -207,7 +212,9 @@ for r in train(trial, make_data(), device="cpu"):
 def test_a_third_trial_on_a_reused_worker_equals_a_fresh_process(
     model: ModelSpec, root: Path
 ) -> None:
-    """After a whole trial, and one that was stopped in the middle as ASHA does it."""
+    """After a whole trial, and one that was stopped in the middle as ASHA does it. The fresh one
+    has torch and transformers, and nothing else of what the package needs.
+    """
     run(make_trial(model, 0, seed=3))
     stopped = train(make_trial(model, 1, seed=4, epochs=5), make_data(), device="cpu")
     next(stopped)
@@ -224,7 +231,8 @@ def test_a_third_trial_on_a_reused_worker_equals_a_fresh_process(
         timeout=60,
         check=True,
     )
-    assert fresh.stdout.split("\n")[:-1] == here
+    assert fresh.stdout.splitlines() == ["torch.Size([1, 5])", *here]
+    assert fresh.stderr == ""
 
 
 def test_a_stopped_trial_frees_its_model(model: ModelSpec) -> None:

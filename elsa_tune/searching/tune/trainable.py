@@ -45,26 +45,6 @@ class Work:
     train: Train
 
 
-@ray.remote(num_cpus=0, max_restarts=-1)
-class Mailbox:
-    """Keeps the predictions of finished trials until the driver fetches them; lives beside the
-    driver.
-
-    They do not travel through `tune.report`: Ray keeps every report in its own state files.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[str, np.ndarray] = {}
-
-    def put(self, key: str, predictions: np.ndarray) -> None:
-        """Keep the predictions [E] of a trial."""
-        self._held[key] = predictions
-
-    def take(self, key: str) -> np.ndarray | None:
-        """Hand them over and forget them."""
-        return self._held.pop(key, None)
-
-
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
     _settle_once()

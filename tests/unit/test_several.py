@@ -1,0 +1,99 @@
+"""Several tasks in one command: which searches they are, and what is refused before any begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from elsa_tune.cli.app import app
+from elsa_tune.errors import NoAnswerError, StorageError, UsageError
+from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
+from elsa_tune.searching.launch import check_same
+from elsa_tune.searching.several import curves_of
+from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.tracking.paths import SearchPaths
+
+
+def requests(folder: Path, *tasks: str, **more: object) -> list[Request]:
+    places = {"storage_path": f"{folder}/searches", "tracking_uri": f"sqlite:///{folder}/store.db"}
+    options = {"model": "minilm", "task": list(tasks), "name": "pair", **places, **more}
+    return read_requests(SearchOptions(**options))  # type: ignore[arg-type]
+
+
+def recorded(search: Request) -> SearchPaths:
+    paths = SearchPaths(search.storage, search.name)
+    paths.check_writable()
+    save_specification(specify(search), paths)
+    return paths
+
+
+def test_each_task_is_a_search_named_after_it(tmp_path: Path) -> None:
+    found = requests(tmp_path, "stdlib", "rte", data_dir=str(tmp_path), seeds=4)
+    assert [(one.name, one.task.name, one.seeds) for one in found] == [
+        ("pair-stdlib", "stdlib", 4),
+        ("pair-rte", "rte", 4),
+    ]
+    assert [one.name for one in requests(tmp_path, "rte")] == ["pair"]
+    first, second = requests(tmp_path, "stdlib", "rte", name=None)
+    assert first.name.removesuffix("-stdlib") == second.name.removesuffix("-rte")
+
+
+def test_a_file_lists_tasks(tmp_path: Path) -> None:
+    listed = tmp_path / "tasks.txt"
+    listed.write_text("rte\n\n  mrpc \n")
+    assert [one.task.name for one in requests(tmp_path, str(listed), "cola")] == [
+        "rte", "mrpc", "cola",
+    ]  # fmt: skip
+    listed.write_text("\n")
+    with pytest.raises(UsageError, match="lists no task"):
+        requests(tmp_path, str(listed))
+    with pytest.raises(UsageError, match="cannot be read as a list of tasks"):
+        requests(tmp_path, str(tmp_path / "none.txt"))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "more", "why"),
+    [
+        (("rte", "rte"), {}, "2 of the tasks would share the search name 'pair-rte'"),
+        (("rte", "mrpc"), {"max_time": "1h"}, "`max_time` limits one search"),
+        (("rte", "all"), {}, "name each of the tasks"),
+    ],
+)
+def test_what_is_refused(
+    tmp_path: Path, tasks: tuple[str, ...], more: dict[str, str], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        requests(tmp_path, *tasks, **more)
+
+
+def test_a_recorded_search_that_was_asked_otherwise_is_refused(tmp_path: Path) -> None:
+    first, second = requests(tmp_path, "rte", "mrpc")
+    recorded(second)
+    check_same(first)
+    check_same(second)
+    _, other = requests(tmp_path, "rte", "mrpc", seeds=9)
+    with pytest.raises(StorageError, match="seeds 9"):
+        check_same(other)
+    assert curves_of([first, second]) == []
+
+
+def test_export_all_looks_for_the_searches_of_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorded(requests(tmp_path, "rte", name="other-pair-rte")[0])
+
+    def export(*more: str) -> None:
+        places = ("--out", "models", "--storage-path", "searches")
+        arguments = ["export", "--search", "pair", "--all", *places, *more]
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+    with pytest.raises(UsageError, match="no search on several tasks has this name"):
+        export()
+    recorded(requests(tmp_path, "rte", "mrpc")[0])
+    with pytest.raises(NoAnswerError, match="no answer yet"):
+        export()
+    with pytest.raises(UsageError, match="--check and --push are for one"):
+        export("--push", "me/it")
