@@ -19,7 +19,7 @@ from elsa_tune.tables.task_file import resolve_task
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.integration.conftest import free_port
-from tests.integration.test_export import python
+from tests.integration.test_export import end, start
 from tests.unit.test_bundle import task_of
 
 TEXTS = ["Return the median of data.", "A plot as thin as paper, and an hour too long.", "Why?"]
@@ -108,7 +108,7 @@ def test_the_guides_service_answers(router: Path, root: Path) -> None:
     code = code.replace('"num_cpus": 2', '"num_cpus": 1')
     (router.parent / "app.py").write_text(code + ASK)
     asked = ("app.py", str(free_port()), json.dumps(TEXTS))
-    out = python(*asked, cwd=router.parent)
+    out = end(start(*asked, cwd=router.parent))
     [answers] = [json.loads(line) for line in out.splitlines() if line.startswith("[{")]
     for name, found in elsa_tune.load_bundle(router).predict(TEXTS).items():
         assert [answer[name][0] for answer in answers] == list(found.labels)
