@@ -1,4 +1,4 @@
-"""What MLflow's pages show of the searches that are recorded here, for docs/guides/mlflow.md.
+"""What MLflow's pages show of recorded searches, for docs/concepts/what-is-kept.md.
 
     python bench/screenshots.py FOLDER          # a folder with mlruns/, in which searches have run
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from selenium import webdriver
 
 from elsa_tune.tracking.names import SEARCH_TAG
@@ -54,16 +55,16 @@ def pages(store: str) -> dict[str, str]:
     ][:2]
     curves = [run for run in parents if run.info.experiment_id == here][:2]
 
-    def compared(chosen: list[object]) -> str:
-        named = quote(json.dumps([run.info.run_id for run in chosen]))  # type: ignore[attr-defined]
-        return f"compare-runs?runs={named}&experiments={quote(json.dumps([here]))}"
+    def of(chosen: list[Run]) -> str:
+        named = quote(json.dumps([run.info.run_id for run in chosen]))
+        return f"runs={named}&experiments={quote(json.dumps([here]))}"
 
+    kept = f"metric={quote(json.dumps('kept'))}&plot_metric_keys={quote(json.dumps(['kept']))}"
     return {
         "mlflow_runs": f"experiments/{here}/runs?workflowType=machine_learning",
         "mlflow_search": f"experiments/{here}/runs/{newest.info.run_id}",
-        "mlflow_freeze_curve": f"experiments/{here}/runs/{newest.info.run_id}/model-metrics",
-        "mlflow_compare_searches": compared(list(curves)),
-        "mlflow_compare_trials": compared(list(children)),
+        "mlflow_freeze_curves": f"metric?{of(curves)}&{kept}&x_axis=step",
+        "mlflow_trials": f"compare-runs?{of(children)}",
     }
 
 
