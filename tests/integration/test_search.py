@@ -293,7 +293,7 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(
         (("--set", "evaluations_per_epoch=9"), ["evaluations_per_epoch is 9", "6 steps an epoch"]),
         (("--set", "learning_rate.step=1e-4"), ["step (0.0001) must fit"]),
         (("--set", "learning_rate=true"), ["learning_rate", "above 0"]),
-        (("--task", "all"), ["name each of the tasks", "one search for each"]),
+        (("--task", "all"), ["name each of the tasks"]),
     ],
 )
 def test_bad_input_is_refused_before_any_work_starts(
