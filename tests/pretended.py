@@ -5,9 +5,7 @@ Its module is loaded by every process that runs trials: it must not import what 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune.errors import DivergedError
@@ -50,12 +48,3 @@ def pretend(
             precision="fp32",
             chance=0.5,
         )
-
-
-def pretend_late(
-    file: Path, trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
-) -> Iterator[EpochResult]:
-    """The same, but no trial says anything before this file is there."""
-    while not file.exists():
-        time.sleep(0.1)
-    yield from pretend(trial, data, device=device, depths=depths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -185,10 +186,9 @@ class SearchRun:
         self._record, self._plan, self._board = record, plan, board
         self._interruption = interruption
         self._started = time.monotonic()
-        self._tuners = 0
         self._rates: dict[FreezeDepth, float] = {}
         self._is_measuring = False
-        self._ran_out = False  # some phase was cut short by its time
+        self._ran_out = False  # exploring or the whole had no more time
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
@@ -216,17 +216,7 @@ class SearchRun:
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
-        if spec.max_time is None:
-            self._fit((Phase.EXPLORE, Phase.MEASURE), None)
-        else:
-            # Exploring must leave time to measure, also at a rate that could have been better.
-            if slots:
-                self._fit((Phase.EXPLORE,), self._started + exploring_share(spec) * spec.max_time)
-            if not self._interruption.requested:
-                # Without any rate there is nothing to measure: the rest of the time explores, too.
-                found = best_rates(spec, self._plan.known)
-                phases = (Phase.MEASURE,) if found else (Phase.EXPLORE, Phase.MEASURE)
-                self._fit(phases, self._started + spec.max_time)
+        self._fit()
         return self._outcome()
 
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
@@ -241,18 +231,21 @@ class SearchRun:
         value = {depth.label: rate for depth, rate in rates.items()}
         self._record.write(Decision(what=RATES, value=value))
 
-    def _fit(self, phases: Sequence[Phase], deadline: float | None) -> None:
-        """One Ray Tune run, for these phases of what is left."""
-        if self._is_over(deadline):
+    def _fit(self) -> None:
+        """One Ray Tune run, for what is left."""
+        if self._is_over():
             return
         spec = self._spec
-        self._tuners += 1
         scheduler = self._scheduler()
         searcher = PlanSearcher(
-            spec, lambda: self._plan.known, self._rates, self._decide, self._plan.measuring, phases
+            spec,
+            lambda: self._plan.known,
+            self._rates,
+            self._decide,
+            self._plan.measuring,
+            self._may_explore,
         )
         recorder = Recorder(self._record, scheduler, self._work, self._board)
-        name = f"{self._record.state().search.attempt}-{self._tuners}"
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
@@ -263,10 +256,10 @@ class SearchRun:
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
-                name=name,
+                name=str(self._record.state().search.attempt),
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(lambda: self._is_over(deadline)),
+                stop=SearchStopper(self._is_over),
                 verbose=0,
                 # Otherwise Ray clears a notebook's cell, and with it the board.
                 progress_reporter=tune.CLIReporter(),
@@ -279,7 +272,7 @@ class SearchRun:
                 tuner.fit()
         finally:
             recorder.end_the_rest()
-            self._is_over(deadline)
+            self._is_over()
             self._probing.collect()
 
     def _scheduler(self) -> PerDepthAsha:
@@ -293,11 +286,23 @@ class SearchRun:
                 scheduler.replay(one.trial, one.scores)
         return scheduler
 
-    def _is_over(self, deadline: float | None) -> bool:
-        """Whether a run with this deadline (by `time.monotonic`, None for none) is to end now."""
-        is_late = deadline is not None and time.monotonic() >= deadline
+    def _is_over(self) -> bool:
+        """Whether the run is to end now."""
+        return self._is_late(1.0) or self._interruption.requested
+
+    def _may_explore(self) -> bool:
+        """Whether exploring, which must leave time to measure, has some of its own left; without
+        any rate there is nothing to measure.
+        """
+        is_late = self._is_late(exploring_share(self._spec))
+        return not is_late or not best_rates(self._spec, self._plan.known)
+
+    def _is_late(self, share: float) -> bool:
+        """Whether this share of the time limit, where there is one, has passed."""
+        limit = math.inf if self._spec.max_time is None else share * self._spec.max_time
+        is_late = time.monotonic() - self._started >= limit
         self._ran_out = self._ran_out or is_late
-        return is_late or self._interruption.requested
+        return is_late
 
     def _outcome(self) -> SearchEnded:
         """How the session ended; RunError where every trial failed."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,10 @@ from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.journal_records import TrialStarted
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
-from tests.pretended import DEEP, EVALUATIONS, pretend, pretend_late
+from tests.pretended import DEEP, EVALUATIONS, pretend
 from tests.searching import family, wait_for
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
@@ -83,38 +80,23 @@ def test_a_deeper_depth_though_always_worse_keeps_its_best_trial_and_goes_on_bey
 
 
 def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
-    tmp_path: Path, ray: Capacity
+    tmp_path: Path, ray: Capacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three trials of four measure: exploring has a quarter of the time, and no trial speaks in
-    it.
-    """
+    """Exploring has no time of its own, and its first trial begins after that."""
+    monkeypatch.setattr("elsa_tune.searching.session.exploring_share", lambda spec: 0.0)
     depths = (FULL_MODEL,)
     spec = make_spec(
         depths=depths,
         explored=depths,
-        rates=RateList(values=(3e-5,)),
-        tries=1,
+        rates=RateList(values=(1e-5, 3e-5)),
+        tries=2,
         seeds=3,
-        max_time=80.0,
+        max_time=300.0,
         recipe=Recipe(epochs=EVALUATIONS, train_size=100),
     )
-    late = tmp_path / "late"
-    journal = SearchPaths(tmp_path, spec.name).journal
-
-    def begun_again() -> bool:
-        records = read_journal(journal) if journal.exists() else []
-        return sum(isinstance(one, TrialStarted) for one in records) == 2
-
-    def let_it_speak() -> None:
-        wait_for(begun_again)
-        late.touch()
-
-    watch = threading.Thread(target=let_it_speak)
-    watch.start()
     share = ray.resources(ray.largest_cpus, 0)  # one trial at a time: fewer processes to start
-    state = run(spec, tmp_path, share, functools.partial(pretend_late, late))
-    watch.join()
+    state = run(spec, tmp_path, share, pretend)
     explored, *measured = sorted(state.trials.values(), key=lambda trial: trial.key)
-    # Cut off once, then begun again: the rate was found, and measured.
-    assert explored.key.startswith("explore") and explored.start.attempt == 2
+    # One trial gave a rate, which was measured; the other one had no time.
+    assert explored.key.startswith("explore") and explored.start.attempt == 1
     assert [one.status for one in (explored, *measured)] == [TrialStatus.COMPLETED] * 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import pytest
@@ -295,17 +295,19 @@ def searching(
     spec: SearchSpec,
     known: Callable[[], list[KnownTrial]],
     rates: Rates,
-    phases: Sequence[Phase] = (Phase.EXPLORE, Phase.MEASURE),
+    may_explore: Callable[[], bool] = lambda: True,
 ) -> PlanSearcher:
     """A searcher that measures every depth alike."""
     return PlanSearcher(
-        spec, known, rates, lambda decided: None, partial(measuring_trials, spec), phases
+        spec, known, rates, lambda decided: None, partial(measuring_trials, spec), may_explore
     )
 
 
-def exploring(spec: SearchSpec, known: Callable[[], list[KnownTrial]]) -> PlanSearcher:
-    """A searcher that leaves measuring to a later run, as under a time limit."""
-    return searching(spec, known, {}, (Phase.EXPLORE,))
+def exploring(
+    spec: SearchSpec, known: Callable[[], list[KnownTrial]], rates: Rates | None = None
+) -> PlanSearcher:
+    """A searcher that measures nothing."""
+    return PlanSearcher(spec, known, rates or {}, lambda decided: None, lambda rates, known: ())
 
 
 def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
@@ -358,7 +360,7 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
 
 def test_decided_depths_explore_no_more() -> None:
     rates = dict.fromkeys(DEPTHS[:2], 2e-5)
-    searcher = searching(spec_of(), lambda: [], rates, (Phase.EXPLORE,))
+    searcher = exploring(spec_of(), lambda: [], rates)
     given = [searcher.suggest(str(number)) for number in range(4)]
     assert [one and one[TRIAL].depth.label for one in given] == ["6", "6", "6", None]
 
@@ -388,6 +390,27 @@ def whole_search(
         trial = running.pop(name)
         known[trial.key] = ended(trial, score(trial.depth, trial.learning_rate))
         searcher.on_trial_complete(name)
+
+
+def test_exploring_whose_time_is_up_ends_its_trials_and_leaves_the_rest_to_measuring() -> None:
+    spec = spec_of(
+        depths=DEPTHS[:1], explored=DEPTHS[:1], rates=RateRange(low=1e-5, high=5e-5), seeds=2
+    )
+    known: dict[str, KnownTrial] = {}
+    has_time = True
+    searcher = searching(spec, lambda: list(known.values()), {}, lambda: has_time)
+    given = [searcher.suggest(str(number))[TRIAL] for number in range(2)]
+    assert [one.learning_rate for one in given] == [5e-5, 2.2361e-5]
+    has_time = False
+    assert searcher.suggest("2") is None
+    for number, (trial, score) in enumerate(zip(given, (0.7, 0.8), strict=True)):
+        known[trial.key] = ended(trial, score)
+        # As long as one explores, its depth may change its rate.
+        assert searcher.suggest(str(10 + number)) is None
+        searcher.on_trial_complete(str(number))
+    measured = [searcher.suggest(str(20 + number))[TRIAL] for number in range(2)]
+    assert {(one.phase, one.learning_rate) for one in measured} == {(Phase.MEASURE, 2.2361e-5)}
+    assert searcher.suggest("22") is None
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -29,8 +29,8 @@ class PlanSearcher(Searcher):
 
     known: gives the trials of this search so far. rates: of depths that an earlier session began to
     measure; they explore no more. decide: called with the rates of all decided depths whenever
-    there are new ones. measuring: gives what is to be measured at given rates. phases: those that
-    this run is for.
+    there are new ones. measuring: gives what is to be measured at given rates. may_explore: asked
+    before an exploring trial begins; once it says no, those that run are waited for.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class PlanSearcher(Searcher):
         rates: Rates,
         decide: Callable[[Rates], None],
         measuring: Measuring,
-        phases: Collection[Phase] = (Phase.EXPLORE, Phase.MEASURE),
+        may_explore: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__()
         self._spec = spec
         self._known = known
         self._rates = dict(rates)
         self._decide = decide
-        self._phases = phases
+        self._may_explore = may_explore
         self._measuring = measuring
         self._under_way: dict[str, TrialSpec] = {}
         self._attempts: Counter[str] = Counter()
@@ -79,13 +79,11 @@ class PlanSearcher(Searcher):
 
     def _wanted(self, known: Sequence[KnownTrial]) -> Iterator[TrialSpec]:
         """Trials that could start now, the first one first: to explore, and then to measure."""
-        exploring: list[TrialSpec] = []
-        if Phase.EXPLORE in self._phases:
-            slots = [s for s in exploring_slots(self._spec, known) if s.depth not in self._rates]
-            exploring = self._startable((self._trial(slot, known) for slot in slots), known)
-            yield from exploring
-        if Phase.MEASURE not in self._phases:
-            return
+        slots = [s for s in exploring_slots(self._spec, known) if s.depth not in self._rates]
+        exploring = self._startable((self._trial(slot, known) for slot in slots), known)
+        if exploring and not self._may_explore():
+            exploring = []
+        yield from exploring
         under_way = {trial.phase for trial in self._under_way.values()}
         # What has failed for good keeps its depth from being settled, and must not for ever.
         is_over = not exploring and Phase.EXPLORE not in under_way
