@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import math
 import os
 import sys
@@ -19,6 +18,7 @@ from typing import IO, Self, cast
 from rich.console import Console, ConsoleDimensions, Group
 from rich.control import Control
 from rich.live import Live
+from rich.padding import Padding
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
@@ -39,10 +39,6 @@ HEARTBEAT_SECONDS = 60.0
 _DRAWING_SHARE = 0.05
 # How long the end of a search waits for a terminal that takes nothing (Ctrl-S).
 _PATIENCE = 5.0
-
-# In a notebook's cell: characters a line, and the table as text.
-NOTEBOOK_WIDTH = 100
-_NOTEBOOK = '<pre style="line-height: 1.2">{code}</pre>'
 
 # Headings for a narrow window, and the columns that a very narrow one does without.
 SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail"}
@@ -118,15 +114,8 @@ class _InNotebook:
 
     def update(self, frame: Group, refresh: bool) -> None:
         """Draw it in the place of the one before."""
-        from IPython.display import HTML
-
-        # Only what is recorded counts: in a notebook a console shows what it prints by itself.
-        console = Console(
-            record=True, file=io.StringIO(), width=NOTEBOOK_WIDTH, force_jupyter=False
-        )
-        console.print(frame)
-        drawn = console.export_html(inline_styles=True, code_format=_NOTEBOOK)
-        self._place.update(HTML(drawn))  # type: ignore[no-untyped-call]
+        # A group alone has no form that a notebook knows.
+        self._place.update(Padding(frame, 0))
 
 
 class Board:

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import Plan, steps_per_trial
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
     from elsa_tune.searching.session import Finished
 
-_PACKAGES = ("elsa-tune", "torch", "transformers", "ray", "optuna", "mlflow")
+_PACKAGES = ("torch", "transformers", "ray", "optuna", "mlflow")
 
 # Labelled training and (matched) evaluation rows of GLUE, by hub configuration (Wang et al. 2018,
 # Table 1).
@@ -281,12 +282,8 @@ def check_unchanged(spec: SearchSpec, fingerprints: dict[str, str]) -> None:
 
 def versions_here() -> dict[str, str]:
     """Of Python, the packages that decide results, and this repository, as tags."""
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "unknown"
+    versions = {"python": platform.python_version(), "elsa-tune": __version__}
+    versions |= {package: metadata.version(package) for package in _PACKAGES}
     with_git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         run = subprocess.run(with_git, capture_output=True, text=True, timeout=5, check=True)
