@@ -89,7 +89,7 @@ def export(request: ExportRequest, say: Say) -> float:
             record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
             rows = rows_of(record.state(), paths.folder)
             try:
-                answers = answer_rows(rows, evidence=KeptPredictions())
+                answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
                 choice = choose(answers, request.layers)
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
                 used, data = _data(spec, full=request.full, say=say)

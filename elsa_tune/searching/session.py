@@ -74,7 +74,7 @@ def run_session(
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-        board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows))
+        board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
         plan = Plan(spec, record.state, paths.folder, board.phase)
         attempt = record.state().search.attempt + 1
@@ -97,7 +97,7 @@ def run_session(
             finally:
                 interruption.closing = True
                 board.phase("answering")
-                answers = answers_of(record.state(), paths, board.say)
+                answers = answers_of(spec, record.state(), paths, board.say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
                 told = "\n\n".join(answer_markdown(answer) for answer in answers)
@@ -120,7 +120,7 @@ def answer_again(
     """Answer a complete search again, and add what is missing: report and records in MLflow."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(read_journal(paths.journal))
-        answers = answers_of(state, paths, say)
+        answers = answers_of(spec, state, paths, say)
         is_there = REPORT in state.decisions and paths.report.is_dir()
         if not is_there and _has_drawn(state, paths, answers, say):
             journal.append(Decision(what=REPORT, value=paths.report.name))
@@ -132,11 +132,11 @@ def answer_again(
     return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
 
 
-def answers_of(state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
+def answers_of(spec: SearchSpec, state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
     """The answer so far; that results cannot be answered is said, and costs no record."""
     try:
         rows = rows_of(state, paths.folder)
-        return answer_rows(rows, evidence=KeptPredictions())
+        return answer_rows(rows, spec.target, evidence=KeptPredictions())
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end
@@ -158,10 +158,10 @@ def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer]
     return True
 
 
-def _provisional(rows: Callable[[], list[ResultRow]]) -> str | None:
+def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:
     """The answer so far; None while there is none."""
     try:
-        answers = answer_rows(rows())
+        answers = answer_rows(rows(), target)
     except Exception:  # as in answers_of
         return None
     if not answers:

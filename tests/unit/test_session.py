@@ -45,7 +45,7 @@ def test_whatever_the_answer_meets_is_said_and_survived(
     monkeypatch.setattr(session, "answer_rows", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
-    assert session.answers_of(SearchState.replay([]), paths, said.append) == []
+    assert session.answers_of(make_spec(), SearchState.replay([]), paths, said.append) == []
     assert said == ["no answer could be computed: ValueError: operands could not be broadcast"]
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_is_shown_before_anything_is_waited_for(
 
 def test_while_the_reference_runs_there_is_not_yet_an_answer() -> None:
     def so_far(*rows: ResultRow) -> str | None:
-        return session._provisional(lambda: list(rows))
+        return session._provisional(lambda: list(rows), 0.9)
 
     explored = row(FULL_MODEL, 0.8, phase=Phase.EXPLORE)
     frozen = [row(FreezeDepth(3, True), 0.88, seed=seed) for seed in (1, 2, 3)]
@@ -136,6 +136,20 @@ def test_while_the_reference_runs_there_is_not_yet_an_answer() -> None:
     assert so_far() is None
     assert so_far(explored) == so_far(*frozen) == so_far(*full) == "not yet"
     assert "3 of 6 layers" in (so_far(*full, *frozen) or "")
+
+
+def test_a_search_is_answered_at_the_target_that_it_walked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)]
+    rows += [row(FreezeDepth(3, True), 0.83, seed=seed) for seed in (1, 2, 3)]
+    monkeypatch.setattr(session, "rows_of", lambda state, folder: rows)
+    place = SearchPaths(tmp_path, "mine"), lambda message: None
+    for target, layers in ((0.9, 3), (0.95, 6)):
+        spec = make_spec(target=target)
+        [answer] = session.answers_of(spec, SearchState.replay([]), *place)
+        assert answer.operating_point is not None
+        assert (answer.target, answer.operating_point.fine_tuned_layers) == (target, layers)
 
 
 @pytest.mark.parametrize(

@@ -110,20 +110,20 @@ def resume(
 
 def _conclude_several(requests: Sequence[Request]) -> None:
     """Carry them out; print each task's answer and the joint one."""
-    from elsa_tune.analysis.answer import DEFAULT_TARGET
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.searching.launch import check_same
     from elsa_tune.searching.several import carry_out, curves_of
 
+    target = requests[0].space.target
     for request in requests:
         check_same(request)
     try:
         failed = carry_out(requests, say)
     except InterruptedSearchError:
-        print_curves(answer_curves(curves_of(requests), DEFAULT_TARGET))
+        print_curves(answer_curves(curves_of(requests), target))
         raise
-    answers = answer_curves(curves_of(requests), DEFAULT_TARGET)
+    answers = answer_curves(curves_of(requests), target)
     print_curves(answers)
     if failed:
         raise RunError(
