@@ -57,7 +57,7 @@ _PLANNING = "plan extension sampler"
 TESTED = {
     "elsa_tune/analysis/statistics/resampling.py": "resampling uncertainty",
     "elsa_tune/analysis/statistics/uncertainty.py": "uncertainty certainty curve",
-    "elsa_tune/analysis/certainty.py": f"certainty {_ANSWERS}",
+    "elsa_tune/analysis/certainty.py": f"certainty looks hunt {_ANSWERS}",
     "elsa_tune/analysis/evidence.py": "certainty uncertainty",
     "elsa_tune/analysis/curve.py": f"curve {_ANSWERS}",
     "elsa_tune/analysis/groups.py": f"curve {_ANSWERS}",

@@ -43,6 +43,8 @@ def test_the_least_correlation_decides() -> None:
     first, second = levels([(2, 2), (5, 3)], 0.05)
     assert first == pytest.approx(0.03)
     assert second == second_level(0.05, first, 0.4**0.5)
+    assert levels([(3, 3), (5, 9)], 0.05)[1] == second_level(0.05, first, (1 / 3) ** 0.5)
+    assert levels([(3, 3), (3, 3)], 0.05)[1] == 0.05  # the same runs once more
 
 
 def test_looks_are_read_back_as_they_were_written() -> None:

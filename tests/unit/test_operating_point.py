@@ -259,6 +259,25 @@ def test_the_joint_answer_certifies_nothing_where_a_task_does_not() -> None:
     assert joint.plausible is None
 
 
+def test_one_layer_of_several_tasks_is_one() -> None:
+    *_, joint = answer_rows(two_tasks({0: 0.9, 5: 0.89}, {0: 0.8, 5: 0.79}))
+    assert joint.sentence.startswith("1 of 6 layers keeps ")
+    *_, joint = answer_rows(two_tasks({0: 0.9, 4: 0.89}, {0: 0.8, 4: 0.79}))
+    assert joint.sentence.startswith("2 of 6 layers keep ")
+
+
+def test_a_target_in_per_cent_is_shown_as_a_share() -> None:
+    with pytest.raises(UsageError, match=r"above 0 and up to 1; for 90 % write 0\.9$"):
+        answer_rows(falling_curve(), target=90)
+
+
+@pytest.mark.parametrize(("seeds_of_it", "said"), [(1, "in one run"), (2, "over 2 seeds")])
+def test_a_full_model_that_learnt_nothing_names_its_runs(seeds_of_it: int, said: str) -> None:
+    rows = [*seeds(0, [0.5] * seeds_of_it), *seeds(3, [0.5] * seeds_of_it)]
+    [answer] = answer_rows(rows)
+    assert f" {said} is not above " in answer.sentence
+
+
 def two_tasks(rte: dict[int, float], cola: dict[int, float], **changes: Any) -> list[ResultRow]:
     return [
         one
@@ -407,6 +426,8 @@ def test_a_warning_is_a_code_and_a_text() -> None:
 def test_csv_has_one_line_an_answer_and_one_a_depth() -> None:
     answers = list(csv.DictReader(io.StringIO(answers_csv(answer_rows(falling_curve())))))
     assert tuple(answers[0]) == ANSWER_COLUMNS and len(answers) == 1
+    heading = ("model", "task", "train_size", "search", "metric", "selection", "target", "layers")
+    assert ANSWER_COLUMNS[: len(heading)] == heading
     assert answers[0]["operating_point_fine_tuned_layers"] == "2"
     assert answers[0]["corrected_operating_point_retention"] == "0.977778"
     assert answers[0]["every_larger_k_passes"] == "true" and answers[0]["reason"] == ""

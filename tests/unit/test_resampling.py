@@ -43,6 +43,21 @@ def answered(metric: str, examples: int, seed: int = 0, share_right: float = 0.8
 
 
 @pytest.mark.parametrize("metric", [metric.value for metric in Metric])
+def test_runs_that_are_scored_together_score_as_each_alone(metric: str) -> None:
+    runs = [answered(metric, 71, seed) for seed in (1, 2, 3)]
+    together = resample(runs, metric, 20)
+    for number, run in enumerate(runs):
+        alone = resample([run], metric, 20)
+        np.testing.assert_allclose(together.runs[:, number], alone.runs[:, 0], atol=1e-6)
+
+
+def test_the_chance_of_a_mean_over_classes_counts_those_that_occur() -> None:
+    one_class = np.zeros(30, np.int8)
+    run = Predictions(predictions=one_class, labels=one_class, classes=3)
+    assert (resample([run], "f1_macro", 20).chance == 1).all()
+
+
+@pytest.mark.parametrize("metric", [metric.value for metric in Metric])
 @pytest.mark.parametrize("examples", [7, 71, 500])
 def test_a_score_is_the_trainers(metric: str, examples: int) -> None:
     run = answered(metric, examples)

@@ -21,6 +21,7 @@ from elsa_tune.analysis.statistics.uncertainty import (
     Uncertainty,
     excluded_failure_rate,
     interval_of_mean,
+    interval_of_next,
 )
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
@@ -405,3 +406,10 @@ def test_a_depth_that_hardly_learns_says_nothing_of_the_others_either() -> None:
 def test_what_seeds_without_a_failure_exclude(seeds: int, share: float) -> None:
     assert excluded_failure_rate(seeds) == pytest.approx(share, abs=5e-4)
     assert (1 - excluded_failure_rate(seeds)) ** seeds == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_one_more_run_lies_where_students_t_has_it(count: int) -> None:
+    found = interval_of_next(0.8, 0.02, count)
+    half = stats.t.ppf(0.975, count - 1) * 0.02 * math.sqrt(1 + 1 / count)
+    assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
