@@ -416,3 +416,25 @@ def test_json_and_csv_carry_it_all() -> None:
     assert found["curve"][0]["ci_low"] < found["curve"][0]["quality"]
     text = answers_csv([answer])
     assert "certified_fine_tuned_layers" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("deep", "chance", "said"),
+    [
+        ([0.88, 0.89, 0.88], 0.5, "measured number, also corrected for chance."),
+        ([0.83, 0.84, 0.83], 0.5, "measured number; corrected for chance none."),
+    ],
+)
+def test_the_sentence_says_what_is_certified_of_the_corrected_answer(
+    deep: list[float], chance: float, said: str
+) -> None:
+    answer = answered(study([0.90, 0.91, 0.90], deep, chance=chance))
+    assert answer.certainty.startswith("Certified at 95 %") and said in answer.certainty
+
+
+def test_the_sentence_counts_the_numbers_that_may_be_true() -> None:
+    sure = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88]))
+    assert "only k = 3 can be the true answer" in sure.certainty
+    open_ = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83]))
+    assert open_.plausible == (3, 6)
+    assert "may be k = 3 or 6" in open_.certainty or "No measured depth" in open_.certainty

@@ -441,3 +441,10 @@ def test_every_code_and_field_is_documented(root: Path) -> None:
     page = (root / "docs" / "reference" / "answer.md").read_text(encoding="utf-8")
     names = {*Reason, *WarningCode, *ANSWER_KEYS, *POINT_KEYS, *CURVE_KEYS, *COLUMNS}
     assert sorted(name for name in names if f"`{name}`" not in page) == []
+
+
+def test_embeddings_only_is_best_where_it_beats_every_other_depth() -> None:
+    curve = [*seeds(0, [0.9, 0.9]), *seeds(6, [0.85, 0.85])]
+    for quality, is_said in ((0.95, True), (0.88, False)):
+        found = only_answer([*curve, *seeds(EMBEDDINGS_ONLY, [quality, quality])])
+        assert (WarningCode.EMBEDDINGS_ONLY_IS_BEST in codes(found)) is is_said

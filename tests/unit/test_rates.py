@@ -10,8 +10,10 @@ import pytest
 from elsa_tune.analysis.answer_json import answer_object, as_json
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.words import rate_text
 from tests.unit.result_rows import falling_curve, row, seeds
 
 GIVEN = {"given_rates": (1e-5, 5e-5)}
@@ -114,3 +116,11 @@ def test_a_table_of_several_rates_tells_its_own_border() -> None:
     assert {p["frozen_layers"]: p["rate_at_border"] for p in found["curve"]}[4] == "high"
     (told,) = texts(found, WarningCode.SEVERAL_RATES)
     assert told.startswith("N = 4: ") and "(5e-05, 0.0001)" in told
+
+
+def test_a_table_shows_each_depths_rate_and_where_it_lies() -> None:
+    [answer] = answer_rows(searched())
+    cells = {point.depth.frozen_layers: point_cells(point)["rate"] for point in answer.points}
+    rates = {point.depth.frozen_layers: point.learning_rate for point in answer.points}
+    assert all(cells[n].startswith(rate_text(rate or 0.0)) for n, rate in rates.items())
+    assert {n for n, cell in cells.items() if cell != rate_text(rates[n] or 0.0)} == {4, 6}
