@@ -17,6 +17,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.measuring import walk
+from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.specification import specify, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
@@ -238,6 +239,23 @@ def test_which_depths_a_hunt_has() -> None:
     assert of(2) == [0, 1, 2]
     assert of(1) == [0, 1]
     assert of(12, 0, 3) == [0, 3]
+
+
+def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> None:
+    plan = spec(tmp_path)
+    for depth in plan.depths:
+        tries = plan.tries if depth in plan.explored else 0
+        assert planned_trials(plan, [], depth) == plan.first_seeds(depth) + tries
+    full = plan.depths[0]
+    begun = [
+        KnownTrial(
+            trial=plan.trial(Phase.MEASURE, full, 3e-5, seed),
+            status=TrialStatus.RUNNING,
+            qualities=(),
+        )
+        for seed in range(1, 30)
+    ]
+    assert planned_trials(plan, begun, full) == 29 + plan.tries
 
 
 def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
