@@ -89,7 +89,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = group(**{each: given.pop(each) for each in there})
         command(**given)
 
-    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # inspect's
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
 

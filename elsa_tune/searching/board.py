@@ -106,7 +106,7 @@ class _InNotebook:
     def __enter__(self) -> Self:
         from IPython.display import display
 
-        self._place = display(Text(), display_id=True)  # type: ignore[no-untyped-call]
+        self._place = display(Text(), display_id=True)  # type: ignore[no-untyped-call]  # untyped
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -191,7 +191,7 @@ class SearchRun:
         self._ran_out = False  # exploring or the whole had no more time
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]
+        mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]  # Ray's
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
         self._probing = Probing(data, record, interruption)
         optuna.logging.set_verbosity(optuna.logging.WARNING)

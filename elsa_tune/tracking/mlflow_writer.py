@@ -264,7 +264,7 @@ def log_model(
     # It says at length what it found in the folder.
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     # There is no client of this call that takes the store; a caller's own stays the caller's.
-    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]
+    is_set = mlflow.is_tracking_uri_set()  # type: ignore[no-untyped-call]  # untyped
     before = mlflow.get_tracking_uri() if is_set else None
     mlflow.set_tracking_uri(store.uri)
     try:
