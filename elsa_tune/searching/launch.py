@@ -1,4 +1,4 @@
-"""Starting and resuming a search: everything is checked first, then Ray is brought up."""
+"""Starting and resuming a search: everything is checked first, while Ray is brought up."""
 
 from __future__ import annotations
 
@@ -129,28 +129,30 @@ def start(request: Request, say: Say) -> Finished:
     draft = specify(request)
     if note := trials_note(request):
         say(note)
+    from elsa_tune.searching.tune.cluster import ray_session, share
+
     paths.check_writable()
     try:
-        store = _open_store(request.tracking_uri)
-        draft = dataclasses.replace(draft, model=pinned(draft.model))
-        data, fingerprints = inputs_of(draft)
-        evaluation_steps(draft.recipe, len(data.train))  # likewise
-        draft = dataclasses.replace(
-            draft,
-            chance=data.chance,
-            train_examples=len(data.train),
-            holdout_examples=len(data.holdout) if data.holdout else 0,
-            evaluation_examples=len(data.evaluation),
-            fingerprints=fingerprints,
-            versions=versions_here(),
-        )
-        if note := few_steps(draft.recipe, steps_per_trial(draft)):
-            say(note)
-        from elsa_tune.searching.session import run_session
-        from elsa_tune.searching.tune.cluster import ray_session, share
+        with ray_session(request.address) as ray_is_ready:
+            store = _open_store(request.tracking_uri)
+            draft = dataclasses.replace(draft, model=pinned(draft.model))
+            data, fingerprints = inputs_of(draft)
+            evaluation_steps(draft.recipe, len(data.train))  # likewise
+            draft = dataclasses.replace(
+                draft,
+                chance=data.chance,
+                train_examples=len(data.train),
+                holdout_examples=len(data.holdout) if data.holdout else 0,
+                evaluation_examples=len(data.evaluation),
+                fingerprints=fingerprints,
+                versions=versions_here(),
+            )
+            if note := few_steps(draft.recipe, steps_per_trial(draft)):
+                say(note)
+            from elsa_tune.searching.session import run_session
 
-        _say_ready(data, say)
-        with ray_session(request.address) as capacity:
+            _say_ready(data, say)
+            capacity = ray_is_ready()
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(spec, recipe=settled(spec))
             save_specification(spec, paths)
@@ -205,13 +207,15 @@ def resume(
         spec = dataclasses.replace(spec, max_time=max_time)
     if address is not None:
         spec = dataclasses.replace(spec, address=address)
-    data, fingerprints = inputs_of(spec)
-    check_unchanged(spec, fingerprints)
-    from elsa_tune.searching.session import run_session
     from elsa_tune.searching.tune.cluster import ray_session
 
-    _say_ready(data, say)
-    with ray_session(spec.address) as capacity:
+    with ray_session(spec.address) as ray_is_ready:
+        data, fingerprints = inputs_of(spec)
+        check_unchanged(spec, fingerprints)
+        from elsa_tune.searching.session import run_session
+
+        _say_ready(data, say)
+        capacity = ray_is_ready()
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec)
         return run_session(spec, paths, data, store)

@@ -44,7 +44,9 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
                 if standing(search).is_complete:
                     unfinished.remove(search)
         _check_inputs(unfinished)
-        with ray_session(searches[0].address) if unfinished else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if unfinished:
+                stack.enter_context(ray_session(searches[0].address))()
             for number, search in enumerate(searches, start=1):
                 if search not in unfinished:
                     continue

@@ -8,6 +8,7 @@ passes signals on. It must stay light: it forks before anything heavy is importe
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import mmap
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -57,16 +59,33 @@ def supervise(command: Callable[[], None]) -> NoReturn:
         os.close(held_here)
         _live_apart(held_by_child)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        try:
-            command()
-        finally:
-            _note[0] = 1
-        sys.exit()
+        _exit_at_once(command)
     os.close(held_by_child)
     heard, status = _wait(child)
     if not _note[0]:
         _last_word(heard, status)
     sys.exit(status if status >= 0 else RunError.exit_status)
+
+
+def _exit_at_once(command: Callable[[], None]) -> NoReturn:
+    """Run a command in the child and end it, without the seconds that Python takes to free every
+    object of torch and Transformers one by one.
+    """
+    status = 0
+    try:
+        command()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = RunError.exit_status
+    assert _note is not None
+    _note[0] = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+            stream.flush()
+    os._exit(status)
 
 
 def _live_apart(pipe: int) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
 
-from elsa_tune.errors import RunError
+from elsa_tune.errors import DataError, RunError
+from elsa_tune.searching.saying import heard
 from elsa_tune.searching.tune.cluster import ray_session
 from elsa_tune.searching.tune.stopping import Interruption
 from tests.conftest import Run
@@ -73,18 +74,37 @@ def test_before_a_search_begins_it_is_one_sentence(
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    monkeypatch.setattr(ray, "init", lambda **given: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests keep one running
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
     before = signal.getsignal(signal.SIGTERM)
+    with (
+        heard(signal.default_int_handler, (signal.SIGTERM,)),
+        pytest.raises(KeyboardInterrupt),
+        ray_session(None) as ready,
+    ):
+        ready()
+        time.sleep(5)
+    assert ended == [True]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_is_wrong_before_ray_has_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
 
     def init(**given: Any) -> None:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
-        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)
+        events.append("started")
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests keep one running
-    with pytest.raises(KeyboardInterrupt), ray_session(None):
-        pass
-    assert signal.getsignal(signal.SIGTERM) == before
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: events.append("ended"))
+    with pytest.raises(DataError), ray_session(None):
+        raise DataError("no rows")
+    assert events == ["started", "ended"]
 
 
 def test_a_raylet_that_dies_while_ray_starts_is_one_sentence(
@@ -96,6 +116,7 @@ def test_a_raylet_that_dies_while_ray_starts_is_one_sentence(
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests keep one running
     said = "does not start on this machine: The current"
-    with pytest.raises(RunError, match=said) as refusal, ray_session(None):
-        pass
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(RunError, match=said) as refusal, ray_session(None) as ready:
+        ready()
     assert "\n" not in str(refusal.value)

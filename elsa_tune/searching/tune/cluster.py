@@ -6,11 +6,10 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import socket
-import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -119,11 +118,12 @@ _open_at: set[str | None] = set()
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None) -> Iterator[Capacity]:
-    """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT. Where this
-    process has a Ray already, that is the one, and it goes on running.
+def ray_session(address: str | None) -> Iterator[Callable[[], Capacity]]:
+    """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT. It starts
+    while the caller goes on; what is given waits for it. Where this process has a Ray already, that
+    is the one, and it goes on running.
 
-    Raises UsageError within seconds when nothing answers there.
+    Raises UsageError within seconds, when it is waited for, if nothing answers there.
     """
     os.environ.update(_ENVIRONMENT)
     import ray
@@ -134,11 +134,29 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
                 f"Ray is already running in this process, and `address` {address} asks for another "
                 "one; leave `address` out, or call ray.shutdown() first"
             )
-        yield _capacity()
+        yield _capacity
         return
+    # Ray's processes end with the thread that started them, so it lives as long as they do.
+    with ThreadPoolExecutor(1, "ray") as thread:
+        try:
+            starting = thread.submit(_start_ray, address)
+
+            def ready() -> Capacity:
+                starting.result()
+                _open_at.add(address)
+                return _capacity()
+
+            yield ready
+        finally:
+            _open_at.clear()
+            thread.submit(ray.shutdown).result()  # once it has started, or has not
+
+
+def _start_ray(address: str | None) -> None:
+    import ray
+
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    before = signal.getsignal(signal.SIGTERM)
     try:
         with warnings.catch_warnings():
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
@@ -151,9 +169,6 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
                 own = {"num_cpus": usable_cores(), "include_dashboard": False}
             where = address or "local"
             ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except SystemExit as end:
-        # What Ray makes of SIGTERM from here on; to us it is an interruption like Ctrl-C.
-        raise KeyboardInterrupt from end
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
         if address is None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
@@ -161,17 +176,8 @@ def ray_session(address: str | None) -> Iterator[Capacity]:
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
             "--head`, or leave `address` out to run on this machine"
         ) from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-    try:
-        if address is not None:
-            _check_nodes([node["NodeID"] for node in _nodes()])
-        _open_at.add(address)
-        yield _capacity()
-    finally:
-        _open_at.clear()
-        ray.shutdown()
+    if address is not None:
+        _check_nodes([node["NodeID"] for node in _nodes()])
 
 
 def _capacity() -> Capacity:
