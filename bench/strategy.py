@@ -63,6 +63,7 @@ FAMILIES = (
 # The space, and what is set in it.
 PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hunt": ("hunt", ()),
+    "hunt, until certified": ("hunt", ()),
     "even, 3 seeds": ("joint", ()),
     "even, 5 seeds": ("joint", ("seeds=5",)),
 }
@@ -312,6 +313,7 @@ def specification(plan: str, layers: int, chance: float, workers: int) -> Search
             space_name=name,
             storage=Path(folder),
             tracking_uri="sqlite:////nowhere",
+            until_certified=plan.endswith("until certified"),
         )
         return dataclasses.replace(specify(request), chance=chance)
 

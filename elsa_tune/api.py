@@ -19,7 +19,7 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, RunError
-from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request
+from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
 from elsa_tune.searching.saying import say
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
 from elsa_tune.specs.trial import Phase
@@ -134,7 +134,7 @@ def resume(
     name: str,
     *,
     seeds: int | None = None,
-    until_certified: bool = False,
+    until: str | None = None,
     max_time: str | None = None,
     storage_path: str | Path | None = None,
     tracking_uri: str | None = None,
@@ -148,7 +148,7 @@ def resume(
     finished = go_on(
         load_search(name, storage_path=storage_path).paths,
         say,
-        more=more_of(seeds, until_certified),
+        more=more_of(seeds, read_until(until)),
         max_time=None if max_time is None else read_duration(max_time),
         tracking_uri=uri,
         address=address,

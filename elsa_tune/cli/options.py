@@ -29,6 +29,11 @@ SEARCH_OPTIONS = {
     "seeds": typer.Option(help="Measuring trials per depth."),
     "train_size": typer.Option(help="Train on a stratified, nested subset of N examples."),
     "max_time": typer.Option(help="End after this time (90s, 30m, 2h) with what is done."),
+    "gpu_hours": typer.Option(help="The same, once its GPUs have been taken for so many hours."),
+    "until": typer.Option(
+        help="In a hunt: take the second look where the first did not certify, however little it "
+        "promises."
+    ),
     "metric": typer.Option(help="Use this metric instead of the task's."),
     "settings": typer.Option(
         "--set", metavar="KEY=VALUE", help="Override a field of the space or recipe, e.g. epochs=6."

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from elsa_tune.errors import SpaceError, UsageError
 from elsa_tune.files import slug
@@ -119,6 +119,8 @@ class SearchOptions(Places):
     seeds: int | None = None
     train_size: int | None = None
     max_time: str | None = None
+    gpu_hours: float | None = None
+    until: Literal["certified"] | None = None
     metric: str | None = None
     settings: list[str] | None = None
 
@@ -128,7 +130,8 @@ class Request(Inputs):
     """A search as it was asked for, each part checked by itself.
 
     trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
-    max_time: seconds. cpus_per_trial and gpus_per_trial: None lets the machine decide.
+    max_time: seconds. gpu_hours: hours of a GPU, in all. cpus_per_trial and gpus_per_trial: None
+    lets the machine decide.
     """
 
     name: str
@@ -137,6 +140,8 @@ class Request(Inputs):
     trials: int | None = None
     seeds: int | None = None
     max_time: float | None = None
+    gpu_hours: float | None = None
+    until_certified: bool = False
     address: str | None = None
     cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
@@ -150,8 +155,10 @@ def read_requests(options: SearchOptions) -> list[Request]:
     tasks = [name for given in options.task for name in _listed(given)]
     if len(tasks) == 1:
         return [read_request(options, tasks[0])]
-    if options.max_time is not None:
-        raise UsageError("`max_time` limits one search; end several by `timeout 2h elsa-tune ...`")
+    if (options.max_time, options.gpu_hours) != (None, None):
+        raise UsageError(
+            "`max_time` and `gpu_hours` limit one search; end several by `timeout 2h elsa-tune ...`"
+        )
     others = options  # a folder of GLUE tasks is none for tasks beside them
     if GLUE_TASKS.keys() & set(tasks):
         others = replace(options, data_dir=None)
@@ -207,6 +214,8 @@ def read_request(options: SearchOptions, name: str) -> Request:
         trials=options.trials,
         seeds=options.seeds,
         max_time=seconds,
+        gpu_hours=options.gpu_hours,
+        until_certified=read_until(options.until),
         address=options.address,
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
@@ -217,6 +226,13 @@ def _default_name(inputs: Inputs) -> str:
     """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
     parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime(_STAMP))
     return slug("-".join(parts))
+
+
+def read_until(text: str | None) -> bool:
+    """Whether a hunt is to take every look it planned: `certified`, the only word there is."""
+    if text not in (None, "certified"):
+        raise UsageError(f"`until` {text}: the only choice is certified")
+    return text is not None
 
 
 def read_duration(text: str) -> float:

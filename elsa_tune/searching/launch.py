@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import platform
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elsa_tune import __version__
-from elsa_tune.errors import DataError, ModelError, TrackingError
+from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import Plan, steps_per_trial
 from elsa_tune.searching.specification import (
@@ -25,6 +26,7 @@ from elsa_tune.searching.specification import (
     specify,
     taken,
     trials_note,
+    until_certain,
 )
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
@@ -44,6 +46,7 @@ from elsa_tune.training.data.tokens import TaskData
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only once everything is checked.
     from elsa_tune.searching.session import Finished
+    from elsa_tune.searching.tune.cluster import Capacity
 
 _PACKAGES = ("torch", "transformers", "ray", "optuna", "mlflow")
 
@@ -119,6 +122,7 @@ def start(request: Request, say: Say) -> Finished:
         return resume(
             paths,
             say,
+            more=until_certain if request.until_certified else None,
             max_time=request.max_time,
             tracking_uri=request.tracking_uri,
             address=request.address,
@@ -154,7 +158,9 @@ def start(request: Request, say: Say) -> Finished:
             _say_ready(data, say)
             capacity = ray_is_ready()
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
-            spec = dataclasses.replace(spec, recipe=settled(spec))
+            spec = dataclasses.replace(
+                spec, recipe=settled(spec), max_time=time_limit(request, spec, capacity)
+            )
             save_specification(spec, paths)
             return run_session(spec, paths, data, store)
     finally:
@@ -219,6 +225,21 @@ def resume(
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec)
         return run_session(spec, paths, data, store)
+
+
+def time_limit(request: Request, spec: SearchSpec, capacity: Capacity) -> float | None:
+    """Seconds, of both limits the nearer: GPU-hours pass on every GPU that trials may take.
+
+    Raises UsageError for GPU-hours where trials train on CPUs.
+    """
+    if request.gpu_hours is None:
+        return spec.max_time
+    gpus = spec.resources.gpus * capacity.at_once(spec.resources)
+    if not gpus:
+        raise UsageError(
+            f"`gpu_hours` is {request.gpu_hours:g}, but trials train on CPUs here; give `max_time`"
+        )
+    return min(spec.max_time or math.inf, 3600 * request.gpu_hours / gpus)
 
 
 def _say_ready(data: TaskData, say: Say) -> None:

@@ -68,7 +68,7 @@ def specify(request: Request) -> SearchSpec:
         if rates.values is not None:
             tries = min(tries, len(rates.values))
     seeds = LOOKS[-1][0] if is_hunt else request.seeds or space.seeds  # of a hunt at most
-    return SearchSpec(
+    spec = SearchSpec(
         name=request.name,
         search_id=uuid.uuid4().hex,
         model=request.model,
@@ -95,6 +95,7 @@ def specify(request: Request) -> SearchSpec:
         max_time=request.max_time,
         linear_probe=space.linear_probe,
     )
+    return until_certain(spec) if request.until_certified else spec
 
 
 def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDepth, ...]:
@@ -139,6 +140,8 @@ def _check_numbers(request: Request) -> None:
     for name, given in (("trials", request.trials), ("seeds", request.seeds)):
         if given is not None and given < 1:
             raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
+    if request.gpu_hours is not None and not 0 < request.gpu_hours < math.inf:
+        raise UsageError(f"`gpu_hours` is {request.gpu_hours:g}; it must be above 0")
     # Written so that nan, which compares to nothing, is refused too.
     if request.cpus_per_trial is not None and not 0 < request.cpus_per_trial < math.inf:
         raise UsageError(f"`cpus_per_trial` is {request.cpus_per_trial:g}; it must be above 0")

@@ -178,6 +178,29 @@ def test_nothing_is_measured_beyond_a_full_model_that_learnt_nothing(tmp_path: P
     one.run()
     assert one.measured() == {0: 2}
     assert one.answer().operating_point is None
+    # Nor is anything explored, and what was not come to is not missing.
+    assert {known.trial.depth.frozen_layers for known in one.known.values()} == {0}
+
+
+def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_same(
+    tmp_path: Path,
+) -> None:
+    class Late(Drawn):
+        def end(self, trial: TrialSpec) -> None:
+            quality = self.qualities[0]
+            explores = trial.phase is Phase.EXPLORE and trial.depth.is_full_model
+            self.qualities = {**self.qualities, 0: 0.5 if explores else quality}
+            super().end(trial)
+            self.qualities = {**self.qualities, 0: quality}
+
+    one = Late(spec(tmp_path), CLEAR, 0.0)
+    keys = one.run(5)
+    assert [key.partition("-lr")[0] for key in keys] == [*["explore-N0"] * 4, "measure-N0"]
+    assert {depth.frozen_layers for depth in one.rates} == {
+        0
+    }  # the ladder's waits for the anchor's
+    one.run()
+    assert certified(one.answer()) == 3
 
 
 def test_where_all_layers_are_needed_the_walk_ends_at_its_first_step(tmp_path: Path) -> None:
@@ -286,3 +309,6 @@ def test_seeds_and_looks_are_changed_only_where_they_can_be(tmp_path: Path) -> N
         with_seeds(spec(tmp_path), 9)
     with pytest.raises(SpaceError, match="tests each depth once"):
         until_certain(spec(tmp_path, "strategy=even"))
+    with pytest.raises(SpaceError, match="tests each depth once"):
+        spec(tmp_path, "strategy=even", until_certified=True)
+    assert spec(tmp_path, until_certified=True).until_certified

@@ -14,15 +14,16 @@ from pydantic import TypeAdapter
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.launch import plan
+from elsa_tune.searching.launch import plan, time_limit
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
 from elsa_tune.searching.planning.measuring import measuring_trials
 from elsa_tune.searching.planning.plan import Plan, exploring_share, steps_per_trial
 from elsa_tune.searching.specification import trials_note
+from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import RateList, RateRange, SearchSpec
+from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
@@ -196,12 +197,35 @@ def test_fewer_trials_than_asked_for_are_explained(
 
 @pytest.mark.parametrize(
     "share",
-    [{"cpus_per_trial": 0.0}, {"cpus_per_trial": float("nan")}, {"gpus_per_trial": -1.0}],
+    [
+        {"cpus_per_trial": 0.0},
+        {"cpus_per_trial": float("nan")},
+        {"gpus_per_trial": -1.0},
+        {"gpu_hours": 0.0},
+    ],
 )
 def test_shares_that_no_machine_has_are_refused_by_a_dry_run_too(share: dict[str, float]) -> None:
     (name,) = share
     with pytest.raises(UsageError, match=f"`{name}` is"):
         plan(request_for(**share), 100, 50)
+
+
+def test_gpu_hours_pass_on_every_gpu_that_trials_take() -> None:
+    def limit(gpus_per_trial: float, gpus: float, **asked: float) -> float | None:
+        there = Capacity(
+            cpus=64, gpus=gpus, nodes=1, largest_cpus=64, largest_gpus=1 if gpus else 0
+        )
+        share = Resources(cpus=1, gpus=gpus_per_trial)
+        spec = make_spec(resources=share, max_time=asked.get("max_time"))
+        return time_limit(request_for(**asked), spec, there)
+
+    assert limit(1, 4, gpu_hours=2) == 1800
+    assert limit(0.5, 1, gpu_hours=2) == 7200
+    assert limit(1, 4, gpu_hours=2, max_time=600.0) == 600
+    assert limit(1, 4, max_time=600.0) == 600
+    assert limit(1, 4) is None
+    with pytest.raises(UsageError, match="trials train on CPUs here; give `max_time`"):
+        limit(0, 0, gpu_hours=2)
 
 
 def test_a_holdout_is_not_trained_on() -> None:

@@ -57,7 +57,7 @@ def test_a_file_lists_tasks(tmp_path: Path) -> None:
     ("tasks", "more", "why"),
     [
         (("rte", "rte"), {}, "2 of the tasks would share the search name 'pair-rte'"),
-        (("rte", "mrpc"), {"max_time": "1h"}, "`max_time` limits one search"),
+        (("rte", "mrpc"), {"max_time": "1h"}, "`max_time` and `gpu_hours` limit one search"),
         (("rte", "all"), {}, "name each of the tasks"),
     ],
 )

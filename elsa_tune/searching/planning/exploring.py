@@ -34,6 +34,7 @@ def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot
     that run are among the known ones, and a depth does not go outward before they end: no slots may
     mean that there will be some.
     """
+    known = list(known)
     exploring = [one for one in known if one.trial.phase is Phase.EXPLORE]
     restarts = [
         Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
@@ -48,9 +49,26 @@ def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot
         if number >= had[depth]
     ]
     slots = [*restarts, *fresh, *_outward(spec, exploring)]
+    if spec.strategy is Strategy.HUNT:
+        slots.sort(key=lambda slot: not slot.depth.is_full_model)
+    if waits_for_full_model(spec, known):
+        slots = [slot for slot in slots if slot.depth.is_full_model]
     if spec.exploring_limit is None:
         return tuple(slots)
     return tuple(slots[: len(restarts) + max(0, spec.exploring_limit - len(exploring))])
+
+
+def waits_for_full_model(spec: SearchSpec, known: Iterable[KnownTrial]) -> bool:
+    """Whether a hunt has tried the given rates at the full model, which learnt at none of them.
+
+    It is measured next: if it is no better than a constant answer, no other depth matters.
+    """
+    if spec.strategy is not Strategy.HUNT:
+        return False
+    full = [one for one in known if one.trial.depth.is_full_model and one.status.is_final]
+    scores = [one.score for one in full if one.score is not None]
+    has_tried = sum(one.trial.phase is Phase.EXPLORE for one in full) >= spec.tries
+    return has_tried and not has_learnt(dict(enumerate(scores)), spec.chance)
 
 
 def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot]:

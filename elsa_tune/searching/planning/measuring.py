@@ -15,6 +15,7 @@ from elsa_tune.analysis.answer import ROUNDING
 from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
+from elsa_tune.specs.border import NOISE
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec
@@ -122,13 +123,13 @@ def walk(
         trials = (*lacking(FULL_MODEL, there), *lacking(depth, here))
         if not trials:
             return Walk((), f"{where} is undecided after its last look")
-        if contrast is None:
-            promises = point.quality > spec.target * full.quality
-        else:
-            promises = second_look_promises(curve, depth, spec.target) >= PROMISING
-        if not promises and not spec.until_certified:
-            return Walk((), f"{where} is undecided, and a second look would hardly help")
-        return Walk(trials, f"the second look at {where}")
+        promise, told = float(point.quality > spec.target * full.quality), ""
+        if contrast is not None:
+            promise = second_look_promises(curve, depth, spec.target)
+            told = f", which would certify it with about {100 * promise:.0f} %"
+        if promise < PROMISING and not spec.until_certified:
+            return Walk((), f"{where} is undecided without a second look{told}")
+        return Walk(trials, f"the second look at {where}{told}")
     return Walk((), "every depth keeps the target")
 
 
@@ -143,12 +144,12 @@ def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
 
 
 def _is_at_chance(curve: FreezeCurve, full: CurvePoint) -> bool:
-    """Whether the full model is not above a constant answer by its examples alone."""
+    """Whether the full model is not above a constant answer by its examples alone, or by noise."""
     known = curve.uncertainty
     variance = None if known is None else known.example_variance(full.depth)
-    if full.quality is None or curve.chance is None or variance is None:
+    if full.quality is None or curve.chance is None:
         return False
-    return full.quality - curve.chance <= _ABOVE_CHANCE * math.sqrt(variance)
+    return full.quality - curve.chance <= max(NOISE, _ABOVE_CHANCE * math.sqrt(variance or 0.0))
 
 
 def _is_hopeless(

@@ -14,7 +14,7 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
-from elsa_tune.searching.planning.measuring import measuring_trials, walk
+from elsa_tune.searching.planning.measuring import Walk, measuring_trials, walk
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
@@ -87,13 +87,16 @@ class Plan:
         self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]
     ) -> Sequence[TrialSpec]:
         """The measuring trials that could start now, those that run included."""
+        return self._next(rates, known).trials
+
+    def _next(self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]) -> Walk:
         if self._spec.strategy is Strategy.EVEN:
-            return measuring_trials(self._spec, rates, known)
+            return Walk(measuring_trials(self._spec, rates, known), "", waits=True)
         found = walk(self._spec, rates, known, self._curve_of(known))
         if found.why != self._said and not found.waits:
             self._said = found.why
             self._say(f"measuring: {found.why}")
-        return found.trials
+        return found
 
     @property
     def left(self) -> Counter[FreezeDepth]:
@@ -122,8 +125,11 @@ class Plan:
         measured = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
         slots = exploring_slots(self._spec, known) if explores else []
         untried = sum(slot.depth not in measured for slot in slots)
-        unmeasured = len(self.measuring(rates, known))
-        rateless = ", ".join(depth.label for depth in self._spec.depths if depth not in rates)
+        found = self._next(rates, known)
+        unmeasured = len(found.trials)
+        # A hunt that has ended needs no rate of what it did not come to.
+        needed = self._spec.depths if found.waits else ()
+        rateless = ", ".join(depth.label for depth in needed if depth not in rates)
         parts = (
             f"{untried} exploring trials to go" if untried else "",
             f"{unmeasured} measuring trials to go" if unmeasured else "",

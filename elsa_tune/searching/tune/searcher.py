@@ -8,7 +8,12 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, settled_depths
+from elsa_tune.searching.planning.exploring import (
+    best_rates,
+    exploring_slots,
+    settled_depths,
+    waits_for_full_model,
+)
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
 from elsa_tune.searching.planning.sampler import propose
 from elsa_tune.searching.tune.trainable import TRIAL
@@ -86,7 +91,8 @@ class PlanSearcher(Searcher):
         yield from exploring
         under_way = {trial.phase for trial in self._under_way.values()}
         # What has failed for good keeps its depth from being settled, and must not for ever.
-        is_over = not exploring and Phase.EXPLORE not in under_way
+        waits = Phase.EXPLORE in under_way or waits_for_full_model(self._spec, known)
+        is_over = not exploring and not waits
         self._settle(known, is_over=is_over)
         running = {trial.key for trial in self._under_way.values()}
         left = self._measuring(self._rates, known)
