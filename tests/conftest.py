@@ -152,6 +152,6 @@ def ray(
         # Its workers see this environment to the end.
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("ELSA_TUNE_CACHE", str(tmp_path_factory.mktemp("cache")))
-            kept_ray.enter_context(ray_session(None))()
-    with ray_session(None) as ready:
-        yield ready()
+            kept_ray.enter_context(ray_session(None)).ready()
+    with ray_session(None) as session:
+        yield session.ready()

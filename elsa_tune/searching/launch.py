@@ -137,7 +137,7 @@ def start(request: Request, say: Say) -> Finished:
 
     paths.check_writable()
     try:
-        with ray_session(request.address) as ray_is_ready:
+        with ray_session(request.address) as session:
             store = _open_store(request.tracking_uri)
             draft = dataclasses.replace(draft, model=pinned(draft.model))
             data, fingerprints = inputs_of(draft)
@@ -156,13 +156,13 @@ def start(request: Request, say: Say) -> Finished:
             from elsa_tune.searching.session import run_session
 
             _say_ready(data, say)
-            capacity = ray_is_ready()
+            capacity = session.ready()
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             spec = dataclasses.replace(
                 spec, recipe=settled(spec), max_time=time_limit(request, spec, capacity)
             )
             save_specification(spec, paths)
-            return run_session(spec, paths, data, store)
+            return run_session(spec, paths, data, store, session.over)
     finally:
         with contextlib.suppress(OSError):
             paths.folder.rmdir()  # where nothing has begun the name stays free
@@ -215,16 +215,16 @@ def resume(
         spec = dataclasses.replace(spec, address=address)
     from elsa_tune.searching.tune.cluster import ray_session
 
-    with ray_session(spec.address) as ray_is_ready:
+    with ray_session(spec.address) as session:
         data, fingerprints = inputs_of(spec)
         check_unchanged(spec, fingerprints)
         from elsa_tune.searching.session import run_session
 
         _say_ready(data, say)
-        capacity = ray_is_ready()
+        capacity = session.ready()
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec)
-        return run_session(spec, paths, data, store)
+        return run_session(spec, paths, data, store, session.over)
 
 
 def time_limit(request: Request, spec: SearchSpec, capacity: Capacity) -> float | None:

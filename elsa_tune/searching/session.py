@@ -67,9 +67,12 @@ def run_session(
     paths: SearchPaths,
     data: TaskData,
     store: MlflowStore,
+    trained: Callable[[], object] = lambda: None,
     train: Train = train_trial,
 ) -> Finished:
-    """One session of a search, from taking its lock to the last record."""
+    """One session of a search, from taking its lock to the last record. trained: called once it
+    needs Ray no more.
+    """
     with Journal(paths.journal) as journal:
         recording(paths, store.uri)
         earlier = read_journal(paths.journal)
@@ -85,6 +88,7 @@ def run_session(
                 record.write(started(spec, attempt))
                 outcome = SearchRun(data, record, plan, board, interruption, train).run()
                 status, message = outcome.status, outcome.message
+                trained()
             except KeyboardInterrupt:
                 status = SearchStatus.INTERRUPTED
             except BaseException as error:

@@ -46,7 +46,7 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
         _check_inputs(unfinished)
         with contextlib.ExitStack() as stack:
             if unfinished:
-                stack.enter_context(ray_session(searches[0].address))()
+                stack.enter_context(ray_session(searches[0].address)).ready()
             for number, search in enumerate(searches, start=1):
                 if search not in unfinished:
                     continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import mmap
 import os
@@ -38,8 +39,11 @@ _note: mmap.mmap | None = None
 
 def recording(paths: SearchPaths, tracking_uri: str) -> None:
     """What to close if this process, which holds the search's lock, dies without a word."""
+    if _note is None:
+        return
+    gc.enable()  # everything is imported
     line = json.dumps([str(paths.storage.absolute()), paths.name, tracking_uri]).encode() + b"\0"
-    if _note is not None and len(line) < len(_note):
+    if len(line) < len(_note):
         _note[1 : 1 + len(line)] = line
 
 
@@ -58,6 +62,7 @@ def supervise(command: Callable[[], None]) -> NoReturn:
     if child == 0:
         os.close(held_here)
         _live_apart(held_by_child)
+        gc.disable()  # for a second less of looking through what is being imported
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         _exit_at_once(command)
     os.close(held_by_child)

@@ -256,7 +256,9 @@ def test_what_has_not_begun_has_no_results(tmp_path: Path) -> None:
 def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor a Ray."""
     monkeypatch.setattr(several, "_check_inputs", lambda searches: None)
-    monkeypatch.setattr(cluster, "ray_session", lambda address: contextlib.nullcontext(int))
+    monkeypatch.setattr(
+        cluster, "ray_session", lambda address: contextlib.nullcontext(cluster.RaySession(int))
+    )
 
 
 def two(folder: Path) -> list[Request]:

@@ -84,9 +84,9 @@ def test_while_ray_starts_sigterm_is_an_interruption(monkeypatch: pytest.MonkeyP
     with (
         heard(signal.default_int_handler, (signal.SIGTERM,)),
         pytest.raises(KeyboardInterrupt),
-        ray_session(None) as ready,
+        ray_session(None) as session,
     ):
-        ready()
+        session.ready()
         time.sleep(5)
     assert ended == [True]
     assert signal.getsignal(signal.SIGTERM) == before
@@ -117,6 +117,6 @@ def test_a_raylet_that_dies_while_ray_starts_is_one_sentence(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # other tests keep one running
     said = "does not start on this machine: The current"
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    with pytest.raises(RunError, match=said) as refusal, ray_session(None) as ready:
-        ready()
+    with pytest.raises(RunError, match=said) as refusal, ray_session(None) as session:
+        session.ready()
     assert "\n" not in str(refusal.value)

@@ -113,15 +113,23 @@ def share(
     return capacity.resources(cpus, gpus)
 
 
+@dataclass(frozen=True, slots=True)
+class RaySession:
+    """ready: waits until Ray has started. over: lets Ray end while the caller goes on."""
+
+    ready: Callable[[], Capacity]
+    over: Callable[[], object] = lambda: None
+
+
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None) -> Iterator[Callable[[], Capacity]]:
+def ray_session(address: str | None) -> Iterator[RaySession]:
     """Ray on this machine (address None), or the running cluster at `auto` or HOST:PORT. It starts
-    while the caller goes on; what is given waits for it. Where this process has a Ray already, that
-    is the one, and it goes on running.
+    while the caller goes on. Where this process has a Ray already, that is the one, and it goes on
+    running.
 
     Raises UsageError within seconds, when it is waited for, if nothing answers there.
     """
@@ -134,7 +142,7 @@ def ray_session(address: str | None) -> Iterator[Callable[[], Capacity]]:
                 f"Ray is already running in this process, and `address` {address} asks for another "
                 "one; leave `address` out, or call ray.shutdown() first"
             )
-        yield _capacity
+        yield RaySession(_capacity)
         return
     # Ray's processes end with the thread that started them, so it lives as long as they do.
     with ThreadPoolExecutor(1, "ray") as thread:
@@ -146,7 +154,7 @@ def ray_session(address: str | None) -> Iterator[Callable[[], Capacity]]:
                 _open_at.add(address)
                 return _capacity()
 
-            yield ready
+            yield RaySession(ready, lambda: thread.submit(ray.shutdown))
         finally:
             _open_at.clear()
             thread.submit(ray.shutdown).result()  # once it has started, or has not
