@@ -298,15 +298,15 @@ class Study:
         }
 
 
-def specification(plan: str, layers: int, chance: float, workers: int) -> SearchSpec:
-    """The search of a plan over a model of so many layers."""
+def specification(plan: str, world: World) -> SearchSpec:
+    """The search of a plan in a world."""
     name, overrides = PLANS[plan]
     space = load_space(name, ["epochs=3", *overrides])
     with tempfile.TemporaryDirectory() as folder:
         request = Request(
             name="study",
             model=resolve_model("minilm"),
-            layers=layers,
+            layers=world.layers,
             task=resolve_task("stdlib"),
             recipe=space.recipe(EPOCHS),
             space=space,
@@ -315,7 +315,8 @@ def specification(plan: str, layers: int, chance: float, workers: int) -> Search
             tracking_uri="sqlite:////nowhere",
             until_certified=plan.endswith("until certified"),
         )
-        return dataclasses.replace(specify(request), chance=chance)
+        spec = specify(request)
+    return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
 
 def cell(job: tuple[str, str, int, int, int, int]) -> dict[str, Any]:
@@ -327,7 +328,7 @@ def cell(job: tuple[str, str, int, int, int, int]) -> dict[str, Any]:
         # The same worlds for every plan.
         key = [FAMILIES.index(family), layers, examples, number]
         world = World(family, layers, examples, np.random.default_rng(key))
-        study = Study(world, specification(plan, world.layers, world.chance, workers), workers)
+        study = Study(world, specification(plan, world), workers)
         study.search()
         found.append(study.verdict())
 

@@ -59,7 +59,7 @@ def spec(folder: Path, *overrides: str, layers: int = 12, **changes: Any) -> Sea
         tracking_uri="sqlite:////nowhere",
         **changes,
     )
-    return dataclasses.replace(specify(request), chance=0.5)
+    return dataclasses.replace(specify(request), chance=0.5, evaluation_examples=EXAMPLES)
 
 
 class Drawn:

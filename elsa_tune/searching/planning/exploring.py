@@ -5,10 +5,11 @@ Pure functions of the specification and the trials so far: a fresh, a resumed an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from elsa_tune.searching.planning.known import KnownTrial, Slot, relative_cost, tried
-from elsa_tune.specs.border import has_learnt, plateau
+from elsa_tune.specs.border import NOISE, has_learnt, plateau
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate, trial_score
@@ -17,6 +18,9 @@ from elsa_tune.specs.trial import Phase, TrialStatus, canonical_rate, trial_scor
 CHEAP = 0.05
 # How many rates beyond its best a cheap depth tries, where others try one.
 PATIENCE = 2
+
+# One-sided 95 %, by the evaluation examples alone.
+ABOVE_CHANCE = 1.645
 
 FACTOR = 2.0
 # A rate lent by a neighbour may skip some; a wider gap above the best is filled at its lower end.
@@ -59,16 +63,19 @@ def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot
 
 
 def waits_for_full_model(spec: SearchSpec, known: Iterable[KnownTrial]) -> bool:
-    """Whether a hunt has tried the given rates at the full model, which learnt at none of them.
+    """Whether a hunt has tried the given rates at the full model, and no trial of it so far is
+    better than a constant answer by more than evaluation examples may give.
 
-    It is measured next: if it is no better than a constant answer, no other depth matters.
+    It is measured next: if it still is no better then, no other depth matters.
     """
     if spec.strategy is not Strategy.HUNT:
         return False
     full = [one for one in known if one.trial.depth.is_full_model and one.status.is_final]
-    scores = [one.score for one in full if one.score is not None]
-    has_tried = sum(one.trial.phase is Phase.EXPLORE for one in full) >= spec.tries
-    return has_tried and not has_learnt(dict(enumerate(scores)), spec.chance)
+    if sum(one.trial.phase is Phase.EXPLORE for one in full) < spec.tries:
+        return False
+    variance = spec.chance * (1 - spec.chance) / (spec.evaluation_examples or math.inf)
+    level = spec.chance + max(NOISE, ABOVE_CHANCE * math.sqrt(max(0.0, variance)))
+    return max((one.score for one in full if one.score is not None), default=level) <= level
 
 
 def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from elsa_tune.analysis.answer import ROUNDING
 from elsa_tune.analysis.certainty import contrast_of, second_look_promises
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.searching.planning.exploring import ABOVE_CHANCE, waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
-from elsa_tune.specs.border import NOISE
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec
@@ -30,9 +30,6 @@ FREE = 0.03
 
 # A second look is taken if it would reject in at least this share of cases.
 PROMISING = 0.3
-
-# One-sided 95 %, by the examples alone.
-_ABOVE_CHANCE = 1.645
 
 Rates = Mapping[FreezeDepth, float]
 
@@ -87,7 +84,7 @@ def walk(
     full = None if curve is None else curve.full
     if curve is None or full is None or full.quality is None:
         return Walk((), "the full model gave no result")
-    if _is_at_chance(curve, full):
+    if _is_at_chance(curve, full) or waits_for_full_model(spec, known):
         return Walk((), "the full model is no better than a constant answer")
     if missing := [depth for depth in deep if depth not in rates]:
         return Walk((), f"the learning rate of {depths_text(missing)} is being explored", True)
@@ -144,12 +141,12 @@ def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
 
 
 def _is_at_chance(curve: FreezeCurve, full: CurvePoint) -> bool:
-    """Whether the full model is not above a constant answer by its examples alone, or by noise."""
+    """Whether the full model is not above a constant answer by its examples alone."""
     known = curve.uncertainty
     variance = None if known is None else known.example_variance(full.depth)
-    if full.quality is None or curve.chance is None:
+    if full.quality is None or curve.chance is None or variance is None:
         return False
-    return full.quality - curve.chance <= max(NOISE, _ABOVE_CHANCE * math.sqrt(variance or 0.0))
+    return full.quality - curve.chance <= ABOVE_CHANCE * math.sqrt(variance)
 
 
 def _is_hopeless(
