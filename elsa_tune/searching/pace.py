@@ -22,7 +22,7 @@ from elsa_tune.words import duration
 # How long every model is trained on every task.
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
-SEARCH_SECONDS = 20.0
+SEARCH_SECONDS = 15.0
 
 
 def recorded_seconds(
