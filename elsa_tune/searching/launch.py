@@ -133,8 +133,14 @@ def start(request: Request, say: Say) -> Finished:
     draft = specify(request)
     if note := trials_note(request):
         say(note)
-    from elsa_tune.searching.tune.cluster import ray_session, share
+    import ray
 
+    from elsa_tune.searching.tune.cluster import Capacity, ray_session, share
+
+    if request.address is None and not ray.is_initialized():
+        # What Ray will find here is known without it.
+        here = Capacity.of_this_machine()
+        time_limit(request, dataclasses.replace(draft, resources=share(request, here)), here)
     paths.check_writable()
     try:
         with ray_session(request.address) as session:

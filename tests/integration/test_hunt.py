@@ -75,6 +75,12 @@ def test_what_is_no_hunt_is_refused_before_any_work(
     refused = run(*bench.search("no", *HUNT, "--seeds", "5"))
     assert refused.status == 2
     assert "a hunt runs as many seeds as its tests need" in refused.err
+    refused = run(*bench.search("no", *HUNT, "--gpu-hours", "1"))
+    assert refused.status == 2
+    assert "trials train on CPUs here; give --max-time" in refused.err
+    refused = run(*bench.search("no", "--space", "quick", "--until", "certified"))
+    assert refused.status == 2
+    assert "start another one by --space hunt" in refused.err
     assert not bench.journal("no").exists()
     planned = run(*bench.search("dry", *HUNT, "--dry-run"))
     assert planned.status == 0, planned.err
