@@ -62,7 +62,8 @@ def command(place: Path, *words: str) -> tuple[int, str, str, float]:
 
 def judged(folder: Path, task: str, data_dir: str, place: Path) -> dict[str, Any]:
     """The exported model's scores on the task's evaluation rows, as an outsider finds them."""
-    split = read_splits(resolve_task(task, data_dir=data_dir), Recipe())["evaluation"]
+    there = None if task == "stdlib" else data_dir
+    split = read_splits(resolve_task(task, data_dir=there), Recipe())["evaluation"]
     rows = [
         {"texts": texts, "label": int(label)}
         for *texts, label in zip(*split.texts, split.labels, strict=True)
