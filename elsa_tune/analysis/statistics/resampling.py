@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -117,7 +118,9 @@ def resample(
     scores = _scores(metric, predictions, labels, runs[0].classes)
     chance = _chance(metric, labels, runs[0].classes)
     chunks = _poisson_weights(resamples, len(labels), seed)
-    of_runs, of_chance = zip(*((scores(one), chance(one)) for one in chunks), strict=True)
+    # Beside trials that train, BLAS threads wait for one another longer than they compute.
+    with threadpool_limits(1, "blas"):
+        of_runs, of_chance = zip(*((scores(one), chance(one)) for one in chunks), strict=True)
     return Resampled(np.concatenate(of_runs), np.concatenate(of_chance), len(labels))
 
 
