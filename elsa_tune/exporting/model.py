@@ -43,6 +43,7 @@ from elsa_tune.training.saved import (
     predict,
     read_labelled,
     save_classifier,
+    save_onnx,
 )
 from elsa_tune.words import points
 
@@ -103,7 +104,7 @@ def export(request: ExportRequest, say: Say) -> float:
         chart = charts.freeze_curve(by_name([choice.answer]))
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
         if request.onnx:
-            _write_onnx(folder)
+            save_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
         found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
@@ -126,10 +127,10 @@ def _check(request: ExportRequest) -> None:
     check_out(request.out, "export", ABOUT, overwrite=request.overwrite)
     if request.push is not None and not HUB_ID.fullmatch(request.push):
         raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
-    if request.onnx and not importlib.util.find_spec("optimum"):
+    if request.onnx and not importlib.util.find_spec("onnxscript"):
         raise UsageError(
-            "ONNX files are made by optimum, which is not installed; pip install 'optimum[onnx]', "
-            "or leave `onnx` out"
+            "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "
+            "`onnx` out"
         )
 
 
@@ -220,15 +221,6 @@ def train_final(
     finally:
         record.end(key, status, message, artifact)
     return record.state().trials[key].latest[QUALITY], weights
-
-
-def _write_onnx(folder: Path) -> None:
-    """Beside the weights, in `onnx/`. Raises RunError where optimum cannot."""
-    try:
-        exporter = importlib.import_module("optimum.exporters.onnx")
-        exporter.main_export(str(folder), output=folder / "onnx", task="text-classification")
-    except Exception as error:  # of any library below it
-        raise RunError(f"optimum made no ONNX file: {first_line(error)}") from error
 
 
 def push(folder: Path, name: str) -> str:

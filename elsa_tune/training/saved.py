@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import pipeline
 
-from elsa_tune.errors import DataError, ModelError
+from elsa_tune.errors import DataError, ModelError, RunError, first_line
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tables.table_file import format_of, read_table
@@ -105,6 +107,34 @@ def classifier(folder: Path) -> Any:
     # Absolute: MLflow looks on the hub for whatever could be a name there.
     with quiet():
         return pipeline("text-classification", model=str(folder.absolute()), truncation=True)
+
+
+def save_onnx(folder: Path) -> None:
+    """Write a saved model's `onnx/model.onnx`, beside it model.onnx.data with the weights: from the
+    tokenizer's outputs [rows, tokens] to `logits` [rows, labels], rows and tokens as many as given.
+
+    Raises RunError where torch cannot, as for architectures that it cannot trace.
+    """
+    ask = classifier(folder)
+    row = " ".join(["word"] * 7)
+    batch = dict(ask.tokenizer([row, row], return_tensors="pt"))
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    target = folder / "onnx" / "model.onnx"
+    target.parent.mkdir()
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells what is not installed
+    try:
+        with quiet(), warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                ask.model,
+                kwargs=batch,
+                f=target,
+                input_names=list(batch),
+                output_names=["logits"],
+                dynamic_shapes=dict.fromkeys(batch, shape),
+                verbose=False,
+            )
+    except Exception as error:  # of torch, onnxscript or the architecture's own code
+        raise RunError(f"torch made no ONNX file: {first_line(error)}") from error
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-import types
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
+import onnxruntime
 import pytest
+import torch
 import yaml
 
 from elsa_tune.analysis.answers import answer_rows
@@ -34,7 +35,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import read_state
 from elsa_tune.training.data.preparation import read_splits
-from elsa_tune.training.saved import predict
+from elsa_tune.training.saved import classifier, predict
 from tests.exporting import CURVE, kept_predictions, made_up_search
 from tests.searching import make_bench
 
@@ -204,8 +205,10 @@ def test_bad_input_is_said_before_anything_is_trained(
     monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
     with pytest.raises(UsageError, match="`push` name: write owner/name"):
         exported(paths, push="name")
-    with pytest.raises(UsageError, match="optimum, which is not installed"):
-        exported(paths, onnx=True)
+    with monkeypatch.context() as without:
+        without.setattr(model.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(UsageError, match="onnxscript, which is not installed"):
+            exported(paths, onnx=True)
     with pytest.raises(DataError, match="has no column"):
         (tmp_path / "other.csv").write_text("a,b\n1,2\n")
         exported(paths, check=tmp_path / "other.csv")
@@ -241,21 +244,28 @@ def test_a_trial_that_ends_badly_is_recorded(
         assert state.is_complete
 
 
-def test_onnx_where_optimum_is(
+def test_an_onnx_file_answers_as_the_model(
+    paths: SearchPaths, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    exported(paths, onnx=True)
+    assert "onnx" not in capfd.readouterr().out
+    folder = tmp_path / "out"
+    ask = classifier(folder)
+    rows = ["one", "the good film is a film", "bad"]
+    batch = ask.tokenizer(rows, padding=True, return_tensors="pt")
+    session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
+    [found] = session.run(["logits"], {name: one.numpy() for name, one in batch.items()})
+    with torch.no_grad():
+        assert np.abs(found - ask.model(**batch).logits.numpy()).max() < 1e-4
+
+
+def test_what_torch_cannot_trace_is_one_sentence(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def main_export(source: str, output: Path, task: str) -> None:
-        assert (Path(source) / "model.safetensors").exists() and task == "text-classification"
-        output.mkdir()
-        (output / "model.onnx").write_bytes(b"onnx")
-
-    onnx = types.ModuleType("optimum.exporters.onnx")
-    onnx.main_export = main_export  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", onnx)
-    monkeypatch.setitem(sys.modules, "optimum", types.ModuleType("optimum"))
-    sys.modules["optimum"].__spec__ = Mock()
-    exported(paths, onnx=True)
-    assert (tmp_path / "out" / "onnx" / "model.onnx").exists()
+    monkeypatch.setattr(torch.onnx, "export", Mock(side_effect=ValueError("no\nway")))
+    with pytest.raises(RunError, match=r"torch made no ONNX file: no$"):
+        exported(paths, onnx=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_mlflow_that_fails_costs_nothing_else(

@@ -39,7 +39,7 @@ def export(
         typer.Option(metavar="full", help="Train on all rows where the search used a subset."),
     ] = None,
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also write ONNX files, if optimum is installed.")
+        bool, typer.Option("--onnx", help="Also write an ONNX file, if onnxscript is installed.")
     ] = False,
     push: Annotated[
         str | None,
