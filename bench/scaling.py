@@ -8,18 +8,22 @@ rows: SST-2 at 500 to all 67,349 examples, one epoch, N = 5 (its prefix computed
 apart) and, up to 8,000, N = 0; in this process, both cores. trials: searches of 10, 100 and 1,000
 trials that train next to nothing (32 examples, N = 6), one at a time: what is left is Ray, the
 journal, MLflow, and the way from one trial to the next. reports: the driver's CPU time for one more
-report, with 100 to 10,000 trials recorded and none trained. Writes bench/results/scaling_WHAT.json.
+report, with 100 to 10,000 trials recorded and none trained; then `resume` of a finished search of
+10,000 such trials, first with an empty store, which it fills. Writes
+bench/results/scaling_WHAT.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import io
 import itertools
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -31,25 +35,36 @@ from types import SimpleNamespace
 from typing import Any
 
 import machine
+import numpy as np
 from rich.console import Console
 
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.record import SearchRecord, params_of
+from elsa_tune.searching.record import SearchRecord, params_of, started
+from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
+from elsa_tune.specs.search import RateRange
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import Record, Report, TrialEnded, TrialStarted
+from elsa_tune.tracking.journal_records import (
+    Record,
+    Report,
+    SearchEnded,
+    SearchStatus,
+    TrialEnded,
+    TrialStarted,
+)
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.loop import evaluation_steps, steps
 
 ROWS = (500, 1000, 2000, 8000, None)
 TRIALS = (10, 100, 1000)
-RECORDED, REPORTED = (100, 1000, 10_000), 12
+RECORDED, REPORTED = (100, 1000, 10_000), 500
 LARGEST_FULL = 8000
 
 
@@ -143,6 +158,7 @@ def _trials(place: Path) -> tuple[dict[str, Any], str]:
             "completed": sum(end["status"] == "completed" for end in ends),
             "median_seconds_from_end_to_end": round(statistics.median(gaps), 3),
             "of_that_training": round(trained, 3),
+            "peak_rss_mb_of_largest_process": _largest_mb(),
         }
         print(count, found[f"{count} trials"], flush=True)
     return found, (
@@ -177,7 +193,7 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
             record = SearchRecord(spec, paths, journal, nowhere, earlier, print)
             console = Console(file=io.StringIO())
             plan_of = Plan(spec, record.state, paths.folder)
-            board = Board(spec, lambda plan_of=plan_of: plan_of.known, lambda: None, console)
+            board = Board(spec, functools.partial(getattr, plan_of, "known"), lambda: None, console)
             starts, reports, ends = [], [], []
             for trial in plan[count:]:
                 params = params_of(spec, trial)
@@ -197,11 +213,89 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
             "milliseconds_per_end": round(per_end, 3),
         }
         print(count, found[f"{count} trials"], flush=True)
-    return found, f"the driver's CPU time for one record, mean of {REPORTED}, not on a terminal"
+    found |= _finished(place)
+    return found, (
+        f"the driver's CPU time for one record, mean of {REPORTED}, not on a terminal; resume: "
+        "whole commands, the largest of their processes"
+    )
 
 
-def _report_of(trial: TrialSpec, evaluation: int) -> Report:
-    metrics = {"quality": 0.7, "accuracy": 0.7, "train_loss": 0.5}
+def _finished(place: Path) -> dict[str, Any]:
+    """`resume` of a finished search, twice; its trials say what was drawn, none was trained."""
+    from tests.unit.search_examples import make_spec
+
+    depths = tuple(map(FreezeDepth.of, range(7)))
+    seeds = 5
+    tries = RECORDED[-1] // len(depths) - seeds
+    store = f"sqlite:///{place}/mlflow.db"
+    spec = make_spec(
+        name="finished",
+        depths=depths,
+        explored=depths,
+        rates=RateRange(low=1e-5, high=5e-5),
+        tries=tries,
+        seeds=seeds,
+        planned_seeds=seeds,
+        tracking_uri=store,
+    )
+    paths = SearchPaths(place / "searches", spec.name)
+    paths.check_writable()
+    save_specification(spec, paths)
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, spec.evaluation_examples)
+    nowhere: Any = SimpleNamespace(offer=lambda record: None)
+    with Journal(paths.journal) as journal:
+        record = SearchRecord(spec, paths, journal, nowhere, [], print)
+        record.write(started(spec, 1))
+        rates = np.geomspace(1e-5, 5e-5, tries)
+        for depth in depths:
+            trials = [spec.trial(Phase.EXPLORE, depth, float(rate), spec.seed) for rate in rates]
+            seeds_of = spec.measuring_seeds
+            trials += [spec.trial(Phase.MEASURE, depth, 2e-5, seed) for seed in seeds_of]
+            for trial in trials:
+                is_right = draw.random(len(labels)) < 0.9 - 0.03 * depth.frozen_layers
+                answers = np.where(is_right, labels, 1 - labels)
+                record.begin(trial)
+                for evaluation in (1, 2):
+                    record.write(_report_of(trial, evaluation, float(is_right.mean())))
+                artifact = None
+                if trial.phase is Phase.MEASURE:
+                    artifact = record.keep_predictions(trial.key, answers, labels)
+                record.write(
+                    TrialEnded(
+                        trial=trial.key,
+                        attempt=1,
+                        status=TrialStatus.COMPLETED,
+                        metrics={"quality": float(is_right.mean()), "train_seconds": 1.0},
+                        artifact=artifact,
+                    )
+                )
+        record.write(SearchEnded(status=SearchStatus.COMPLETED))
+    MlflowStore(store, place / "artifacts").initialise()
+    found: dict[str, Any] = {}
+    for what in ("filling an empty store", "again"):
+        command = [*(sys.executable, "-m", "elsa_tune", "resume", spec.name)]
+        command += ["--storage-path", str(paths.storage)]
+        before = time.perf_counter()
+        status = subprocess.run(command, cwd=place, check=False, stdout=subprocess.DEVNULL)
+        wall = time.perf_counter() - before
+        if status.returncode:
+            sys.exit(status.returncode)
+        found[f"resume of {(tries + seeds) * len(depths)} trials, {what}"] = {
+            "wall_s": round(wall, 1),
+            "peak_rss_mb_of_largest_process": _largest_mb(),
+        }
+        print(what, found, flush=True)
+    return found
+
+
+def _largest_mb() -> int:
+    """The most memory that a process below this one has had, of all that have ended so far."""
+    return round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+
+
+def _report_of(trial: TrialSpec, evaluation: int, quality: float = 0.7) -> Report:
+    metrics = {"quality": quality, "accuracy": quality, "train_loss": 0.5}
     return Report(trial=trial.key, evaluation=evaluation, step=evaluation, metrics=metrics)
 
 

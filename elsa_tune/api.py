@@ -30,7 +30,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 
 if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only where a search runs.
-    from elsa_tune.searching.session import Finished
+    from elsa_tune.searching.answering import Finished
 
 PUBLISHED = "published"
 

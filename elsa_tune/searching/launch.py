@@ -41,12 +41,12 @@ from elsa_tune.tracking.paths import (
     without_credentials,
 )
 from elsa_tune.tracking.state import SearchState
-from elsa_tune.training.data.tokens import TaskData
 
 if TYPE_CHECKING:
-    # Speaks Ray, which takes seconds to import: only once everything is checked.
-    from elsa_tune.searching.session import Finished
+    # Speak Ray and torch, which take seconds to import: only once everything is checked.
+    from elsa_tune.searching.answering import Finished
     from elsa_tune.searching.tune.cluster import Capacity
+    from elsa_tune.training.data.tokens import TaskData
 
 _PACKAGES = ("torch", "transformers", "ray", "optuna", "mlflow")
 
@@ -212,7 +212,7 @@ def resume(
     if is_moved:
         spec = _saved(dataclasses.replace(spec, tracking_uri=shown_uri(uri)), paths)
     if is_complete:
-        from elsa_tune.searching.session import answer_again
+        from elsa_tune.searching.answering import answer_again
 
         return answer_again(spec, paths, store, say)
     if max_time is not None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import optuna
 import ray
 from ray import tune
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.wording.tables import answer_markdown
-from elsa_tune.errors import ElsaTuneError, RunError
+from elsa_tune.errors import RunError
+from elsa_tune.searching.answering import Finished, answers_of, has_drawn
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
 from elsa_tune.searching.planning.plan import Plan, exploring_share
@@ -34,32 +33,15 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
-from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
-from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
-from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
 
 RATES = "learning_rates"
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks."""
-
-    spec: SearchSpec
-    paths: SearchPaths
-    status: SearchStatus
-    message: str
-    answers: tuple[Answer, ...]
-    unsent: int = 0
 
 
 def run_session(
@@ -75,8 +57,8 @@ def run_session(
     """
     with Journal(paths.journal) as journal:
         recording(paths, store.uri)
-        earlier = read_journal(paths.journal)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        earlier = journal.earlier
+        forwarder = Forwarder(paths.journal, store, paths.forwarded, earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
         plan = Plan(spec, record.state, paths.folder, board.phase)
@@ -109,57 +91,10 @@ def run_session(
                 record.write(SearchEnded(status=status, message=message))
                 if status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
                     board.phase("drawing the report")
-                    if _has_drawn(record.state(), paths, answers, board.say):
+                    if has_drawn(record.state(), paths, answers, board.say):
                         record.write(Decision(what=REPORT, value=paths.report.name))
                 unsent = forwarder.close()
     return Finished(spec, paths, status, message, tuple(answers), unsent)
-
-
-def answer_again(
-    spec: SearchSpec,
-    paths: SearchPaths,
-    store: MlflowStore,
-    say: Say,
-) -> Finished:
-    """Answer a complete search again, and add what is missing: report and records in MLflow."""
-    with Journal(paths.journal) as journal:
-        state = SearchState.replay(read_journal(paths.journal))
-        answers = answers_of(spec, state, paths, say)
-        is_there = REPORT in state.decisions and paths.report.is_dir()
-        if not is_there and _has_drawn(state, paths, answers, say):
-            journal.append(Decision(what=REPORT, value=paths.report.name))
-        if is_lost(store.uri, spec.search_id):
-            paths.forwarded.unlink(missing_ok=True)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded)
-        unsent = forwarder.start().close() if forwarder.lag else 0
-    message = "it is complete: nothing is left to do"
-    return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
-
-
-def answers_of(spec: SearchSpec, state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
-    """The answer so far; that results cannot be answered is said, and costs no record."""
-    try:
-        rows = rows_of(state, paths.folder)
-        return answer_rows(rows, spec.target, evidence=KeptPredictions())
-    except ElsaTuneError as error:
-        say(str(error))
-    except Exception as error:  # whatever an answer meets must not cost the search its end
-        say(f"no answer could be computed: {type(error).__name__}: {error}")
-    return []
-
-
-def _has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
-    """Write the page and figures; whether that went well."""
-    from elsa_tune.report.page import write_report
-
-    command = f"elsa-tune report --search {paths.name} --out DIR"
-    origins = {paths.name: origin_of(state)}
-    try:
-        write_report(answers, rows_of(state, paths.folder), paths.report, command, origins)
-    except Exception as error:  # a drawing must never cost a search its end
-        say(f"no report was drawn: {type(error).__name__}: {error}")
-        return False
-    return True
 
 
 def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:

@@ -51,11 +51,17 @@ _GONE = "RESOURCE_DOES_NOT_EXIST"
 class Forwarder:
     """Sends a search's records to its store; make one per driver, after taking the journal's lock.
 
-    journal: read once, for what the store has missed so far; later records come by `offer`.
-    watermark: the file that remembers how far this journal has reached this store.
+    watermark: the file that remembers how far this journal has reached this store. records: the
+    journal's so far, where they were read already; later ones come by `offer`.
     """
 
-    def __init__(self, journal: Path, store: MlflowStore, watermark: Path) -> None:
+    def __init__(
+        self,
+        journal: Path,
+        store: MlflowStore,
+        watermark: Path,
+        records: Sequence[Record] | None = None,
+    ) -> None:
         self._journal, self._watermark = journal, watermark
         self._place = without_credentials(store.uri)
         self._sender = Sender(journal, store)
@@ -64,7 +70,8 @@ class Forwarder:
         self._closing_time: float | None = None
         self._refills = 0
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
-        self._read_backlog(self._read_watermark())
+        everything = read_journal(journal) if records is None else records
+        self._take_backlog(everything, self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
 
     def start(self) -> Forwarder:
@@ -82,6 +89,15 @@ class Forwarder:
     def lag(self) -> int:
         """Records that the store does not have yet."""
         return len(self._pending)
+
+    def finish(self, patience_s: float = 30.0) -> int:
+        """Send everything, unless nothing arrives for that long; returns what `close` does."""
+        lag, heard = self.lag, time.monotonic()
+        while self.lag and time.monotonic() < heard + patience_s:
+            time.sleep(0.05)
+            if self.lag < lag:
+                lag, heard = self.lag, time.monotonic()
+        return self.close(0.0 if lag else patience_s)
 
     def close(self, timeout_s: float = 30.0) -> int:
         """Send what is left for at most that long; returns how many records the next one sends."""
@@ -166,11 +182,11 @@ class Forwarder:
     def _note(self, error: BaseException) -> None:
         log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
 
-    def _read_backlog(self, until: float) -> None:
+    def _take_backlog(self, records: Sequence[Record], until: float) -> None:
         """Put every record after that time in the queue; learn from those before it."""
         self._sender.begin_again()
         self._pending.clear()
-        for record in read_journal(self._journal):
+        for record in records:
             if record.time > until:
                 self._pending.append(record)
             else:
@@ -181,7 +197,7 @@ class Forwarder:
         self._refills += 1
         with self._wake:
             waiting = list(self._pending)
-            self._read_backlog(0.0)
+            self._take_backlog(read_journal(self._journal), 0.0)
             journalled = {record.time for record in self._pending}
             self._pending.extend(record for record in waiting if record.time not in journalled)
 

@@ -28,7 +28,7 @@ PATIENCE_S = 1.0
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
-    """The one writer of a journal; holds its lock until `close`.
+    """The one writer of a journal; holds its lock until `close`. earlier: the records it had then.
 
     Raises StorageError when another driver holds the lock (its process is named), when the place
     cannot be written, or when what is there cannot be read.
@@ -46,8 +46,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         self._mutex = threading.RLock()
         self._descriptor: int | None = None
         try:
-            records, self._good_size = _read(path)
-            self._last_time = max((record.time for record in records), default=0.0)
+            self.earlier, self._good_size = _read(path)
+            self._last_time = max((record.time for record in self.earlier), default=0.0)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._descriptor, self._good_size)
             # Force the new file's name to disk, as its content is.

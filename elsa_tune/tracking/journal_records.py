@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import json
 import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.trial import TrialStatus
@@ -151,10 +150,7 @@ def encode(record: Record) -> str:
 
 def decode(line: str) -> Record:
     """The record that `encode` wrote. Raises ValueError, with the reason, for anything else."""
-    try:
-        values = json.loads(line)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    values = from_json(line)
     if not isinstance(values, dict) or "kind" not in values:
         raise ValueError("it is not a record")
     kind = values["kind"]

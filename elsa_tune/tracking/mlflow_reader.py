@@ -165,7 +165,8 @@ def is_lost(tracking_uri: str, search_id: str) -> bool:
         return True
     try:
         client = Connection(tracking_uri).client()
-        return not any(runs_of(client, search_id))
+        condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
+        return not client.search_runs(_experiments(client), condition, max_results=1)
     except Exception:  # as in read_runs; whoever asks has other things to do
         return False
 

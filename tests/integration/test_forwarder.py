@@ -168,6 +168,35 @@ def test_offering_never_waits_for_a_slow_store(
     forwarder._thread.join(30)
 
 
+def test_a_store_that_takes_records_slowly_gets_all_of_them(
+    places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
+) -> None:
+    break_client(lambda name, number: time.sleep(0.1))
+    paths = SearchPaths(places.storage, "first")
+    with Journal(paths.journal) as journal:
+        for entry in whole_search("first", 4):
+            journal.append(entry)
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        start = time.monotonic()
+        assert forwarder.finish(1.5) == 0
+        assert time.monotonic() - start > 1.5
+    check_equal(paths, store.uri)
+
+
+def test_a_store_that_takes_nothing_is_given_up(
+    places: StorePaths, store: MlflowStore, break_client: Callable[..., FaultyClient]
+) -> None:
+    released = threading.Event()
+    break_client(lambda name, number: released.wait(30) and None)
+    paths = SearchPaths(places.storage, "first")
+    with Journal(paths.journal) as journal:
+        journal.append(search_started())
+        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        assert forwarder.finish(0.3) == 1
+    released.set()
+    forwarder._thread.join(30)
+
+
 def test_what_is_offered_twice_is_there_once(places: StorePaths, store: MlflowStore) -> None:
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:

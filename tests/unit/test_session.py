@@ -19,7 +19,7 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
 from elsa_tune.report import page
-from elsa_tune.searching import launch, session
+from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.specification import load_specification, save_specification, settled
 from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -42,10 +42,10 @@ def fail(*args: Any, **named: Any) -> None:
 def test_whatever_the_answer_meets_is_said_and_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "answer_rows", fail)
+    monkeypatch.setattr(answering, "answer_rows", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
-    assert session.answers_of(make_spec(), SearchState.replay([]), paths, said.append) == []
+    assert answering.answers_of(make_spec(), SearchState.replay([]), paths, said.append) == []
     assert said == ["no answer could be computed: ValueError: operands could not be broadcast"]
 
 
@@ -55,7 +55,7 @@ def test_a_drawing_that_fails_is_said_and_survived(
     monkeypatch.setattr(page, "write_report", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
-    assert not session._has_drawn(SearchState.replay([]), paths, [], said.append)
+    assert not answering.has_drawn(SearchState.replay([]), paths, [], said.append)
     assert said == ["no report was drawn: ValueError: operands could not be broadcast"]
 
 
@@ -143,11 +143,11 @@ def test_a_search_is_answered_at_the_target_that_it_walked_for(
 ) -> None:
     rows = [row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)]
     rows += [row(FreezeDepth(3, True), 0.83, seed=seed) for seed in (1, 2, 3)]
-    monkeypatch.setattr(session, "rows_of", lambda state, folder: rows)
+    monkeypatch.setattr(answering, "rows_of", lambda state, folder: rows)
     place = SearchPaths(tmp_path, "mine"), lambda message: None
     for target, layers in ((0.9, 3), (0.95, 6)):
         spec = make_spec(target=target)
-        [answer] = session.answers_of(spec, SearchState.replay([]), *place)
+        [answer] = answering.answers_of(spec, SearchState.replay([]), *place)
         assert answer.operating_point is not None
         assert (answer.target, answer.operating_point.fine_tuned_layers) == (target, layers)
 
@@ -167,7 +167,7 @@ def test_what_to_type_next_is_said_once(
     """More seeds, where the plan was carried out; before that, the rest of the plan."""
     (answer,) = answer_rows(falling_curve(search="mine"))
     more = "elsa-tune resume mine --seeds 5"
-    finished = session.Finished(
+    finished = answering.Finished(
         spec=make_spec(name="mine"),
         paths=SearchPaths(tmp_path, "mine"),
         status=status,
@@ -195,7 +195,7 @@ def test_why_there_is_no_answer_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (answer,) = answer_rows([row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)])
-    finished = session.Finished(
+    finished = answering.Finished(
         make_spec(name="mine"),
         SearchPaths(tmp_path, "mine"),
         SearchStatus.COMPLETED,

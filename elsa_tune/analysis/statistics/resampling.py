@@ -117,11 +117,13 @@ def resample(
     predictions = np.stack([run.predictions for run in runs], axis=1)  # [E, M]
     scores = _scores(metric, predictions, labels, runs[0].classes)
     chance = _chance(metric, labels, runs[0].classes)
-    chunks = _poisson_weights(resamples, len(labels), seed)
+    of_runs, of_chance = np.empty((resamples, len(runs))), np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
-        of_runs, of_chance = zip(*((scores(one), chance(one)) for one in chunks), strict=True)
-    return Resampled(np.concatenate(of_runs), np.concatenate(of_chance), len(labels))
+        for number, weights in enumerate(_poisson_weights(resamples, len(labels), seed)):
+            rows = slice(number * _CHUNK, (number + 1) * _CHUNK)
+            of_runs[rows], of_chance[rows] = scores(weights), chance(weights)
+    return Resampled(of_runs, of_chance, len(labels))
 
 
 def score(run: Predictions, metric: str) -> float:

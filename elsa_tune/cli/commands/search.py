@@ -19,7 +19,7 @@ from elsa_tune.searching.saying import say
 from elsa_tune.words import duration
 
 if TYPE_CHECKING:
-    from elsa_tune.searching.session import Finished
+    from elsa_tune.searching.answering import Finished
     from elsa_tune.specs.search import SearchSpec
 
 

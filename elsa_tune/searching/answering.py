@@ -1,0 +1,84 @@
+"""What a search has found, computed and drawn from its record; nothing here needs Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.errors import ElsaTuneError
+from elsa_tune.specs.search import SearchSpec
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import Decision, SearchStatus
+from elsa_tune.tracking.mlflow_reader import is_lost
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import REPORT
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
+from elsa_tune.tracking.state import SearchState
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks."""
+
+    spec: SearchSpec
+    paths: SearchPaths
+    status: SearchStatus
+    message: str
+    answers: tuple[Answer, ...]
+    unsent: int = 0
+
+
+def answer_again(
+    spec: SearchSpec,
+    paths: SearchPaths,
+    store: MlflowStore,
+    say: Say,
+) -> Finished:
+    """Answer a complete search again, and add what is missing: report and records in MLflow."""
+    with Journal(paths.journal) as journal:
+        state = SearchState.replay(journal.earlier)
+        answers = answers_of(spec, state, paths, say)
+        if is_lost(store.uri, spec.search_id):
+            paths.forwarded.unlink(missing_ok=True)
+        forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier)
+        is_there = REPORT in state.decisions and paths.report.is_dir()
+        if not is_there and has_drawn(state, paths, answers, say):
+            forwarder.offer(journal.append(Decision(what=REPORT, value=paths.report.name)))
+        if forwarder.lag:
+            say(f"sending {forwarder.lag} records to MLflow")
+            forwarder.start()
+        unsent = forwarder.finish()
+    message = "it is complete: nothing is left to do"
+    return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
+
+
+def answers_of(spec: SearchSpec, state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
+    """The answer so far; that results cannot be answered is said, and costs no record."""
+    try:
+        rows = rows_of(state, paths.folder)
+        return answer_rows(rows, spec.target, evidence=KeptPredictions())
+    except ElsaTuneError as error:
+        say(str(error))
+    except Exception as error:  # whatever an answer meets must not cost the search its end
+        say(f"no answer could be computed: {type(error).__name__}: {error}")
+    return []
+
+
+def has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer], say: Say) -> bool:
+    """Write the page and figures; whether that went well."""
+    from elsa_tune.report.page import write_report
+
+    command = f"elsa-tune report --search {paths.name} --out DIR"
+    origins = {paths.name: origin_of(state)}
+    try:
+        write_report(answers, rows_of(state, paths.folder), paths.report, command, origins)
+    except Exception as error:  # a drawing must never cost a search its end
+        say(f"no report was drawn: {type(error).__name__}: {error}")
+        return False
+    return True
