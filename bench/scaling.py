@@ -190,7 +190,8 @@ def _reports(place: Path) -> tuple[dict[str, Any], str]:
             ]
         earlier = [dataclasses.replace(one, time=1.0 + i) for i, one in enumerate(earlier)]
         with Journal(SearchPaths(place, f"of-{count}").journal) as journal:
-            record = SearchRecord(spec, paths, journal, nowhere, earlier, print)
+            journal.earlier = earlier
+            record = SearchRecord(spec, paths, journal, nowhere, print)
             console = Console(file=io.StringIO())
             plan_of = Plan(spec, record.state, paths.folder)
             board = Board(spec, functools.partial(getattr, plan_of, "known"), lambda: None, console)
@@ -245,7 +246,7 @@ def _finished(place: Path) -> dict[str, Any]:
     labels = draw.integers(0, 2, spec.evaluation_examples)
     nowhere: Any = SimpleNamespace(offer=lambda record: None)
     with Journal(paths.journal) as journal:
-        record = SearchRecord(spec, paths, journal, nowhere, [], print)
+        record = SearchRecord(spec, paths, journal, nowhere, print)
         record.write(started(spec, 1))
         rates = np.geomspace(1e-5, 5e-5, tries)
         for depth in depths:

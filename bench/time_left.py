@@ -18,8 +18,8 @@ from typing import Any
 
 import machine
 
+from elsa_tune.searching.pace import seconds_left
 from elsa_tune.searching.planning.known import known_trial
-from elsa_tune.searching.planning.time_left import seconds_left
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.task import FilesSource
 from elsa_tune.tracking.journal import read_journal

@@ -79,7 +79,6 @@ class Search:
 
     @property
     def paths(self) -> SearchPaths:
-        """Where its files are."""
         return SearchPaths(self.storage, self.name)
 
     def answer(self, target: float = DEFAULT_TARGET) -> Answer:

@@ -133,9 +133,7 @@ def _texts(member: Member, count: int) -> list[str]:
 
 
 def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
-    """The written bundle as it runs fastest, and by task the largest difference of its logits from
-    those of the model alone. Raises ModelError where that is above LIMIT.
-    """
+    """The bundle as it runs fastest, and by task its largest difference; ModelError above LIMIT."""
     texts, half = _texts(bundled.deepest(members), 3 * ROWS // 2), ROWS // 2
     pairs = list(zip(texts[half:-half], texts[-half:], strict=True))
     parts: list[Sequence[Text]] = [texts[:half], pairs]
@@ -164,9 +162,7 @@ def _compared(folder: Path, members: Models) -> tuple[Bundle, dict[str, float]]:
 
 
 def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
-    """Of all models one after the other, and bundled: megabytes of weights, and milliseconds a text
-    by texts in a batch, run in the same way.
-    """
+    """Megabytes, and milliseconds a text by size of batch: of all models in a row, and bundled."""
     texts = _texts(bundled.deepest(members), max(BATCHES))
     files = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
     states = [member.model.state_dict().values() for member in members.values()]
@@ -184,9 +180,7 @@ def _measured(folder: Path, members: Models, runs: Bundle) -> dict[str, Any]:
 def milliseconds(
     runs: Bundle, texts: Sequence[Text], size: int, calls: Sequence[Sequence[str]]
 ) -> float:
-    """That a text takes, in batches of `size`: for each of these groups of tasks once; the best of
-    three times.
-    """
+    """That a text takes in batches of `size`, once for each group of tasks: the best of three."""
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()

@@ -38,7 +38,6 @@ class Choice:
 
     @property
     def depth(self) -> FreezeDepth:
-        """What stays frozen."""
         return self.point.depth
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,33 +23,25 @@ from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
+from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
-from elsa_tune.training.saved import (
-    check_exportable,
-    classifier,
-    predict,
-    read_labelled,
-    save_classifier,
-    save_onnx,
-)
 from elsa_tune.words import points
 
 ABOUT = "elsa-tune.json"
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +72,14 @@ def export(request: ExportRequest, say: Say) -> float:
     _check(request)
     out, paths = request.out, request.paths
     spec = load_specification(paths)
-    check_exportable(spec.recipe)
-    to_check = None if request.check is None else read_labelled(request.check, spec.task)
+    saved.check_exportable(spec.recipe)
+    to_check = None if request.check is None else saved.read_labelled(request.check, spec.task)
     store = store_of(spec)
     with aside(out, "the model") as folder:
         with Journal(paths.journal) as journal:
-            earlier = read_journal(paths.journal)
-            forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
-            record = SearchRecord(spec, paths, journal, forwarder, earlier, say)
+            earlier = journal.earlier
+            forwarder = Forwarder(paths.journal, store, paths.forwarded, earlier).start()
+            record = SearchRecord(spec, paths, journal, forwarder, say)
             rows = rows_of(record.state(), paths.folder)
             try:
                 answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
@@ -99,21 +91,21 @@ def export(request: ExportRequest, say: Say) -> float:
                 quality, weights = train_final(used, trial, data, record, say)
             finally:
                 forwarder.close()
-        facts = save_classifier(folder, trial, data, weights)
+        facts = saved.save_classifier(folder, trial, data, weights)
         _write_about(folder, choice, trial, used, {**facts, "quality": quality})
         chart = charts.freeze_curve(by_name([choice.answer]))
         (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
         if request.onnx:
-            save_onnx(folder)
+            saved.save_onnx(folder)
     say(choice.judged(quality))
     if to_check is not None:
-        found = task_scores(spec.task, predict(out, to_check.texts), to_check.labels)
+        found = task_scores(spec.task, saved.predict(out, to_check.texts), to_check.labels)
         listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
         say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
     try:
         run_id, row = store.run_id(record.state().search), example_row(spec.task)
         with quiet():
-            uri = log_model(store, run_id, classifier(out), row, _packages(used))
+            uri = log_model(store, run_id, saved.classifier(out), row, _packages(used))
         say(f"In MLflow: {uri}")
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {first_line(error)}")
@@ -154,7 +146,6 @@ def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskDa
 def _write_about(
     folder: Path, choice: Choice, trial: TrialSpec, spec: SearchSpec, facts: dict[str, Any]
 ) -> None:
-    """The answer with what was exported, and the card."""
     promised = choice.promised
     exported = {
         **facts,
@@ -196,7 +187,6 @@ def train_final(
     """Train to the end and record it, whatever the end is; returns the trial's quality, and what
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
     """
-    key = trial.key
     weights: dict[str, Tensor] = {}
 
     def keep(trained: Mapping[str, Tensor]) -> None:
@@ -206,12 +196,11 @@ def train_final(
     status, message, artifact = TrialStatus.INTERRUPTED, "", None
     try:
         for result in train(trial, data, keep=keep):
-            names = (field.name for field in dataclasses.fields(result))
-            record.report(key, {name: getattr(result, name) for name in names}, {})
+            record.report(trial.key, dataclasses.asdict(result), {})
             quality = f"{trial.task.metric.value} {points(result.quality)}"
             say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
         predictions = np.asarray(result.predictions)
-        artifact = record.keep_predictions(key, predictions, data.evaluation.labels)
+        artifact = record.keep_predictions(trial.key, predictions, data.evaluation.labels)
         status = TrialStatus.COMPLETED
     except Exception as error:  # whatever ends it is recorded and goes on to the caller
         is_diverged = isinstance(error, DivergedError)
@@ -219,8 +208,8 @@ def train_final(
         message = f"{type(error).__name__}: {error}"
         raise
     finally:
-        record.end(key, status, message, artifact)
-    return record.state().trials[key].latest[QUALITY], weights
+        record.end(trial.key, status, message, artifact)
+    return record.state().trials[trial.key].latest[QUALITY], weights
 
 
 def push(folder: Path, name: str) -> str:

@@ -23,9 +23,9 @@ from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from elsa_tune.searching.fitted_table import fitted_table
+from elsa_tune.searching.pace import seconds_left
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.planning.time_left import seconds_left
 from elsa_tune.searching.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
@@ -98,26 +98,6 @@ def counts_of(lines: Iterable[DepthLine]) -> tuple[str, str]:
     return ended, f"{ended} trials: {told}"
 
 
-class _InNotebook:
-    """A live table in a notebook's cell. rich's own wants ipywidgets, and loses its place when
-    another thread than the cell's draws.
-    """
-
-    def __enter__(self) -> Self:
-        from IPython.display import display
-
-        self._place = display(Text(), display_id=True)  # type: ignore[no-untyped-call]  # untyped
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def update(self, frame: Group, refresh: bool) -> None:
-        """Draw it in the place of the one before."""
-        # A group alone has no form that a notebook knows.
-        self._place.update(Padding(frame, 0))
-
-
 class Board:
     """Shows a search's progress between `with` and its end.
 
@@ -140,7 +120,8 @@ class Board:
         # Its `put` may be called in a signal handler.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._show, name="board", daemon=True)
-        self._live: Live | _InNotebook | None = None
+        # Puts a frame in the place of the one before; None where lines are printed.
+        self._put: Callable[[Group], object] | None = None
         self._drawn: tuple[Group, ConsoleDimensions] | None = None
         self._started = time.monotonic()
         # When to draw again, or to say that all is well.
@@ -162,7 +143,6 @@ class Board:
         self._thread.join(_PATIENCE)
 
     def phase(self, name: str) -> None:
-        """A new phase begins."""
         self._tasks.put(functools.partial(self._announce, name))
 
     def say(self, message: str) -> None:
@@ -174,15 +154,22 @@ class Board:
         self._tasks.put(functools.partial(self._announce, message, ends=True))
 
     def ended(self, one: KnownTrial) -> None:
-        """A trial's end was recorded."""
         self._tasks.put(functools.partial(self._end, one))
 
     def _show(self) -> None:
+        live: Live | contextlib.nullcontext[None] = contextlib.nullcontext()
         if self._console.is_jupyter:
-            self._live = _InNotebook()
+            # rich's own wants ipywidgets, and loses its place when another thread than the cell's
+            # draws.
+            from IPython.display import display
+
+            cell = display(Text(), display_id=True)  # type: ignore[no-untyped-call]  # untyped
+            # A group alone has no form that a notebook knows.
+            self._put = lambda frame: cell.update(Padding(frame, 0))
         elif self._console.is_interactive:
-            self._live = Live(console=self._console, auto_refresh=False)
-        with self._live or contextlib.nullcontext():
+            live = table = Live(console=self._console, auto_refresh=False)
+            self._put = functools.partial(table.update, refresh=True)
+        with live:
             while True:
                 try:
                     task = self._tasks.get(timeout=max(0.0, self._due - time.monotonic()))
@@ -191,37 +178,36 @@ class Board:
                     task()
                 except Empty:
                     pass
-                if time.monotonic() >= self._due:
-                    self._refresh()
-            if self._live is not None:
-                self._draw()
-
-    def _refresh(self) -> None:
-        if self._live is not None:
-            self._draw()
-        else:
-            known = self._known()
-            self._print(self._progress(known, depth_lines(self._spec, known)))
+                if time.monotonic() < self._due:
+                    continue
+                if self._put is None:
+                    known = self._known()
+                    self._print(self._progress(known, depth_lines(self._spec, known)))
+                else:
+                    self._draw(self._put)
+            if self._put is not None:
+                self._draw(self._put)
 
     def _announce(self, message: str, ends: bool = False) -> None:
         if ends:
             self._stopping = message
         else:
             self._phase = message
-        if self._live is not None:
-            self._draw()
-        else:
+        if self._put is None:
             self._print(message)
+        else:
+            self._draw(self._put)
 
     def _end(self, one: KnownTrial) -> None:
         self._is_answer_old = True
-        if self._live is None:
+        if self._put is None:
             self._print(self._line(one))
 
     def _print(self, message: str) -> None:
         self._fit()
         self._console.print(Text(message), soft_wrap=True)
-        self._due = self._due if self._live else time.monotonic() + HEARTBEAT_SECONDS
+        if self._put is None:
+            self._due = time.monotonic() + HEARTBEAT_SECONDS
 
     def _line(self, one: KnownTrial) -> str:
         measures = one.trial.phase is Phase.MEASURE
@@ -255,8 +241,7 @@ class Board:
             return ""
         return f", about {duration(left)} left"
 
-    def _draw(self) -> None:
-        assert self._live is not None
+    def _draw(self, put: Callable[[Group], object]) -> None:
         started = time.monotonic()
         if self._is_answer_old:
             self._is_answer_old = False
@@ -265,7 +250,7 @@ class Board:
         frame = self._frame()
         took = time.monotonic() - started
         self._drawn = frame, self._console.size
-        self._live.update(frame, refresh=True)
+        put(frame)
         # Not counted: how long the terminal took.
         self._due = time.monotonic() + max(REFRESH_SECONDS, took / _DRAWING_SHARE)
 
@@ -296,9 +281,7 @@ class Board:
         return Group(*texts, table)
 
     def _fit(self) -> None:
-        """Take the terminal's size as it is now, and go up over the lines that it wrapped where it
-        became narrower: the library believes COLUMNS, and goes up by as many as it drew.
-        """
+        """Take the terminal's size as it is now; the library believes COLUMNS."""
         with contextlib.suppress(OSError, ValueError):  # not a terminal
             size = os.get_terminal_size(self._console.file.fileno())
             if min(size) > 0:
@@ -307,7 +290,7 @@ class Board:
             return
         frame, before = self._drawn
         width = self._console.width
-        if width < before.width:
+        if width < before.width:  # up over what it wrapped: the library goes by what it drew
             options = self._console.options.update(width=before.width)
             lines = self._console.render_lines(frame, options, pad=False)[: before.height]
             rows = sum(math.ceil(Segment.get_line_length(line) / width) or 1 for line in lines)

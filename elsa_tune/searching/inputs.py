@@ -206,9 +206,11 @@ def read_request(options: SearchOptions, name: str) -> Request:
         data_dir=options.data_dir,
         metric=options.metric,
     )
+    # Readable, sortable, and free unless two start in one second.
+    default = f"{Path(inputs.model.name).name}-{inputs.task.name}"
     return Request(
         **{field.name: getattr(inputs, field.name) for field in fields(inputs)},
-        name=options.name or _default_name(inputs),
+        name=options.name or slug(f"{default}-{time.strftime(_STAMP)}"),
         storage=storage,
         tracking_uri=uri,
         trials=options.trials,
@@ -220,12 +222,6 @@ def read_request(options: SearchOptions, name: str) -> Request:
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
     )
-
-
-def _default_name(inputs: Inputs) -> str:
-    """`minilm-rte-20260131-1504`: readable, sortable, and free unless two start in one second."""
-    parts = (Path(inputs.model.name).name, inputs.task.name, time.strftime(_STAMP))
-    return slug("-".join(parts))
 
 
 def read_until(text: str | None) -> bool:

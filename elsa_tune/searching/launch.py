@@ -17,6 +17,7 @@ from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import Plan, steps_per_trial
+from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import (
     differences,
     load_specification,
@@ -63,8 +64,6 @@ PUBLISHED_SIZES = {
     "rte": (2490, 277),
     "wnli": (635, 71),
 }
-
-Say = Callable[[str], None]
 
 _GIVE_AGAIN = (
     "the password or token that the search was started with is never kept: give it again, by "
@@ -271,9 +270,8 @@ def _store(tracking_uri: str) -> MlflowStore:
 
 
 def _remembered(stored: str) -> str:
-    """The store that a specification names; its credentials, never stored, are the environment's:
-    in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
-    """
+    """The store that a specification names, with its credentials, which are never stored."""
+    # They are in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
     if without_credentials(stored) == stored:
         return stored
     given = os.environ.get(TRACKING_VARIABLE, "").strip().rstrip("/")

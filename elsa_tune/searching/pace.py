@@ -1,28 +1,123 @@
-"""How long trials will take on this machine: by a like search that ran here, or by a probe."""
+"""How long trials take: by those that ran, by a like search that ran here, or by a probe."""
 
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost
-from elsa_tune.searching.planning.time_left import TRIAL_SECONDS, seconds_per_trial
+from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost, tried
+from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.specification import load_specification, specify
 from elsa_tune.searching.tune.cluster import Capacity, share
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.words import duration
 
+# A depth's time is the median of its last trials: the machine may be busier now than it was.
+RECENT = 3
+# What a trial takes beside its training, roughly: weights, first step, records.
+TRIAL_SECONDS = 1.0
+# Tries beyond the given rates that a depth is expected to make (bench/results/time_left.json).
+FURTHER_TRIES = 2.0
 # How long every model is trained on every task.
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
 SEARCH_SECONDS = 15.0
+
+
+def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> float | None:
+    """Seconds to the end of the plan, None before the first evaluation was reported.
+
+    now: seconds since the epoch. A depth's trials are taken to last as long as its last ones did; a
+    depth of which nothing ran yet, in proportion to the plan's costs. A time limit is not counted.
+    """
+    seconds = seconds_per_trial(spec, known)
+    if not seconds:
+        return None
+    # Of each phase: all that is left, and the longest row of trials that wait for one another.
+    total, longest = dict.fromkeys(Phase, 0.0), dict.fromkeys(Phase, 0.0)
+    for depth in spec.depths:
+        here = [one for one in known if one.trial.depth == depth]
+        measures = any(one.trial.phase is Phase.MEASURE for one in here)
+        rests = [
+            _rest(one, seconds[depth], spec.recipe.evaluations, now)
+            for one in here
+            if one.status is TrialStatus.RUNNING
+        ]
+        begun = sum(one.status is not TrialStatus.INTERRUPTED for one in here)
+        waiting = planned_trials(spec, here, depth) - begun
+        measuring = min(waiting, spec.first_seeds(depth))
+        further = 0.0  # each try beyond the given rates waits for the one before it
+        if spec.extend is not None and depth in spec.explored and not measures:
+            beyond = max(0, len(tried(here, depth)) - spec.tries)
+            further = max(0.0, FURTHER_TRIES - beyond) * seconds[depth]
+        phase = Phase.MEASURE if measures else Phase.EXPLORE
+        total[phase] += sum(rests)
+        longest[phase] = max(longest[phase], max(rests, default=0.0) + further)
+        total[Phase.EXPLORE] += (waiting - measuring) * seconds[depth] + further
+        total[Phase.MEASURE] += measuring * seconds[depth]
+        longest[Phase.MEASURE] = max(longest[Phase.MEASURE], (measuring > 0) * seconds[depth])
+    workers = _workers(known, now)
+    return sum(max(total[phase] / workers, longest[phase]) for phase in total)
+
+
+def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDepth, float]:
+    """What a trial of each depth takes, by trials of it or of a like search; {} without reports."""
+    by_depth: dict[FreezeDepth, list[KnownTrial]] = {}
+    for one in sorted((one for one in known if one.reported), key=lambda one: one.reported[-1]):
+        by_depth.setdefault(one.trial.depth, []).append(one)
+    if not by_depth:
+        return {}
+    found = {
+        depth: statistics.median(_whole(one, spec.recipe.evaluations) for one in here[-RECENT:])
+        for depth, here in by_depth.items()
+    }
+    training = sum(max(0.0, each - TRIAL_SECONDS) for each in found.values())
+    full = training / sum(relative_cost(spec, depth) for depth in found)
+    return {
+        depth: found.get(depth, TRIAL_SECONDS + full * relative_cost(spec, depth))
+        for depth in spec.depths
+    }
+
+
+def _whole(one: KnownTrial, evaluations: int) -> float:
+    """Seconds of a trial with all its evaluations, at the pace of those that it has reported.
+
+    The first trials also import libraries and keep the frozen layers' output; that is seen in their
+    first evaluation, and not expected of others.
+    """
+    until = one.ended if one.ended and one.status.is_final else one.reported[-1]
+    pace = (until - one.started) / len(one.reported)
+    if len(one.reported) > 1:
+        later = (until - one.reported[0]) / (len(one.reported) - 1)
+        pace = min(pace, later + TRIAL_SECONDS / evaluations)
+    return pace * evaluations
+
+
+def _rest(one: KnownTrial, whole: float, evaluations: int, now: float) -> float:
+    """Seconds that a running trial still takes. whole: what a trial of its depth takes."""
+    count, pace = len(one.reported), whole / evaluations
+    if count > 1:  # at its own pace, as soon as it has one
+        pace = (one.reported[-1] - one.reported[0]) / (count - 1)
+    heard = one.reported[-1] if one.reported else one.started
+    return max(0.0, (evaluations - count) * pace - (now - heard))
+
+
+def _workers(known: Sequence[KnownTrial], now: float) -> int:
+    """Trials side by side: those that run, or ran half-way through the one that ended last."""
+    running = sum(one.status is TrialStatus.RUNNING for one in known)
+    ended = [(one.ended, one.started) for one in known if one.ended and one.status.is_final]
+    middle = sum(max(ended, default=(now, now))) / 2
+    before = sum(one.started <= middle < (one.ended or now) for one in known)
+    return max(1, running, before)
 
 
 def recorded_seconds(
@@ -114,11 +209,10 @@ def _probed_seconds(unfinished: Unfinished) -> float:
 def training_seconds(
     spec: SearchSpec, left: Counter[FreezeDepth], train: int, evaluation: int, rate: float
 ) -> float:
-    """How long these trials of a search train and evaluate, by depth.
+    """How long these trials of a search, by depth, train and evaluate: a third of the cost.
 
     train, evaluation: tokens of one pass over the training and the evaluation examples. rate:
-    tokens of the full model's training a second, of all trials side by side. An evaluation only
-    runs forward, a third of the cost.
+    tokens of the full model's training a second, of all trials side by side.
     """
     tokens = spec.recipe.epochs * train + spec.recipe.evaluations * evaluation / 3
     return sum(count * relative_cost(spec, depth) for depth, count in left.items()) * tokens / rate

@@ -15,18 +15,11 @@ import torch
 from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
+from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskKind
-from elsa_tune.specs.trial import (
-    HOLDOUT_QUALITY,
-    QUALITY,
-    Phase,
-    Selection,
-    TrialSpec,
-    TrialStatus,
-    trial_quality,
-)
+from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
@@ -58,7 +51,6 @@ class SearchRecord:
         paths: SearchPaths,
         journal: Journal,
         forwarder: Forwarder,
-        earlier: list[Record],
         warn: Callable[[str], None],
     ) -> None:
         self.spec = spec
@@ -69,9 +61,7 @@ class SearchRecord:
         self._warned: set[str] = set()
         # The board asks for the state in a thread of its own.
         self._lock = threading.RLock()
-        self._state = SearchState()
-        for record in earlier:
-            self._state.add(record)
+        self._state = SearchState.replay(journal.earlier)
 
     def write(self, record: Record) -> None:
         """Keep one record; a full disk or a silent MLflow is reported once and survived."""
@@ -131,17 +121,11 @@ class SearchRecord:
         self, key: str, status: TrialStatus, message: str = "", artifact: str | None = None
     ) -> None:
         """A trial that runs has ended; its once-per-trial figures are those of its reports."""
-        trial, selection = self._state.trials[key], self.spec.recipe.selection
-        reported = [report.metrics for report in trial.reports]
+        trial = self._state.trials[key]
         metrics: dict[str, float] = {}
-        if reported:
-            by_holdout = selection is Selection.HOLDOUT
-            metrics = {name: reported[-1][name] for name in _ONCE}
-            metrics[QUALITY] = trial_quality(
-                selection,
-                [each[QUALITY] for each in reported],
-                [each[HOLDOUT_QUALITY] for each in reported] if by_holdout else (),
-            )
+        if (quality := known_trial(self.spec, trial).quality) is not None:
+            last = trial.reports[-1].metrics
+            metrics = {**{name: last[name] for name in _ONCE}, QUALITY: quality}
         self.write(
             TrialEnded(
                 trial=key,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import IO, Any
 
+Say = Callable[[str], None]
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

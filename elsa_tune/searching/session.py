@@ -57,10 +57,9 @@ def run_session(
     """
     with Journal(paths.journal) as journal:
         recording(paths, store.uri)
-        earlier = journal.earlier
-        forwarder = Forwarder(paths.journal, store, paths.forwarded, earlier).start()
+        forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
-        record = SearchRecord(spec, paths, journal, forwarder, earlier, board.say)
+        record = SearchRecord(spec, paths, journal, forwarder, board.say)
         plan = Plan(spec, record.state, paths.folder, board.phase)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
@@ -125,7 +124,9 @@ class SearchRun:
         self._record, self._plan, self._board = record, plan, board
         self._interruption = interruption
         self._started = time.monotonic()
-        self._rates: dict[FreezeDepth, float] = {}
+        # A depth that an earlier session began to measure keeps its rate.
+        measured = [one.trial for one in plan.known if one.trial.phase is Phase.MEASURE]
+        self._rates = {trial.depth: trial.learning_rate for trial in measured}
         self._is_measuring = False
         self._ran_out = False  # exploring or the whole had no more time
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
@@ -138,25 +139,22 @@ class SearchRun:
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         try:
-            return self._carry_out()
+            self._probing.start()
+            self._announce()
+            self._fit()
+            return self._outcome()
         finally:
             # A Ray that was there before this search goes on after it.
             ray.kill(self._work.mailbox)
 
-    def _carry_out(self) -> SearchEnded:
-        self._probing.start()
+    def _announce(self) -> None:
         spec, known = self._spec, self._plan.known
-        # A depth that an earlier session began to measure keeps its rate.
-        measured = [one.trial for one in known if one.trial.phase is Phase.MEASURE]
-        self._rates = {trial.depth: trial.learning_rate for trial in measured}
         slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
         # Some depth that is not being measured yet still lacks tries or a rate.
         if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
-        self._fit()
-        return self._outcome()
 
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
         """A depth's rate is settled, and it will be measured at it."""
@@ -226,13 +224,10 @@ class SearchRun:
         return scheduler
 
     def _is_over(self) -> bool:
-        """Whether the run is to end now."""
         return self._is_late(1.0) or self._interruption.requested
 
     def _may_explore(self) -> bool:
-        """Whether exploring, which must leave time to measure, has some of its own left; without
-        any rate there is nothing to measure.
-        """
+        """Whether exploring, which must leave time to measure, has some of its own left."""
         is_late = self._is_late(exploring_share(self._spec))
         return not is_late or not best_rates(self._spec, self._plan.known)
 

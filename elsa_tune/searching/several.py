@@ -12,8 +12,9 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.launch import Say, inputs_of, resume, start
+from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.planning.plan import Plan
+from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import specify, with_seeds
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
@@ -44,9 +45,10 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
                 if standing(search).is_complete:
                     unfinished.remove(search)
         _check_inputs(unfinished)
-        with contextlib.ExitStack() as stack:
-            if unfinished:
-                stack.enter_context(ray_session(searches[0].address)).ready()
+        if not unfinished:
+            return failed
+        with ray_session(searches[0].address) as session:
+            session.ready()
             for number, search in enumerate(searches, start=1):
                 if search not in unfinished:
                     continue

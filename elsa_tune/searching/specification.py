@@ -140,11 +140,11 @@ def _check_numbers(request: Request) -> None:
     for name, given in (("trials", request.trials), ("seeds", request.seeds)):
         if given is not None and given < 1:
             raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
-    if request.gpu_hours is not None and not 0 < request.gpu_hours < math.inf:
-        raise UsageError(f"`gpu_hours` is {request.gpu_hours:g}; it must be above 0")
-    # Written so that nan, which compares to nothing, is refused too.
-    if request.cpus_per_trial is not None and not 0 < request.cpus_per_trial < math.inf:
-        raise UsageError(f"`cpus_per_trial` is {request.cpus_per_trial:g}; it must be above 0")
+    hours, cpus = request.gpu_hours, request.cpus_per_trial
+    for name, amount in (("gpu_hours", hours), ("cpus_per_trial", cpus)):
+        # Written so that nan, which compares to nothing, is refused too.
+        if amount is not None and not 0 < amount < math.inf:
+            raise UsageError(f"`{name}` is {amount:g}; it must be above 0")
     if request.gpus_per_trial is not None and not 0 <= request.gpus_per_trial < math.inf:
         raise UsageError(f"`gpus_per_trial` is {request.gpus_per_trial:g}; it must be 0 or more")
 

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import NoReturn
 
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
-from elsa_tune.searching.saying import STOPS, say
+from elsa_tune.searching.saying import STOPS, heard, say
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
@@ -66,16 +66,14 @@ def supervise(command: Callable[[], None]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         _exit_at_once(command)
     os.close(held_by_child)
-    heard, status = _wait(child)
+    came, status = _wait(child)
     if not _note[0]:
-        _last_word(heard, status)
+        _last_word(came, status)
     sys.exit(status if status >= 0 else RunError.exit_status)
 
 
 def _exit_at_once(command: Callable[[], None]) -> NoReturn:
-    """Run a command in the child and end it, without the seconds that Python takes to free every
-    object of torch and Transformers one by one.
-    """
+    """Run a command in the child, and end it without freeing torch's objects one by one."""
     status = 0
     try:
         command()
@@ -109,34 +107,30 @@ def _live_apart(pipe: int) -> None:
 
 def _wait(child: int) -> tuple[set[int], int]:
     """Pass signals on until the child ends; those that came, and its status, below 0 if killed."""
-    heard: set[int] = set()
+    came: set[int] = set()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         # `timeout` sends it to this process and to its group; only a second Ctrl-C means more.
-        if number not in heard or number == signal.SIGINT:
+        if number not in came or number == signal.SIGINT:
             os.kill(child, number)
-        heard.add(number)
+        came.add(number)
 
     def pause(number: int, frame: FrameType | None) -> None:
         os.killpg(child, signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         os.killpg(child, signal.SIGCONT)
 
-    for number in STOPS:
-        # `nohup` has it ignored, and means it.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, pass_on)
-    signal.signal(signal.SIGTSTP, pause)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-    _, status = os.waitpid(child, 0)
-    for number in (*STOPS, signal.SIGTSTP):
-        signal.signal(number, signal.SIG_IGN)
-    return heard, os.waitstatus_to_exitcode(status)
+    with heard(pass_on), heard(pause, [signal.SIGTSTP]):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        _, status = os.waitpid(child, 0)
+        # For good: nothing keeps this process from the last word.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGTSTP))
+    return came, os.waitstatus_to_exitcode(status)
 
 
-def _last_word(heard: set[int], status: int) -> None:
+def _last_word(came: set[int], status: int) -> None:
     """Say why the child died, and close the record that it left open; raises SystemExit."""
-    if heard:
+    if came:
         # Whoever ended it may have ended Ray's processes too, and these took it with them.
         end, cause = SearchStatus.INTERRUPTED, "interrupted"
     elif status < 0:
@@ -157,7 +151,7 @@ def _last_word(heard: set[int], status: int) -> None:
         # Where another driver has taken the search up meanwhile, the record is that one's.
         with contextlib.suppress(ElsaTuneError):
             _close(paths, tracking_uri, SearchEnded(status=end, message=cause))
-    sys.exit(InterruptedSearchError.exit_status if heard else RunError.exit_status)
+    sys.exit(InterruptedSearchError.exit_status if came else RunError.exit_status)
 
 
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:

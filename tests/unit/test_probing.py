@@ -73,7 +73,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     with Journal(paths.journal) as journal:
         nowhere: Any = SimpleNamespace(offer=lambda record: None)
         spec = make_spec(linear_probe=True)
-        record = SearchRecord(spec, paths, journal, nowhere, [], said.append)
+        record = SearchRecord(spec, paths, journal, nowhere, said.append)
         yield Session(cluster, record, Interruption(), said)
 
 

@@ -185,7 +185,8 @@ def test_the_driver_knows_what_its_journal_says(seed: int, tmp_path: Path) -> No
     begun, paths, spec = seed * 6, SearchPaths(tmp_path, "first"), make_spec()
     nowhere: Any = SimpleNamespace(offer=lambda record: None)
     with Journal(paths.journal) as journal:
-        kept = SearchRecord(spec, paths, journal, nowhere, records[:begun], print)
+        journal.earlier = records[:begun]
+        kept = SearchRecord(spec, paths, journal, nowhere, print)
         plan = Plan(spec, kept.state, paths.folder)
         for number, record in enumerate(records[begun:], start=begun + 1):
             kept.write(record)
@@ -209,7 +210,8 @@ def test_a_report_costs_the_same_however_many_trials_there_are(
     earlier = timed(whole_search(trials=30))
     paths, spec = SearchPaths(tmp_path, "first"), make_spec()
     with Journal(paths.journal) as journal:
-        kept = SearchRecord(spec, paths, journal, nowhere, earlier, print)
+        journal.earlier = earlier
+        kept = SearchRecord(spec, paths, journal, nowhere, print)
         plan = Plan(spec, kept.state, paths.folder)
         kept.write(trial_started(B))
         assert len(plan.known) == 31

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from elsa_tune.searching.pace import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.time_left import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

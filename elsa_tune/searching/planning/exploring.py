@@ -140,7 +140,6 @@ def _best_rate(there: Sequence[KnownTrial], chance: float) -> float | None:
 
 
 def is_cheap(spec: SearchSpec, depth: FreezeDepth) -> bool:
-    """Whether a whole trial of this depth costs less than a few per cent of the full model's."""
     return relative_cost(spec, depth) < CHEAP
 
 
@@ -181,9 +180,7 @@ def best_rates(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[FreezeDept
 
 
 def _between(spec: SearchSpec, chosen: Mapping[FreezeDepth, float], depth: FreezeDepth) -> float:
-    """The rate of a depth that was not explored: the full model's, or in a hunt one in proportion
-    between it and that of the next deeper depth that was explored.
-    """
+    """That of a depth not explored; in a hunt, in proportion to those explored around it."""
     full = chosen[FULL_MODEL]
     deeper = next((one for one in spec.explored if one > depth and one in chosen), None)
     if deeper is None or spec.strategy is Strategy.EVEN:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import ROUNDING
 from elsa_tune.analysis.certainty import contrast_of, second_look_promises
-from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
+from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.searching.planning.exploring import ABOVE_CHANCE, waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -78,21 +78,32 @@ def walk(
     if FULL_MODEL not in rates:
         return Walk((), "the full model's learning rate is being explored", waits=True)
     deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
-    _, first_of_full = _counts(spec, deep[0])[0]
-    if trials := lacking(FULL_MODEL, first_of_full):
+    if trials := lacking(FULL_MODEL, spec.first_seeds(FULL_MODEL)):
         return Walk(trials, "the full model comes first")
     full = None if curve is None else curve.full
     if curve is None or full is None or full.quality is None:
         return Walk((), "the full model gave no result")
-    if _is_at_chance(curve, full) or waits_for_full_model(spec, known):
+    # What the examples leave open of the full model's quality; its square.
+    of_examples = curve.uncertainty
+    variance = None if of_examples is None else of_examples.example_variance(FULL_MODEL)
+    is_at_chance = waits_for_full_model(spec, known)
+    if variance is not None and curve.chance is not None:
+        is_at_chance |= full.quality - curve.chance <= ABOVE_CHANCE * math.sqrt(variance)
+    if is_at_chance:
         return Walk((), "the full model is no better than a constant answer")
     if missing := [depth for depth in deep if depth not in rates]:
         return Walk((), f"the learning rate of {depths_text(missing)} is being explored", True)
-    hopeless = {depth for depth in deep if _is_hopeless(spec, rates, known, curve, depth)}
+    enough = spec.target * full.quality
+    hopeless = set[FreezeDepth]()
+    if variance is not None:
+        # Both depths' examples taken as independent, which calls fewer depths hopeless.
+        far = HOPELESS * math.sqrt(variance * (1 + spec.target**2))
+        explored = {depth: _explored(known, depth, rates[depth]) for depth in deep}
+        hopeless = {depth for depth in deep if explored[depth] - enough < -far}
     # How seeds spread is learnt where they are cheap, before anything is tested.
     begin = [d for d in deep if _is_free(spec, d) or (d == deep[0] and d not in hopeless)]
     for depth in begin:
-        if trials := lacking(depth, _counts(spec, depth)[0][0]):
+        if trials := lacking(depth, spec.first_seeds(depth)):
             return Walk(trials, f"the first look at {depths_text([depth])}")
     points = {point.depth: point for point in curve.measured}
     for depth in spec.depths[1:]:
@@ -101,8 +112,7 @@ def walk(
             return Walk((), f"the learning rate of {where} is being explored", waits=True)
         if depth in hopeless and not _is_free(spec, depth):
             return Walk((), f"{where} is far from the target")
-        counts = _counts(spec, depth)
-        if trials := lacking(depth, counts[0][0]):
+        if trials := lacking(depth, spec.first_seeds(depth)):
             return Walk(trials, f"the first look at {where}")
         point = points.get(depth)
         contrast = contrast_of(curve, depth, spec.target)
@@ -110,17 +120,19 @@ def walk(
             continue
         if point is None or point.quality is None:
             return Walk((), f"{where} gave no result")
-        if contrast is None and point.quality > spec.target * full.quality:
+        if contrast is None and point.quality > enough:
             # Too few seeds to estimate the spread; the next depth's may help.
             for other in spec.depths[spec.depths.index(depth) + 1 :]:
-                trials = () if other in hopeless else lacking(other, _counts(spec, other)[0][0])
+                trials = () if other in hopeless else lacking(other, spec.first_seeds(other))
                 if trials:
                     return Walk(trials, f"the first look at {depths_text([other])}")
-        here, there = counts[1]
+        looks = spec.looks(depth)
+        assert looks is not None  # the depths of a hunt all have some
+        here, there = looks.counts[1]
         trials = (*lacking(FULL_MODEL, there), *lacking(depth, here))
         if not trials:
             return Walk((), f"{where} is undecided after its last look")
-        promise, told = float(point.quality > spec.target * full.quality), ""
+        promise, told = float(point.quality > enough), ""
         if contrast is not None:
             promise = second_look_promises(curve, depth, spec.target)
             told = f", which would certify it with about {100 * promise:.0f} %"
@@ -130,44 +142,11 @@ def walk(
     return Walk((), "every depth keeps the target")
 
 
-def _counts(spec: SearchSpec, depth: FreezeDepth) -> tuple[tuple[int, int], ...]:
-    looks = spec.looks(depth)
-    assert looks is not None  # the depths of a hunt all have some
-    return looks.counts
-
-
 def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
     return relative_cost(spec, depth) < FREE
 
 
-def _is_at_chance(curve: FreezeCurve, full: CurvePoint) -> bool:
-    """Whether the full model is not above a constant answer by its examples alone."""
-    known = curve.uncertainty
-    variance = None if known is None else known.example_variance(full.depth)
-    if full.quality is None or curve.chance is None or variance is None:
-        return False
-    return full.quality - curve.chance <= ABOVE_CHANCE * math.sqrt(variance)
-
-
-def _is_hopeless(
-    spec: SearchSpec,
-    rates: Rates,
-    known: Sequence[KnownTrial],
-    curve: FreezeCurve,
-    depth: FreezeDepth,
-) -> bool:
-    """Whether a depth's exploring run at its rate lies far below the target.
-
-    Its examples and the full model's are taken as independent, which calls fewer depths hopeless.
-    """
-    runs = [
-        one.quality
-        for one in tried(known, depth)
-        if one.trial.learning_rate == rates[depth] and one.quality is not None
-    ]
-    full, uncertainty = curve.full, curve.uncertainty
-    variance = uncertainty.example_variance(FULL_MODEL) if uncertainty is not None else None
-    if not runs or full is None or full.quality is None or variance is None:
-        return False
-    error = math.sqrt(variance * (1 + spec.target**2))
-    return max(runs) - spec.target * full.quality < -HOPELESS * error
+def _explored(known: Sequence[KnownTrial], depth: FreezeDepth, rate: float) -> float:
+    """The quality of the depth's exploring run at its rate; infinite where there is none."""
+    runs = (one for one in tried(known, depth) if one.trial.learning_rate == rate)
+    return max((one.quality for one in runs if one.quality is not None), default=math.inf)

@@ -61,7 +61,6 @@ class Plan:
 
     @property
     def state(self) -> SearchState:
-        """The record so far."""
         return self._state()
 
     @property

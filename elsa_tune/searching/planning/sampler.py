@@ -91,9 +91,8 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]
 
 
 def _as_trial(one: KnownTrial, distribution: BaseDistribution) -> FrozenTrial:
-    """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one. Of
-    one that is to run again only the rate counts.
-    """
+    """A stopped trial enters as PRUNED with its curve: TPE ranks it below every finished one."""
+    # Of one that is to run again only the rate counts.
     scores = () if one.is_unfinished else one.scores
     state = TrialState.COMPLETE if one.status is TrialStatus.COMPLETED else TrialState.PRUNED
     if not scores:

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import socket
+import urllib.parse
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -189,7 +190,6 @@ def _start_ray(address: str | None) -> None:
 
 
 def _capacity() -> Capacity:
-    """What the cluster has that this process is connected to."""
     import ray
 
     total = ray.cluster_resources()
@@ -239,8 +239,7 @@ def ask_gpus(share: float) -> list[bool]:
 def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> dict[str, Answer]:
     """The answers of all nodes, but of those whose GPUs are taken for long: one of them is enough.
 
-    question: a function within a function, so that Ray takes its code along to where elsa_tune may
-    be missing.
+    question: an inner function: Ray takes its code along to where elsa_tune may be missing.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -281,10 +280,6 @@ def _knock(address: str) -> None:
     """Try the port first: Ray itself would wait for minutes."""
     if address == "auto":
         return
-    host, _, port = address.rpartition(":")
-    if not host:
-        host, port = address, str(DEFAULT_PORT)
-    if not port.isdigit():
-        raise ValueError(f"'{address}' is not HOST:PORT")
-    with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
-        pass
+    place = urllib.parse.urlsplit(f"//{address}")
+    where = place.hostname or "", place.port or DEFAULT_PORT
+    socket.create_connection(where, timeout=CONNECT_SECONDS).close()

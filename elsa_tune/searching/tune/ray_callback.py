@@ -19,7 +19,7 @@ from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune.stopping import EVALUATION, PerDepthAsha
-from elsa_tune.searching.tune.trainable import NODE, TRIAL, Work
+from elsa_tune.searching.tune.trainable import NODE, TRIAL, NeverRestored, Work
 from elsa_tune.specs.trial import TrialStatus
 
 _MAILBOX_SECONDS = 30.0
@@ -38,9 +38,8 @@ def _never_raises(method: F) -> F:
     return guarded  # type: ignore[return-value]  # wraps hides its type
 
 
-class Recorder(Callback):
-    """Writes a trial's start, its reports and its end; knows why a trial ended where Ray does not
-    say.
+class Recorder(NeverRestored, Callback):
+    """Writes a trial's start, reports and end, and finds out why it ended where Ray does not say.
 
     board: is told of each end.
     """
@@ -51,20 +50,14 @@ class Recorder(Callback):
         super().__init__()
         self._record, self._scheduler, self._work, self._board = record, scheduler, work, board
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Ray pickles its callbacks beside its own state, which we never restore from.
-        return {}
-
     @_never_raises
     def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        """A trial was given its resources and begins, at its first step."""
         self._record.begin(trial.config[TRIAL])
 
     @_never_raises
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """One evaluation was reported."""
         key = trial.config[TRIAL].key
         if result[EVALUATION] <= self._evaluations(key):
             return
@@ -75,7 +68,6 @@ class Recorder(Callback):
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        """It ended without an error: completed, stopped by ASHA, or stopped with the search."""
         key = trial.config[TRIAL].key
         if not self._runs(key):
             return
@@ -89,7 +81,6 @@ class Recorder(Callback):
 
     @_never_raises
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        """The trial ended with an error: it diverged, or the machine or the code failed."""
         spec, error = trial.config[TRIAL], _error_of(trial)
         if not self._runs(spec.key):
             self._record.begin(spec)  # it failed before Ray could start it
@@ -131,10 +122,7 @@ class Recorder(Callback):
 
 
 def _error_of(trial: Trial) -> BaseException:
-    """What ended the trial.
-
-    `Trial.get_pickled_error` looks where Ray has not copied the file to yet.
-    """
+    # `Trial.get_pickled_error` looks where Ray has not copied the file to yet.
     if trial.pickled_error_file is None:
         return RuntimeError("it ended without saying why")
     with open(trial.pickled_error_file, "rb") as file:

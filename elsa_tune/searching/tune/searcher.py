@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -15,9 +15,9 @@ from elsa_tune.searching.planning.exploring import (
     waits_for_full_model,
 )
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
+from elsa_tune.searching.planning.measuring import Rates
 from elsa_tune.searching.planning.sampler import propose
-from elsa_tune.searching.tune.trainable import TRIAL
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 
@@ -25,11 +25,10 @@ from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 # without it.
 ATTEMPTS = 2
 
-Rates = Mapping[FreezeDepth, float]
 Measuring = Callable[[Rates, Sequence[KnownTrial]], Sequence[TrialSpec]]
 
 
-class PlanSearcher(Searcher):
+class PlanSearcher(NeverRestored, Searcher):
     """Suggests what the plan still lacks, as long as it lacks something.
 
     known: gives the trials of this search so far. rates: of depths that an earlier session began to
@@ -57,10 +56,6 @@ class PlanSearcher(Searcher):
         self._under_way: dict[str, TrialSpec] = {}
         self._attempts: Counter[str] = Counter()
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Ray pickles its searchers beside its own state, which we never restore from.
-        return {}
-
     def suggest(self, trial_id: str) -> Any:
         """The next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
@@ -81,7 +76,7 @@ class PlanSearcher(Searcher):
         """Nothing to save: the plan follows from the journal."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing to restore."""
+        """Nothing to restore: it is never saved."""
 
     def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
         """A trial that could start now: one to explore, else one to measure."""
@@ -108,9 +103,7 @@ class PlanSearcher(Searcher):
             self._decide(self._rates)
 
     def _first(self, trials: Iterator[TrialSpec], known: Sequence[KnownTrial]) -> TrialSpec | None:
-        """What failed in this session waits until all else has begun, and is tried once more; not
-        where every trial of this session has failed.
-        """
+        """What failed in this session comes after all else, once more unless all of it failed."""
         ended = (one.status for one in known if one.trial.key in self._attempts)
         attempts = 1 if all(status is TrialStatus.FAILED for status in ended) else ATTEMPTS
         again: TrialSpec | None = None

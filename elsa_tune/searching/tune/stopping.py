@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from elsa_tune.searching.saying import heard
-from elsa_tune.searching.tune.trainable import TRIAL
+from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
@@ -56,22 +56,16 @@ class Interruption:
             yield
 
 
-class SearchStopper(Stopper):
+class SearchStopper(NeverRestored, Stopper):
     """Ends a Ray Tune run as soon as `is_over` says so; single trials it leaves alone."""
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
         self._is_over = is_over
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Ray pickles it beside its own state, which we never restore from.
-        return {}
-
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """No single trial is stopped here."""
         return False
 
     def stop_all(self) -> bool:
-        """Whether the whole run should end now."""
         return self._is_over()
 
 
@@ -108,7 +102,6 @@ class PerDepthAsha(FIFOScheduler):
             self._judge(controller, trial, {EVALUATION: evaluation, self._compared_by: score})
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Enter the trial into its depth's rungs."""
         if (rungs := self._rungs(trial)) is not None:
             rungs.on_trial_add(tune_controller, trial)
 

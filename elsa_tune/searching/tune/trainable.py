@@ -45,6 +45,13 @@ class Work:
     train: Train
 
 
+class NeverRestored:
+    """What Ray pickles beside its own state, which we never restore from."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
 def run_trial(config: dict[str, Any], work: Work) -> None:
     """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
     _settle_once()
@@ -60,8 +67,8 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
             # Waited for: after the last report Ray may end this process at once.
             with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
                 ray.get(work.mailbox.put.remote(trial.key, values))
-        named = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        tune.report({**named, "predictions": None, NODE: node})
+        told = dataclasses.asdict(dataclasses.replace(result, predictions=None))
+        tune.report({**told, NODE: node})
 
 
 def device_of(share: Resources) -> str:
