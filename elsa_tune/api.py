@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     # Speaks Ray, which takes seconds to import: only where a search runs.
     from elsa_tune.searching.answering import Finished
 
-PUBLISHED = "published"
-
 
 class Curves(tuple[FreezeCurve, ...]):
     """Freeze curves: quality by frozen layers, one for each model, task and training size."""
@@ -229,7 +227,7 @@ def _source(source: Any) -> Source:
     if isinstance(source, Search):
         return Journals(source.paths.journal)
     text = str(source)
-    if text == PUBLISHED:
+    if text == "published":
         return Published()
     if "://" in text:
         return Store(StorePaths(Path.cwd()).tracking_uri(text))

@@ -14,7 +14,6 @@ from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval, interval_of_next
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import Metric, TaskSpec
 from elsa_tune.words import interval, layers_text, metric_text, percent, points, target_text
@@ -37,14 +36,10 @@ class Choice:
     promised: Interval | None
 
     @property
-    def depth(self) -> FreezeDepth:
-        return self.point.depth
-
-    @property
     def in_words(self) -> str:
         """`2 of 6 layers (certified)`."""
         layers = layers_text(self.answer.layers)
-        if self.depth.is_full_model:
+        if self.point.depth.is_full_model:
             return f"all {layers}, the full model ({self.why}), so that no layer stays frozen"
         return f"{self.point.fine_tuned_layers} of {layers} ({self.why})"
 
@@ -113,7 +108,7 @@ def model_card(
         # A folder's path means nothing there.
         base_model=base if model.source is ModelSource.HUB else _ON_THE_HUB.get(base),
         metrics=[metric],
-        tags=["elsa-tune", f"frozen-layers:{choice.depth.frozen_layers}"],
+        tags=["elsa-tune", f"frozen-layers:{choice.point.depth.frozen_layers}"],
         model_name=name,
         eval_results=[
             EvalResult(

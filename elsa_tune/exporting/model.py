@@ -87,7 +87,7 @@ def export(request: ExportRequest, say: Say) -> float:
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
                 used, data = _data(spec, full=request.full, say=say)
                 rate, seed = choice.learning_rate, fresh_seed(record)
-                trial = used.trial(Phase.FINAL, choice.depth, rate, seed)
+                trial = used.trial(Phase.FINAL, choice.point.depth, rate, seed)
                 quality, weights = train_final(used, trial, data, record, say)
             finally:
                 forwarder.close()

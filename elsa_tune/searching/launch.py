@@ -314,9 +314,8 @@ def versions_here() -> dict[str, str]:
     versions = {"python": platform.python_version(), "elsa-tune": __version__}
     versions |= {package: metadata.version(package) for package in _PACKAGES}
     with_git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
+    versions["git_commit"] = "unknown"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
         run = subprocess.run(with_git, capture_output=True, text=True, timeout=5, check=True)
         versions["git_commit"] = run.stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        versions["git_commit"] = "unknown"
     return {f"version.{name}": version for name, version in versions.items()}

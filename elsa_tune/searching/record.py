@@ -90,14 +90,13 @@ class SearchRecord:
     def begin(self, trial: TrialSpec, spec: SearchSpec | None = None) -> None:
         """A trial begins, or begins again. spec: the search as it is where this trial trains."""
         spec, before = spec or self.spec, self.trial(trial.key)
-        self.write(
-            TrialStarted(
-                trial=trial.key,
-                attempt=1 if before is None else before.start.attempt + 1,
-                params=params_of(spec, trial),
-                tags=dict(spec.versions),
-            )
+        start = TrialStarted(
+            trial=trial.key,
+            attempt=1 if before is None else before.start.attempt + 1,
+            params=params_of(spec, trial),
+            tags=dict(spec.versions),
         )
+        self.write(start)
 
     def report(self, key: str, result: Mapping[str, Any], tags: Mapping[str, str]) -> None:
         """One evaluation of a trial. result: an EpochResult's fields. tags: beside its own."""
@@ -105,17 +104,16 @@ class SearchRecord:
         if result[HOLDOUT_QUALITY] is not None:
             metrics[HOLDOUT_QUALITY] = float(result[HOLDOUT_QUALITY])
         own = {name: str(result[name]) for name in _REPORT_TAGS}
-        self.write(
-            Report(
-                trial=key,
-                attempt=self._state.trials[key].start.attempt,
-                evaluation=result["evaluation"],
-                step=result["step"],
-                metrics={**result["metrics"], **metrics},
-                notes=list(result["notes"]),
-                tags={**tags, **own},
-            )
+        report = Report(
+            trial=key,
+            attempt=self._state.trials[key].start.attempt,
+            evaluation=result["evaluation"],
+            step=result["step"],
+            metrics={**result["metrics"], **metrics},
+            notes=list(result["notes"]),
+            tags={**tags, **own},
         )
+        self.write(report)
 
     def end(
         self, key: str, status: TrialStatus, message: str = "", artifact: str | None = None
@@ -126,16 +124,15 @@ class SearchRecord:
         if (quality := known_trial(self.spec, trial).quality) is not None:
             last = trial.reports[-1].metrics
             metrics = {**{name: last[name] for name in _ONCE}, QUALITY: quality}
-        self.write(
-            TrialEnded(
-                trial=key,
-                attempt=trial.start.attempt,
-                status=status,
-                metrics=metrics,
-                message=message,
-                artifact=artifact,
-            )
+        end = TrialEnded(
+            trial=key,
+            attempt=trial.start.attempt,
+            status=status,
+            metrics=metrics,
+            message=message,
+            artifact=artifact,
         )
+        self.write(end)
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
         """Write a trial's predictions [E], and what judges them, beside the journal; returns the

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
-from functools import partial
 
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
@@ -15,7 +14,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.saying import Say
-from elsa_tune.searching.specification import specify, with_seeds
+from elsa_tune.searching.specification import more_of, specify
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
@@ -87,7 +86,7 @@ def _go_on(search: Request, say: Say) -> None:
         finished = resume(
             paths,
             say,
-            more=None if search.seeds is None else partial(with_seeds, seeds=search.seeds),
+            more=more_of(search.seeds, until_certified=False),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
             address=search.address,

@@ -14,7 +14,7 @@ from elsa_tune.searching.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import PROBE_EXAMPLES, PROBE_FEATURES, QUALITY, Phase, TrialStatus
-from elsa_tune.tracking.journal_records import Report, Scalar, TrialEnded, TrialStarted
+from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeResult, linear_probe
 
@@ -71,40 +71,30 @@ class Probing:
         depth = FreezeDepth.of(spec.layers)
         # It has neither a rate nor a seed; those of this trial are not read.
         params = params_of(spec, spec.trial(Phase.PROBE, depth, 1.0, 0))
-        of_its_own: dict[str, Scalar] = {
-            "learning_rate": None,
-            "seed": None,
-            "evaluation_examples": result.evaluation_examples,
-        }
+        examples = result.evaluation_examples
+        params |= {"learning_rate": None, "seed": None, "evaluation_examples": examples}
         artifact = None
-        if result.evaluation_examples == len(self._data.evaluation):
+        if examples == len(self._data.evaluation):
             labels = self._data.evaluation.labels
             artifact = record.keep_predictions(self._key, result.predictions, labels)
-        record.write(
-            TrialStarted(trial=self._key, params=params | of_its_own, tags=dict(spec.versions))
+        found = {QUALITY: result.quality, PROBE_EXAMPLES: float(result.train_examples)}
+        report = Report(
+            trial=self._key,
+            evaluation=1,
+            step=0,
+            metrics=result.metrics | found,
+            notes=list(result.notes),
+            tags={NODE: node, "features": PROBE_FEATURES},
         )
-        record.write(
-            Report(
-                trial=self._key,
-                evaluation=1,
-                step=0,
-                metrics={
-                    **result.metrics,
-                    QUALITY: result.quality,
-                    PROBE_EXAMPLES: float(result.train_examples),
-                },
-                notes=list(result.notes),
-                tags={NODE: node, "features": PROBE_FEATURES},
-            )
+        end = TrialEnded(
+            trial=self._key,
+            status=TrialStatus.COMPLETED,
+            metrics={QUALITY: result.quality, "train_seconds": result.seconds},
+            artifact=artifact,
         )
-        record.write(
-            TrialEnded(
-                trial=self._key,
-                status=TrialStatus.COMPLETED,
-                metrics={QUALITY: result.quality, "train_seconds": result.seconds},
-                artifact=artifact,
-            )
-        )
+        start = TrialStarted(trial=self._key, params=params, tags=dict(spec.versions))
+        for one in (start, report, end):
+            record.write(one)
         for note in result.notes:
             record.warn_once(note, f"note: {note}")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray import cloudpickle
@@ -24,10 +24,8 @@ from elsa_tune.specs.trial import TrialStatus
 
 _MAILBOX_SECONDS = 30.0
 
-F = TypeVar("F", bound=Callable[..., None])
 
-
-def _never_raises(method: F) -> F:
+def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(method)
     def guarded(self: Recorder, *args: Any, **kwargs: Any) -> None:
         try:
@@ -35,7 +33,7 @@ def _never_raises(method: F) -> F:
         except Exception as error:  # a broken record must not cost the trial
             self._board.say(f"a record could not be made ({type(error).__name__}: {error})")
 
-    return guarded  # type: ignore[return-value]  # wraps hides its type
+    return guarded
 
 
 class Recorder(NeverRestored, Callback):
