@@ -44,7 +44,6 @@ _PATIENCE = 5.0
 SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail"}
 SPARED = ("rate", "tuned")
 
-
 # What a trial is counted as; one that was interrupted waits.
 _COUNTED_AS = {
     TrialStatus.COMPLETED: "done",

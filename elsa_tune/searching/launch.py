@@ -19,14 +19,12 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import Plan, steps_per_trial
 from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import (
-    differences,
+    check_same,
     load_specification,
     replace_specification,
     save_specification,
     settled,
     specify,
-    taken,
-    trials_note,
     until_certain,
 )
 from elsa_tune.specs.search import SearchSpec
@@ -65,12 +63,6 @@ PUBLISHED_SIZES = {
     "wnli": (635, 71),
 }
 
-_GIVE_AGAIN = (
-    "the password or token that the search was started with is never kept: give it again, by "
-    "`tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
-    "(or MLFLOW_TRACKING_TOKEN) in the environment"
-)
-
 
 def plan(request: Request, train_examples: int, evaluation_examples: int) -> SearchSpec:
     """The search as it would be carried out; nothing is touched.
@@ -102,13 +94,6 @@ def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
     return len(splits["train"]) + len(held_out), len(splits["evaluation"])
 
 
-def check_same(request: Request) -> None:
-    """Raises StorageError where a search of this name is recorded that was asked otherwise."""
-    paths = SearchPaths(request.storage, request.name)
-    if paths.exists and (why := differences(specify(request), load_specification(paths))):
-        raise taken(paths, why)
-
-
 def start(request: Request, say: Say) -> Finished:
     """Carry out a new search, or go on with one of this name that was asked the same.
 
@@ -130,8 +115,6 @@ def start(request: Request, say: Say) -> Finished:
     from elsa_tune.training.model.model_files import pinned
 
     draft = specify(request)
-    if note := trials_note(request):
-        say(note)
     import ray
 
     from elsa_tune.searching.tune.cluster import Capacity, ray_session, share
@@ -146,7 +129,7 @@ def start(request: Request, say: Say) -> Finished:
             store = _open_store(request.tracking_uri)
             draft = dataclasses.replace(draft, model=pinned(draft.model))
             data, fingerprints = inputs_of(draft)
-            evaluation_steps(draft.recipe, len(data.train))  # likewise
+            evaluation_steps(draft.recipe, len(data.train))  # raises where an epoch has fewer steps
             draft = dataclasses.replace(
                 draft,
                 chance=data.chance,
@@ -163,9 +146,8 @@ def start(request: Request, say: Say) -> Finished:
             _say_ready(data, say)
             capacity = session.ready()
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
-            spec = dataclasses.replace(
-                spec, recipe=settled(spec), max_time=time_limit(request, spec, capacity)
-            )
+            limit = time_limit(request, spec, capacity)
+            spec = dataclasses.replace(spec, recipe=settled(spec), max_time=limit)
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, session.over)
     finally:
@@ -207,7 +189,11 @@ def resume(
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
             raise
-        raise TrackingError(f"{error}; {_GIVE_AGAIN}") from error
+        raise TrackingError(
+            f"{error}; the password or token that the search was started with is never kept: give "
+            "it again, by `tracking_uri`, or for a server by MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment"
+        ) from error
     if is_moved:
         spec = _saved(dataclasses.replace(spec, tracking_uri=shown_uri(uri)), paths)
     if is_complete:

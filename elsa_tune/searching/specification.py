@@ -118,23 +118,6 @@ def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDept
     return found
 
 
-def trials_note(request: Request) -> str | None:
-    """What becomes of the trials asked for where the plan takes fewer; None where it takes all."""
-    asked, planned = request.trials, specify(request)
-    if asked is None or planned.exploring_trials == asked:
-        return None
-    if not planned.exploring_trials:
-        return f"trials {asked}: the space has one learning rate, so that nothing is explored"
-    depths = "the full model" if len(planned.explored) == 1 else f"{len(planned.explored)} depths"
-    tries = f"{planned.exploring_trials} are planned, {planned.tries} for {depths}"
-    if further := planned.most_exploring_trials - planned.exploring_trials:
-        return f"trials {asked}: {tries}, and {further} are left for rates beyond those given"
-    why = "every depth gets as many as any other"
-    if planned.rates.values is not None and planned.tries == len(planned.rates.values):
-        why = f"the space has {planned.tries} learning rates"
-    return f"trials {asked}: {tries}; {why}"
-
-
 def _check_numbers(request: Request) -> None:
     """What no search or machine could give is refused before one is looked at."""
     for name, given in (("trials", request.trials), ("seeds", request.seeds)):
@@ -225,6 +208,13 @@ def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
 def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
     kept = dataclasses.replace(spec, tracking_uri=paths.uri_to_keep(spec.tracking_uri))
     write_aside(file, _SPECIFICATION.dump_json(kept, indent=1))
+
+
+def check_same(request: Request) -> None:
+    """Raises StorageError where a search of this name is recorded that was asked otherwise."""
+    paths = SearchPaths(request.storage, request.name)
+    if paths.exists and (why := differences(specify(request), load_specification(paths))):
+        raise taken(paths, why)
 
 
 def differences(asked: SearchSpec, recorded: SearchSpec) -> list[str]:

@@ -125,10 +125,9 @@ def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> l
     models = list(dict.fromkeys(curve.model for curve in curves))
     lines = []
     for curve in sorted(curves, key=lambda one: models.index(one.model)):
+        theirs = printed.get((curve.model, curve.task, curve.train_size))
         # The paper has one training size a task, however many of its examples are used here.
-        sizes = (curve.train_size, None)
-        found = (printed.get((curve.model, curve.task, size)) for size in sizes)
-        theirs = next((one for one in found if one is not None), None)
+        theirs = theirs or printed.get((curve.model, curve.task, None))
         ours = {point.depth: point for point in curve.with_quality}
         there = {} if theirs is None else {point.depth: point for point in theirs.points}
         lines += [

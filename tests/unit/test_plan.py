@@ -19,7 +19,6 @@ from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
 from elsa_tune.searching.planning.measuring import measuring_trials
 from elsa_tune.searching.planning.plan import Plan, exploring_share, steps_per_trial
-from elsa_tune.searching.specification import trials_note
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -157,42 +156,6 @@ def request_for(space: str = "quick", **changes: Any) -> Request:
         tracking_uri="sqlite:////nowhere/mlflow.db",
         **changes,
     )
-
-
-@pytest.mark.parametrize(
-    ("space", "trials", "note"),
-    [
-        ("joint", None, None),
-        ("joint", 10, None),
-        (
-            "joint",
-            9,
-            "5 are planned, 1 for 5 depths, and 4 are left for rates beyond those given",
-        ),
-        (
-            "joint",
-            24,
-            "10 are planned, 2 for 5 depths, and 14 are left for rates beyond those given",
-        ),
-        (
-            "joint extend=false",
-            24,
-            "20 are planned, 4 for 5 depths; every depth gets as many as any other",
-        ),
-        (
-            "joint extend=false",
-            100,
-            "25 are planned, 5 for 5 depths; the space has 5 learning rates",
-        ),
-        ("paper", 40, "5 are planned, 5 for the full model; the space has 5 learning rates"),
-        ("low_resource", 40, "the space has one learning rate, so that nothing is explored"),
-    ],
-)
-def test_fewer_trials_than_asked_for_are_explained(
-    space: str, trials: int | None, note: str | None
-) -> None:
-    found = trials_note(request_for(space, trials=trials))
-    assert found == (None if note is None else f"trials {trials}: {note}")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, StorageError, UsageError
 from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
-from elsa_tune.searching.launch import check_same
 from elsa_tune.searching.several import curves_of
-from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.searching.specification import check_same, save_specification, specify
 from elsa_tune.tracking.paths import SearchPaths
 
 

@@ -45,12 +45,9 @@ def search(
     requests = read_requests(wanted)
 
     from elsa_tune.searching.launch import start
-    from elsa_tune.searching.specification import trials_note
 
     if dry_run:
         for request in requests:
-            if note := trials_note(request):
-                say(note)
             _print_plan(request, probe=probe)
         return
     for request in requests:
@@ -112,8 +109,8 @@ def _conclude_several(requests: Sequence[Request]) -> None:
     """Carry them out; print each task's answer and the joint one."""
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.cli.answer_tables import print_curves
-    from elsa_tune.searching.launch import check_same
     from elsa_tune.searching.several import carry_out, curves_of
+    from elsa_tune.searching.specification import check_same
 
     target = requests[0].space.target
     for request in requests:

@@ -10,8 +10,7 @@ import ray
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class Mailbox:
-    """Keeps the predictions of finished trials until the driver fetches them; lives beside the
-    driver.
+    """Keeps the predictions of finished trials until the driver, which it is beside, fetches them.
 
     They do not travel through `tune.report`: Ray keeps every report in its own state files.
     """

@@ -99,7 +99,8 @@ class PerDepthAsha(FIFOScheduler):
         controller: Any = None
         self.on_trial_add(controller, trial)
         for evaluation, score in enumerate(scores, start=1):
-            self._judge(controller, trial, {EVALUATION: evaluation, self._compared_by: score})
+            reported = {EVALUATION: evaluation, self._compared_by: score}
+            self.on_trial_result(controller, trial, reported)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         if (rungs := self._rungs(trial)) is not None:
@@ -107,16 +108,13 @@ class PerDepthAsha(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Stop the trial if it is behind the others of its depth at this rung."""
-        action = self._judge(tune_controller, trial, result)
-        if action == TrialScheduler.STOP:
-            self.stopped.add(trial.trial_id)
-        return action
-
-    def _judge(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         rungs = self._rungs(trial)
         if rungs is None or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
-        return str(rungs.on_trial_result(tune_controller, trial, result))
+        action = str(rungs.on_trial_result(tune_controller, trial, result))
+        if action == TrialScheduler.STOP:
+            self.stopped.add(trial.trial_id)
+        return action
 
     def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         grace = self._evaluations if self._asha is None else self._asha.grace_of(self._evaluations)
