@@ -30,7 +30,7 @@ from elsa_tune.searching.specification import (
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tracking.journal import Journal, is_held, read_journal, running
+from elsa_tune.tracking.journal import is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
     TRACKING_VARIABLE,
@@ -180,7 +180,7 @@ def resume(
     state = SearchState.replay(records, alive=False)
     if more is not None and (changed := more(spec)) != spec:
         # At once: whatever ends this session, the next one knows what was wanted.
-        spec = _saved(changed, paths)
+        spec = replace_specification(changed, paths)
     is_complete = Plan.of(spec, paths, state).is_complete
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
     try:
@@ -195,7 +195,8 @@ def resume(
             "MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment"
         ) from error
     if is_moved:
-        spec = _saved(dataclasses.replace(spec, tracking_uri=shown_uri(uri)), paths)
+        moved = dataclasses.replace(spec, tracking_uri=shown_uri(uri))
+        spec = replace_specification(moved, paths)
     if is_complete:
         from elsa_tune.searching.answering import answer_again
 
@@ -237,13 +238,6 @@ def _say_ready(data: TaskData, say: Say) -> None:
     for note in data.notes:
         say(f"note: {note}")
     say("starting Ray")
-
-
-def _saved(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
-    """The same, once it has taken the place of the one that was saved."""
-    with Journal(paths.journal):  # no other driver has the search
-        replace_specification(spec, paths)
-    return spec
 
 
 def store_of(spec: SearchSpec) -> MlflowStore:

@@ -30,6 +30,7 @@ from elsa_tune.specs.search import (
     is_deep,
 )
 from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 
 # Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
@@ -184,9 +185,11 @@ def more_of(seeds: int | None, until_certified: bool) -> Callable[[SearchSpec], 
     return until_certain if until_certified else None
 
 
-def replace_specification(spec: SearchSpec, paths: SearchPaths) -> None:
-    """Write it over the one that is there; a search never has half a specification."""
-    _write(spec, paths, paths.specification)
+def replace_specification(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
+    """Write it over the one that is there, and return it; StorageError where a driver runs."""
+    with Journal(paths.journal):
+        _write(spec, paths, paths.specification)
+    return spec
 
 
 def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:

@@ -210,25 +210,27 @@ def outward(
         return None
     rates = sorted({one.trial.learning_rate for one in tried})
     diverged = [one.trial.learning_rate for one in tried if one.status is TrialStatus.DIVERGED]
+    lower = _inside(rates[0] / FACTOR, rates[0], bounds)
+    higher = _inside(max(FACTOR * rates[-1], lent or 0.0), rates[-1], bounds)
     scores = scores_of(tried)
     if not scores:
-        return _below(rates[0], bounds) if len(diverged) == len(tried) else None
+        return lower if len(diverged) == len(tried) else None
     if not has_learnt(scores, chance):
         if may_learn:
-            return None if diverged else _above(rates[-1], bounds, lent)
+            return None if diverged else higher
         lowest, highest = spec.given_rates
         if rates[0] > lowest:  # large models are known to collapse at higher ones
             return lowest
         if rates[0] < lowest or rates[-1] > highest:
             return None
-        return _below(rates[0], bounds) if diverged else _above(rates[-1], bounds, lent)
+        return lower if diverged else higher
     low, high = plateau(scores)
     above = [rate for rate in rates if rate > low]
     if above and above[0] > WIDEST_GAP * low:
         return canonical_rate(FACTOR * low)
     if len(above) < patience and not any(rate > low for rate in diverged):
-        return _above(rates[-1], bounds, lent)
-    return _below(rates[0], bounds) if high == rates[0] else None
+        return higher
+    return lower if high == rates[0] else None
 
 
 def scores_of(tried: Sequence[KnownTrial]) -> dict[float, float]:
@@ -238,14 +240,6 @@ def scores_of(tried: Sequence[KnownTrial]) -> dict[float, float]:
         for one in tried
         if one.status is TrialStatus.COMPLETED and one.score is not None
     }
-
-
-def _above(rate: float, bounds: Extension, lent: float | None) -> float | None:
-    return _inside(max(FACTOR * rate, lent or 0.0), rate, bounds)
-
-
-def _below(rate: float, bounds: Extension) -> float | None:
-    return _inside(rate / FACTOR, rate, bounds)
 
 
 def _inside(wanted: float, rate: float, bounds: Extension) -> float | None:

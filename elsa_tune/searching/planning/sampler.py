@@ -73,11 +73,9 @@ def _proposals(spec: SearchSpec, depth: FreezeDepth, tried: Sequence[KnownTrial]
     """Rates in the order in which the depth's own study asks for them."""
     entropy = (spec.seed, depth.frozen_layers, int(depth.embeddings_frozen), len(tried))
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-    sampler: BaseSampler
+    sampler: BaseSampler = RandomSampler(seed=seed)
     if spec.sampler is SamplerName.TPE:
         sampler = TPESampler(seed=seed, n_startup_trials=FIRST_POINTS)
-    else:
-        sampler = RandomSampler(seed=seed)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     distribution, values = rate_distribution(spec.rates), spec.rates.values
     for one in tried:

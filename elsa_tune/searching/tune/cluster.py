@@ -171,11 +171,14 @@ def _start_ray(address: str | None) -> None:
             # Ray warns of its own coming changes; its user is us, not whoever runs a search.
             warnings.simplefilter("ignore")
             own: dict[str, Any] = {}
-            if address is not None:
-                _knock(address)
-            else:
+            if address is None:
                 # Not RAY_ADDRESS, nor a cluster that happens to run here: `address` asks for those.
                 own = {"num_cpus": usable_cores(), "include_dashboard": False}
+            elif address != "auto":
+                # The port first: Ray itself would wait for minutes.
+                place = urllib.parse.urlsplit(f"//{address}")
+                there = place.hostname or "", place.port or DEFAULT_PORT
+                socket.create_connection(there, timeout=CONNECT_SECONDS).close()
             where = address or "local"
             ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **own)
     except Exception as error:  # Ray raises plain ones too, where its raylet dies while it starts
@@ -274,12 +277,3 @@ def _check_nodes(nodes: list[str]) -> None:
                 f"node {node[:8]} of the cluster has elsa-tune {version}, this machine has "
                 f"{__version__}; install the same version there, in the Python that runs Ray"
             )
-
-
-def _knock(address: str) -> None:
-    """Try the port first: Ray itself would wait for minutes."""
-    if address == "auto":
-        return
-    place = urllib.parse.urlsplit(f"//{address}")
-    where = place.hostname or "", place.port or DEFAULT_PORT
-    socket.create_connection(where, timeout=CONNECT_SECONDS).close()

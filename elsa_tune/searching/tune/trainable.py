@@ -26,7 +26,6 @@ NODE = "node"
 
 _settle_once = functools.cache(settle)
 
-
 # As `training.loop.train` is called: with a trial, its data, a device and the depths to keep.
 Train = Callable[..., Iterator[EpochResult]]
 
