@@ -11,14 +11,7 @@ from pathlib import Path
 from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import (
-    NoAnswerError,
-    ResultsError,
-    StorageError,
-    TrackingError,
-    UnknownNameError,
-    UsageError,
-)
+from elsa_tune.errors import NoAnswerError, ResultsError, StorageError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import ResultRow
@@ -250,7 +243,7 @@ def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches
                 key = state.search.search_id or f"folder:{folder}"
                 if folder is not None or state.search.attempt:
                     found.setdefault(key, (folder, state))
-        except (StorageError, TrackingError) as error:
+        except UsageError as error:
             say(str(error))
     # Two may have begun in the same millisecond.
     return sorted(found.values(), key=lambda one: (-one[1].started, one[1].search.name))

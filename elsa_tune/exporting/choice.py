@@ -44,7 +44,6 @@ class Choice:
         return f"{self.point.fine_tuned_layers} of {layers} ({self.why})"
 
     def judged(self, quality: float) -> str:
-        """The exported model's quality beside what the search promised."""
         metric = metric_text(self.answer.metric)
         said = f"The exported model has {points(quality)} {metric}"
         if self.promised is None:

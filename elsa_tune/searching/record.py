@@ -80,7 +80,6 @@ class SearchRecord:
             return self._state.copy()
 
     def rows(self) -> list[ResultRow]:
-        """The results so far, as `analysis` takes them."""
         return rows_of(self.state())
 
     def trial(self, key: str) -> TrialState | None:
@@ -146,18 +145,15 @@ class SearchRecord:
         dtype: np.dtype[Any] = np.dtype(np.int8 if classes <= 128 else np.int16)
         if not classes:
             dtype = np.dtype(np.float32)
+        kept: dict[str, Any] = {
+            "predictions": predictions.astype(dtype),
+            "labels": labels.astype(dtype),
+            "classes": np.int64(classes),
+            "metric": np.str_(task.metric.value),
+        }
         file = self.paths.predictions / f"{key}.npz"
         try:
-            write_aside(
-                file,
-                lambda opened: np.savez_compressed(
-                    opened,
-                    predictions=predictions.astype(dtype),
-                    labels=labels.astype(dtype),
-                    classes=np.int64(classes),
-                    metric=np.str_(task.metric.value),
-                ),
-            )
+            write_aside(file, lambda opened: np.savez_compressed(opened, **kept))
         except OSError as error:
             self.warn_once("predictions", f"cannot keep predictions in {file.parent}: {error}")
             return None

@@ -52,9 +52,7 @@ def run_session(
     trained: Callable[[], object] = lambda: None,
     train: Train = train_trial,
 ) -> Finished:
-    """One session of a search, from taking its lock to the last record. trained: called once it
-    needs Ray no more.
-    """
+    """One session, from its lock to its last record. trained: called once it needs Ray no more."""
     with Journal(paths.journal) as journal:
         recording(paths, store.uri)
         forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier).start()
@@ -157,7 +155,6 @@ class SearchRun:
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
 
     def _decide(self, rates: Mapping[FreezeDepth, float]) -> None:
-        """A depth's rate is settled, and it will be measured at it."""
         if not self._is_measuring:
             self._is_measuring = True
             if self._spec.strategy is Strategy.EVEN:  # a hunt says itself what it is after
@@ -169,7 +166,6 @@ class SearchRun:
         self._record.write(Decision(what=RATES, value=value))
 
     def _fit(self) -> None:
-        """One Ray Tune run, for what is left."""
         if self._is_over():
             return
         spec = self._spec

@@ -77,9 +77,7 @@ def asked(
     tasks: Iterable[str],
     sizes: Iterable[int | None],
 ) -> str:
-    """What is carried out, in one line. seeds: of the searches at every depth. sizes: as in Extent;
-    one task or size may come several times.
-    """
+    """What is carried out, in one line; any value may come several times. sizes: as in Extent."""
     counts = [f"{size:,}" for size in dict.fromkeys(sizes) if size is not None]
     of = "at most " if study is Study.ELSA else ""
     return (

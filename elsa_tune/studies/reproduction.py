@@ -33,9 +33,7 @@ _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
-    """A study as it is carried out here: a search for each model, task and training size, in this
-    order. heading: whose it is, what is carried out and what was published, a line each.
-    """
+    """A study as it is carried out here, by model, task and size. heading: it and the original."""
 
     study: Study
     searches: tuple[Request, ...]
@@ -109,9 +107,7 @@ def with_recorded_seeds(search: Request) -> Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One depth of one search. ours: without a quality where it was not measured. printed: the
-    study's point of it; None where there is none.
-    """
+    """One depth of one search. ours: without a quality where not measured. printed: the study's."""
 
     curve: FreezeCurve
     depth: FreezeDepth
@@ -138,7 +134,6 @@ def beside(curves: Sequence[FreezeCurve], published: Sequence[FreezeCurve]) -> l
 
 
 def table_text(lines: Sequence[Line]) -> str:
-    """The lines under a header."""
     rows = [("model", "task", "examples", "frozen", "seeds", "quality", "kept", "printed", "")]
     for line in lines:
         curve, ours, theirs = line.curve, line.ours, line.printed or _NONE
@@ -169,7 +164,6 @@ class StudyResults:
 
     @property
     def text(self) -> str:
-        """All of it as a person reads it: what was done, the table, the answers."""
         heading = [self.edition.heading, *(f"Not read: {name}." for name in self.unread)]
         if self.left:
             heading.append(f"Not finished: {self.left} trials to go.")

@@ -127,7 +127,6 @@ def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeD
 
 
 def _patience(spec: SearchSpec, depth: FreezeDepth) -> int:
-    """How many rates beyond its best a depth tries before it stops."""
     return PATIENCE if is_cheap(spec, depth) else 1
 
 

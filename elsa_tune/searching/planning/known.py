@@ -61,7 +61,6 @@ class KnownTrial:
 
 
 def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
-    """The plan's view of a recorded trial."""
     depth = FreezeDepth(
         int(state.params["frozen_layers"] or 0), bool(state.params["embeddings_frozen"])
     )
@@ -79,7 +78,6 @@ def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
 
 
 def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
-    """The metric's values, for as many reports as have it."""
     return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
 
 

@@ -46,9 +46,7 @@ class Probing:
         self._task = task.remote(self._spec, self._data)
 
     def collect(self, seconds: float = 0.0) -> None:
-        """Record the result if there is one within so many seconds, and nothing once the search
-        is interrupted: Ray may be gone.
-        """
+        """Record the result if there is one within so many seconds, and before an interruption."""
         deadline = time.monotonic() + seconds
         while self._task is not None and not self._interruption.requested:
             left = max(0.0, deadline - time.monotonic())
@@ -100,7 +98,6 @@ class Probing:
 
 
 def _run_probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
-    """What Ray runs in a worker, as `trainable.run_trial` runs a trial."""
     device = device_of(spec.resources)
     result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
     return result, ray.get_runtime_context().get_node_id()[:8]

@@ -58,8 +58,7 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial's config; None to wait for trials that run; FINISHED at the end."""
-        known = self._so_far()
-        trial = self._next(known)
+        trial = self._next(self._so_far())
         if trial is None:
             return None if self._under_way else str(Searcher.FINISHED)
         self._under_way[trial_id] = trial

@@ -107,7 +107,6 @@ class PerDepthAsha(FIFOScheduler):
             rungs.on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Stop the trial if it is behind the others of its depth at this rung."""
         rungs = self._rungs(trial)
         if rungs is None or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
