@@ -208,15 +208,12 @@ def train_final(
         message = f"{type(error).__name__}: {error}"
         raise
     finally:
-        record.end(trial.key, status, message, artifact)
-    return record.state().trials[trial.key].latest[QUALITY], weights
+        ended = record.end(trial.key, status, message, artifact)
+    return ended.latest[QUALITY], weights
 
 
 def push(folder: Path, name: str) -> str:
-    """Upload the folder, private where it is new; returns the model's address.
-
-    Raises RunError in one sentence.
-    """
+    """Upload the folder, private where it is new; returns the model's address. Raises RunError."""
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 

@@ -123,9 +123,7 @@ def _workers(known: Sequence[KnownTrial], now: float) -> int:
 def recorded_seconds(
     request: Request, trials: Counter[FreezeDepth]
 ) -> tuple[SearchSpec, float] | None:
-    """The latest search in the same place with the same model, task and recipe, and how long the
-    request's trials take at its pace; None without one.
-    """
+    """The latest like search in the same place, and the request's seconds at its pace, if any."""
     planned = specify(request)
     alike: list[tuple[float, SearchSpec, list[KnownTrial]]] = []
     for name in search_names(request.storage):
@@ -166,9 +164,7 @@ Unfinished = Sequence[tuple[Request, Counter[FreezeDepth]]]
 
 
 def probed_time(unfinished: Unfinished) -> str:
-    """About how long these trials of these searches take here, in words, by training each full
-    model for a few seconds; why that is not known where it cannot be.
-    """
+    """How long these trials take here, in words, by a few seconds of training; or why not known."""
     try:
         return f"about {duration(_probed_seconds(unfinished))} on this machine, from a short probe"
     except (ElsaTuneError, OSError) as error:

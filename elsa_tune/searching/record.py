@@ -116,7 +116,7 @@ class SearchRecord:
 
     def end(
         self, key: str, status: TrialStatus, message: str = "", artifact: str | None = None
-    ) -> None:
+    ) -> TrialState:
         """A trial that runs has ended; its once-per-trial figures are those of its reports."""
         trial = self._state.trials[key]
         metrics: dict[str, float] = {}
@@ -132,6 +132,7 @@ class SearchRecord:
             artifact=artifact,
         )
         self.write(end)
+        return self._state.trials[key]
 
     def keep_predictions(self, key: str, predictions: np.ndarray, labels: np.ndarray) -> str | None:
         """Write a trial's predictions [E], and what judges them, beside the journal; returns the

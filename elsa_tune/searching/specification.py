@@ -193,11 +193,7 @@ def replace_specification(spec: SearchSpec, paths: SearchPaths) -> SearchSpec:
 
 
 def save_specification(spec: SearchSpec, paths: SearchPaths) -> None:
-    """Write it aside, then give it its name: a search never has half a specification, nor
-    another's.
-
-    Raises StorageError when a search of this name began meanwhile.
-    """
+    """Write it aside, then give it its name; StorageError where such a search began meanwhile."""
     aside = paths.specification.with_suffix(f".{os.getpid()}.tmp")
     _write(spec, paths, aside)
     try:

@@ -150,10 +150,7 @@ def table_text(lines: Sequence[Line]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults:
-    """What the trials so far say.
-
-    left: trials to go. unread: the reason of each search that could not be read, by name.
-    """
+    """What the trials so far say. left: trials to go. unread: why a search was not, by its name."""
 
     edition: Edition
     left: int

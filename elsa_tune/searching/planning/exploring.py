@@ -90,7 +90,9 @@ def _outward(spec: SearchSpec, exploring: Sequence[KnownTrial]) -> Iterator[Slot
             rate = outward(spec, here, _patience(spec, depth), lent, may_learn)
             if rate is not None:
                 yield Slot(depth=depth, learning_rate=rate)
-        lent = _best_rate(here, spec.chance)
+        scores, lent = scores_of(here), None
+        if has_learnt(scores, spec.chance):
+            lent = max(scores, key=lambda rate: (scores[rate], -rate))
 
 
 def settled_depths(spec: SearchSpec, known: Iterable[KnownTrial]) -> frozenset[FreezeDepth]:
@@ -128,14 +130,6 @@ def _may_go_on(spec: SearchSpec, exploring: Sequence[KnownTrial], depth: FreezeD
 
 def _patience(spec: SearchSpec, depth: FreezeDepth) -> int:
     return PATIENCE if is_cheap(spec, depth) else 1
-
-
-def _best_rate(there: Sequence[KnownTrial], chance: float) -> float | None:
-    """That of the best score, None where nothing is better than a constant answer."""
-    scores = scores_of(there)
-    if not has_learnt(scores, chance):
-        return None
-    return max(scores, key=lambda rate: (scores[rate], -rate))
 
 
 def is_cheap(spec: SearchSpec, depth: FreezeDepth) -> bool:
@@ -195,8 +189,7 @@ def outward(
     lent: float | None = None,
     may_learn: bool = False,
 ) -> float | None:
-    """The next rate beyond those tried, None where the best one lies inside, a bound is reached or
-    the depth has had all its trials.
+    """The next rate beyond those tried; None where the best lies inside, or no more may be tried.
 
     tried: all that the depth has had, one or more, each ended; the first `spec.tries` of them were
     tries of the given range. patience: how many rates beyond its best the depth tries before it

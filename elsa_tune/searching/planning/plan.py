@@ -174,9 +174,7 @@ def steps_per_trial(spec: SearchSpec) -> int:
 
 
 def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
-    """How many trials a recorded search has by its plan, as its board counted them; None where that
-    was not recorded. folder: None where only its run in MLflow is here.
-    """
+    """How many a recorded search's board counted, if known. folder: None where only MLflow has it."""
     if folder is not None:
         paths = SearchPaths(folder.parent, folder.name)
         with contextlib.suppress(ElsaTuneError):

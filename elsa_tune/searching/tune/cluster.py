@@ -64,8 +64,7 @@ class Capacity:
         return max(1, int(min(self.cpus / each.cpus, by_gpus)))
 
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
-        """One trial's share: what was asked for, else a GPU where there is one and half a node's
-        CPUs.
+        """One trial's share: as asked for, else a GPU where there is one and half a node's CPUs.
 
         Raises UsageError when no node could ever run such a trial.
         """
@@ -214,8 +213,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def ask_gpus(share: float) -> list[bool]:
-    """Whether its GPUs have units for bf16, of every node where a trial with this share of a GPU
-    may run.
+    """Of each node where a trial with this share of a GPU may run: whether it has bf16 units.
 
     Raises UsageError for a node whose torch cannot use what Ray found there.
     """

@@ -37,10 +37,7 @@ def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Recorder(NeverRestored, Callback):
-    """Writes a trial's start, reports and end, and finds out why it ended where Ray does not say.
-
-    board: is told of each end.
-    """
+    """Writes a trial's start, reports and end, and finds out why it ended where Ray does not say."""
 
     def __init__(
         self, record: SearchRecord, scheduler: PerDepthAsha, work: Work, board: Board
@@ -103,9 +100,7 @@ class Recorder(NeverRestored, Callback):
 
     def _end(self, key: str, status: TrialStatus, message: str = "") -> None:
         artifact = self._predictions(key) if status is TrialStatus.COMPLETED else None
-        self._record.end(key, status, message, artifact)
-        ended = self._record.trial(key)
-        assert ended is not None
+        ended = self._record.end(key, status, message, artifact)
         self._board.ended(known_trial(self._record.spec, ended))
 
     def _predictions(self, key: str) -> str | None:
