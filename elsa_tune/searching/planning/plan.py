@@ -174,7 +174,7 @@ def steps_per_trial(spec: SearchSpec) -> int:
 
 
 def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
-    """How many a recorded search's board counted, if known. folder: None where only MLflow has it."""
+    """How many a recorded search's board counted, if known. folder: None if in MLflow alone."""
     if folder is not None:
         paths = SearchPaths(folder.parent, folder.name)
         with contextlib.suppress(ElsaTuneError):

@@ -37,7 +37,7 @@ def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Recorder(NeverRestored, Callback):
-    """Writes a trial's start, reports and end, and finds out why it ended where Ray does not say."""
+    """Writes a trial's start, reports and end, and finds out why it ended where Ray is silent."""
 
     def __init__(
         self, record: SearchRecord, scheduler: PerDepthAsha, work: Work, board: Board
