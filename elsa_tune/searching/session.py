@@ -41,8 +41,6 @@ from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
 
-RATES = "learning_rates"
-
 
 def run_session(
     spec: SearchSpec,
@@ -163,7 +161,7 @@ class SearchRun:
                 self._board.phase(f"measuring: {left} trials, {seeds} of each depth")
         self._rates = dict(rates)
         value = {depth.label: rate for depth, rate in rates.items()}
-        self._record.write(Decision(what=RATES, value=value))
+        self._record.write(Decision(what="learning_rates", value=value))
 
     def _fit(self) -> None:
         if self._is_over():

@@ -25,8 +25,6 @@ from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 # without it.
 ATTEMPTS = 2
 
-Measuring = Callable[[Rates, Sequence[KnownTrial]], Sequence[TrialSpec]]
-
 
 class PlanSearcher(NeverRestored, Searcher):
     """Suggests what the plan still lacks, as long as it lacks something.
@@ -43,7 +41,7 @@ class PlanSearcher(NeverRestored, Searcher):
         known: Callable[[], Sequence[KnownTrial]],
         rates: Rates,
         decide: Callable[[Rates], None],
-        measuring: Measuring,
+        measuring: Callable[[Rates, Sequence[KnownTrial]], Sequence[TrialSpec]],
         may_explore: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__()
