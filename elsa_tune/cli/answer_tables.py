@@ -34,9 +34,7 @@ PIPE_WIDTH = 200
 
 
 def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
-    """To stdout, each: heading; of an answer the sentence, what it saves, how sure it is and what
-    would settle it; the depths, the probe, warnings.
-    """
+    """Print each to stdout, an answer with its sentences before its depths."""
     console = console or stdout_console()
     for number, curve in enumerate(curves):
         if number:
@@ -98,9 +96,7 @@ def _marks(curve: FreezeCurve) -> dict[FreezeDepth, str]:
 
 
 def _depths(console: Console, curve: FreezeCurve) -> None:
-    """One line per depth, and what the marks mean; a column that would be empty is left out, and in
-    a narrow window what can best be spared.
-    """
+    """One line per depth, without empty columns and what a narrow window can best spare."""
     rows, marks, joint = curve.points, _marks(curve), curve.task == ALL_TASKS
     cells = [{"": marks.get(point.depth, ""), **point_cells(point)} for point in rows]
     columns = {

@@ -81,13 +81,16 @@ def _count(node: yaml.Node, counted: dict[int, int]) -> int:
 
 
 def problems(
-    error: ValidationError, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
+    error: Exception, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
 ) -> str:
-    """Everything that is wrong, in one sentence: each field, what came and what is allowed.
+    """Everything that is wrong, in one sentence: each field, what came and what is allowed; an
+    error that is not pydantic's says it itself.
 
     known: the names of the fields there are, by the field that holds them ("" for the outermost).
     inlined: a field that is written as its own fields, beside the others.
     """
+    if not isinstance(error, ValidationError):
+        return str(error)
     said: list[str] = []
     meant: list[str] = []
     for problem in error.errors(include_url=False):
@@ -119,9 +122,7 @@ def problems(
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """A field as it is written, `asha.grace`: without positions and the names of a union's
-    branches.
-    """
+    """A field as written, `asha.grace`: without positions and the names of a union's branches."""
     names = (part for part in location if isinstance(part, str))
     return ".".join(name for name in names if name.isidentifier() and name.islower())
 

@@ -1,6 +1,4 @@
-"""The tasks that have names: GLUE's nine (Wang et al. 2018; metrics of Lee, Tang, Lin 2019, section
-3), the embedded default and its control.
-"""
+"""The tasks with names: GLUE's nine, with the metrics of Lee, Tang, Lin 2019, and two embedded."""
 
 from __future__ import annotations
 

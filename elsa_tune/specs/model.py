@@ -47,10 +47,9 @@ class ModelFacts:
 
     Counts are numbers of parameters. `output` is the pooler, or where there is none what the
     classification head has before its last linear (RoBERTa: its dense layer), and any norm after
-    the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L
-    (DeBERTa's and ModernBERT's first layers differ from the rest). `total` is the pretrained model,
-    embedding + layers + output, without the task's own last linear. `max_positions` is the most
-    tokens a text may have, special ones included; None where there is no such limit.
+    the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L.
+    `total` is embedding + layers + output, without the task's own last linear. `max_positions` is
+    the most tokens a text may have, special ones included; None where there is no such limit.
     """
 
     model_type: str

@@ -120,9 +120,7 @@ class Space(BaseModel):
         return self
 
     def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:
-        """The depths for a model of L layers, shallowest first, each once. SpaceError when one is
-        above L.
-        """
+        """Of a model with L layers: shallowest first, each once. SpaceError for one above L."""
         if self.depths == "half":
             return default_depths(layers)
         if self.depths == "all":
@@ -166,10 +164,8 @@ def _depth(text: Any, layers: int) -> FreezeDepth:
 
 
 def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
-    """Read a YAML file, or a shipped space by its name, and apply `key=value` overrides (dots go
-    deeper).
-
-    Raises SpaceError naming file, fields, what came and what is allowed.
+    """Read a YAML file, or a shipped space by its name; then apply overrides, `key=value` or
+    `key.inner=value`. Raises SpaceError naming file, fields, what came and what is allowed.
     """
     file = _find(str(path))
     try:

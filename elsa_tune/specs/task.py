@@ -16,9 +16,7 @@ class TaskKind(enum.StrEnum):
 
 
 class Metric(enum.StrEnum):
-    """Headline metrics, all in [-1, 1], larger is better: correlations and Matthews from -1, the
-    rest from 0.
-    """
+    """Headline metrics, `lowest`..1, larger is better."""
 
     ACCURACY = "accuracy"
     F1 = "f1"  # of label 1; two classes only
@@ -40,10 +38,8 @@ class Metric(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlueSource:
-    """One of the nine GLUE tasks: hub configuration `nyu-mll/glue:CONFIG`, or a local official
-    folder.
-
-    data_dir: the folder that holds `RTE/`, `SST-2/`, ... (absolute), or None for the hub.
+    """One of GLUE's tasks: on the hub `nyu-mll/glue:CONFIG`, or `folder` in a local, absolute
+    `data_dir` that holds `RTE/`, `SST-2/`, ...
     """
 
     config: str
@@ -106,9 +102,7 @@ class TaskSpec:
 
     @property
     def known_chance(self) -> float | None:
-        """Chance of the headline metric without reading any data; None where only the data
-        tells.
-        """
+        """Chance of the headline metric, by name alone; None where only the data tells."""
         if self.metric.is_for_regression or self.metric is Metric.MATTHEWS:
             return 0.0
         return self.published_chance.get(self.metric.value)
@@ -116,8 +110,7 @@ class TaskSpec:
     def with_metric(self, metric: str | Metric) -> TaskSpec:
         """The same task under another headline metric; the replaced one becomes a companion.
 
-        Raises UnknownNameError for no metric of ours, DataError for one that cannot score this
-        task.
+        Raises UnknownNameError for no metric of ours, DataError as `check_metric`.
         """
         if metric not in tuple(Metric):
             raise UnknownNameError.among("metric", str(metric), [m.value for m in Metric])

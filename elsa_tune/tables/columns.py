@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.checked import problems
@@ -58,7 +58,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
             )
         return row
     except ValueError as error:
-        why = problems(error, inlined="depth") if isinstance(error, ValidationError) else error
+        why = problems(error, inlined="depth")
         raise ResultsError(f"{path}, line {number}: {why}") from error
 
 
@@ -120,7 +120,6 @@ SHOWN_COLUMNS = 20
 # elsa-tune's own runs say more in the tag than MLflow's status can.
 _PARAMETERS = ("params.", "config/", "tags.", "")
 _OUTCOMES = ("metrics.", "", "params.", "tags.")
-_STATUS = ("tags.", "")
 
 # Other names of our columns. What is not here is found by its own name only.
 _SYNONYMS = {
@@ -141,7 +140,7 @@ _SYNONYMS = {
 }
 
 _PREFIXES = {
-    "status": _STATUS,
+    "status": ("tags.", ""),
     **dict.fromkeys(("quality", "std", "chance", "train_seconds"), _OUTCOMES),
     **dict.fromkeys(("peak_memory_mb", "trainable_parameters"), _OUTCOMES),
 }

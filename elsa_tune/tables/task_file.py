@@ -143,20 +143,10 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
 
 
 def read_task_file(path: Path) -> TaskSpec:
-    """Read and check a task file::
+    """Read and check a task file (docs/reference/task-files.md). Raises DataError.
 
-        name: support_tickets
-        files:
-          train: tickets.csv            # or a list; .csv, .tsv, .jsonl, .parquet
-          evaluation: tickets_dev.csv   # without it `evaluation_share` of the rows is held out
-        text: [subject, body]           # one or two columns
-        label: urgent
-        classes: ["no", "yes"]          # in id order; left out: the training file's, sorted
-        metric: f1                      # of the second class; default accuracy
-
-    For a regression write `regression: true` and no classes; the metric is then spearman unless
-    pearson is asked for. Every file is checked to exist; the labels of the training files are read
-    only where the classes are left out. Raises DataError.
+    Every file is checked to exist; the labels of the training files are read only where the
+    classes are left out.
     """
     path = path.expanduser()
     check_readable(path)
@@ -169,8 +159,7 @@ def read_task_file(path: Path) -> TaskSpec:
     try:
         return _task(TaskFile.model_validate(values), path.resolve().parent)
     except (ValidationError, DataError) as error:
-        why = problems(error, FIELDS) if isinstance(error, ValidationError) else error
-        raise DataError(f"task file {path}: {why}") from error
+        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:

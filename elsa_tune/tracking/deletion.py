@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
-from elsa_tune.tracking.journal import holder, take_lock
+from elsa_tune.tracking.journal import running, take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
 from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search
@@ -29,9 +29,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
         )
     lock = take_lock(paths.lock)
     if lock is None:
-        raise StorageError(
-            f"search '{name}' is running ({holder(paths.lock)}) and cannot be deleted; end it first"
-        )
+        raise running(paths.journal)
     try:
         runs = _delete_runs(paths, tracking_uri)
         # Out of sight at once: a deletion that is cut short leaves no half of a search.

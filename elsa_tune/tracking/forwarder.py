@@ -267,7 +267,10 @@ class Sender:
         elif not search.attempt:
             raise RefusedError("the record belongs to no search")
         elif isinstance(record, SearchEnded):
-            self._store.end(search, record, self._curve(record))
+            # MLflow cannot take a point of the curve back: it waits until there is no more to come.
+            is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
+            answer = self.state.decisions.get(names.ANSWER) if is_over else None
+            self._store.end(search, record, names.curve_reports(answer, record.time))
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
         elif isinstance(record, Decision):
@@ -324,12 +327,6 @@ class Sender:
         else:
             tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
         self._store.log(search, "", [], tags)
-
-    def _curve(self, end: SearchEnded) -> list[Report]:
-        """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
-        if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
-            return []
-        return names.curve_reports(self.state.decisions.get(names.ANSWER), end.time)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file, home = self._journal.parent / artifact, self._journal.parent.resolve()

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import Connection, all_pages, unusable
+from elsa_tune.tracking.connection import Connection, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -46,18 +46,13 @@ def read_searches(
             "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
         )
     connection = Connection(tracking_uri)
-    if sqlite_file(tracking_uri) is None:
-        connection.check()
+    connection.check()
     # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
     condition = f"tags.`{names.SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
     states: dict[str, SearchState] = {}
     try:
         client = connection.client()
-        runs = sorted(
-            _runs(client, condition, tasks), key=lambda run: (run.info.start_time, run.info.run_id)
-        )
-        # Each search before its trials.
-        for run in sorted(runs, key=lambda run: names.TRIAL_TAG in run.data.tags):
+        for run in sorted(_runs(client, condition, tasks), key=_each_search_before_its_trials):
             search_id = run.data.tags.get(names.SEARCH_ID_TAG, "")
             if search_id not in states:
                 states[search_id] = _search_state(run)
@@ -70,6 +65,10 @@ def read_searches(
     except Exception as error:  # the client's, the server's and the network's: no common base
         raise unusable(tracking_uri, error) from error
     return sorted(states.values(), key=lambda state: state.started)
+
+
+def _each_search_before_its_trials(run: Any) -> tuple[bool, int, str]:
+    return names.TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
 
 
 def _search_state(run: Any) -> SearchState:
@@ -183,19 +182,19 @@ def runs_of(client: Any, search_id: str) -> Iterator[Any]:
 
 
 def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> Iterator[Any]:
-    if experiments := _experiments(client, tasks):
-        question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
-        yield from all_pages(client.search_runs, **question)
+    experiments, page = _experiments(client, tasks), None
+    while experiments:
+        found = client.search_runs(experiments, condition, max_results=1000, page_token=page)
+        yield from found
+        if not (page := found.token):
+            return
 
 
 def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
     wanted = None if tasks is None else {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
-    return [
-        experiment.experiment_id
-        for experiment in all_pages(client.search_experiments)
-        if experiment.name.startswith(names.EXPERIMENT_PREFIX)
-        and (wanted is None or experiment.name in wanted)
-    ]
+    ours = f"name LIKE '{names.EXPERIMENT_PREFIX}%'"
+    found = client.search_experiments(filter_string=ours, max_results=50_000)  # MLflow's limit
+    return [one.experiment_id for one in found if wanted is None or one.name in wanted]
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:

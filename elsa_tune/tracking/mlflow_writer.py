@@ -104,8 +104,8 @@ class MlflowStore(Connection):
         tags: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
-        """Let a run read as ended, with its status, message, last reports and tags. name: its new
-        name, or None. At a search's end, runs that a lost answer made twice are removed.
+        """Let a run read as ended. name: its new one, or None. At a search's end, runs that a lost
+        answer made twice are removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
         message = {"message": record.message} if record.message else {}

@@ -78,13 +78,10 @@ class StorePaths:
                     "URI; work in another folder, or name another store with `tracking_uri`"
                 )
             return f"{_SQLITE}{file}"
-        if scheme in ("", "file"):
-            raise TrackingError(
-                f"tracking URI '{shown_uri(uri)}' is a file store, which MLflow no longer opens; "
-                f"write sqlite:///{_database_beside(shown_uri(uri))}, or the address of a server"
-            )
+        is_file_store = scheme in ("", "file")
+        kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
         raise TrackingError(
-            f"tracking URI '{shown_uri(uri)}' is of no known kind; write sqlite:///FILE.db, "
+            f"tracking URI '{shown_uri(uri)}' is {kind}; write sqlite:///FILE.db, "
             "http(s)://HOST:PORT or postgresql://..."
         )
 
@@ -204,8 +201,3 @@ def _scheme(uri: str) -> str:
     head, separator, _ = uri.partition(":")
     # `postgresql+psycopg://` names its driver after a plus.
     return head.lower().split("+")[0] if separator else ""
-
-
-def _database_beside(uri: str) -> str:
-    path = re.sub(r"^file:(//(?=/))?", "", uri) or "mlruns"
-    return path if path.endswith(".db") else f"{path.rstrip('/')}/mlflow.db"
