@@ -92,10 +92,7 @@ class DataError(UsageError):
 
 
 class SpaceError(UsageError, ValueError):
-    """A search space or a setting with an impossible value.
-
-    A ValueError too, so that pydantic reports it with whatever else is wrong.
-    """
+    """A search space or a setting with an impossible value; pydantic reports it as a ValueError."""
 
 
 class ResultsError(UsageError):

@@ -52,13 +52,10 @@ def _options(
     pass
 
 
-# Of these the driver may die without a word.
-_SUPERVISED = ("search", "resume", "reproduce")
-
-
 def entry() -> None:
     """What `elsa-tune` starts: `main`, of a search as the child of a process that outlives it."""
-    if sys.argv[1:] and sys.argv[1] in _SUPERVISED:
+    # Of these the driver may die without a word.
+    if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"]):
         from elsa_tune.searching.supervision import supervise
 
         supervise(main)

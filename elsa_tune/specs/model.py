@@ -12,8 +12,6 @@ from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
 
-ROBERTA_TYPES = frozenset({"roberta", "xlm-roberta", "camembert"})
-
 # A hub id: `owner/name`, as huggingface_hub validates it.
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -84,7 +82,7 @@ def shipped_configuration(name: str) -> dict[str, Any]:
 
 def default_epochs(model_type: str) -> int:
     """3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
-    return 10 if model_type in ROBERTA_TYPES else 3
+    return 10 if model_type in ("roberta", "xlm-roberta", "camembert") else 3
 
 
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:

@@ -185,25 +185,17 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
         ) from error
 
 
-def search_space_folder() -> Path:
-    """The folder of the shipped search spaces, absolute.
-
-    In a wheel it is `elsa_tune/search_spaces`; in a checkout (an editable install, or the working
-    directory on the path) it is `search_spaces` beside the package. Raises SpaceError where
-    neither is.
+def shipped_spaces() -> dict[str, Path]:
+    """The shipped search spaces by name, absolute: in a wheel those in `elsa_tune/search_spaces`,
+    in a checkout those beside the package. Raises SpaceError where neither is.
     """
     for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
         if folder.is_dir():
-            return folder
+            return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
     raise SpaceError(
         f"the shipped search spaces are neither in {_PACKAGE} nor beside it; "
         "install elsa-tune again, or give `space` the path of your own file"
     )
-
-
-def shipped_spaces() -> dict[str, Path]:
-    """The shipped search spaces by name."""
-    return {file.stem: file for file in sorted(search_space_folder().glob("*.yaml"))}
 
 
 def _find(path: str) -> Path:

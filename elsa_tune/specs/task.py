@@ -64,9 +64,8 @@ class FilesSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource:
-    """The task made from the machine's own Python standard library; needs no file and no network.
-
-    shuffled_labels: a control whose labels carry no information; nothing can be learnt from it.
+    """The task made from this machine's own Python standard library. shuffled_labels: a control,
+    from which nothing can be learnt.
     """
 
     shuffled_labels: bool = False

@@ -51,7 +51,7 @@ class Selection(enum.StrEnum):
 
     @property
     def score(self) -> str:
-        """The metric by which evaluations, and trials that look for a learning rate, are compared."""
+        """The metric by which evaluations, and trials that look for a rate, are compared."""
         return HOLDOUT_QUALITY if self is Selection.HOLDOUT else QUALITY
 
 

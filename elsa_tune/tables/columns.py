@@ -112,9 +112,6 @@ def _number(name: str, text: str, percent: bool) -> float | str:
     return value / 100 if percent else value
 
 
-# A header of an export can have hundreds.
-SHOWN_COLUMNS = 20
-
 # Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
 # `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.
 # elsa-tune's own runs say more in the tag than MLflow's status can.
@@ -230,8 +227,8 @@ def _require(path: Path, header: Sequence[str], found: set[str]) -> None:
         return
     name = missing[0].split()[0]
     hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
-    more = ["..."] if len(header) > SHOWN_COLUMNS else []
-    shown = ", ".join([*header[:SHOWN_COLUMNS], *more])
+    most = 20  # of hundreds that an export can have
+    shown = ", ".join([*header[:most], *(["..."] if len(header) > most else [])])
     raise ResultsError(
         f"{path}, line 1: missing columns {', '.join(missing)}; it has, separated by "
         f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value "

@@ -16,13 +16,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import (
-    COLUMNS,
-    REQUIRED,
-    lay_out,
-    read_mapping,
-    read_row,
-)
+from elsa_tune.tables.columns import COLUMNS, REQUIRED, lay_out, read_mapping, read_row
 from elsa_tune.tables.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
@@ -97,10 +91,8 @@ def _identity(row: ResultRow) -> tuple[object, ...]:
 
 
 def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Row]:
-    """The lines, each with a cell of how its trial ended, which Ray's table lacks.
-
-    A trial with fewer reports than others is no measurement: Tune stopped it where `done` is true
-    (which is false too for functions that ran to their end), else it failed.
+    """Each line with how its trial ended. One with fewer reports than others was stopped where
+    `done` is true (which is false too for functions that ran to their end), else it failed.
     """
     trials = list(lines)
     reports = header.index("training_iteration")

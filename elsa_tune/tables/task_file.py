@@ -115,10 +115,9 @@ FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
 
 
 def resolve_task(text: str, data_dir: str | None = None, metric: str | None = None) -> TaskSpec:
-    """Read a known task's name or the path of a YAML file that describes the user's own task.
+    """Read a known task's name, or a user's task file. metric: replaces the headline metric.
 
-    data_dir: a local GLUE folder in the official layout, for GLUE tasks only.
-    metric: replaces the headline metric. Raises UnknownNameError or DataError.
+    data_dir: a local GLUE folder in the official layout. Raises UnknownNameError or DataError.
     """
     if text in KNOWN_TASKS:
         task = KNOWN_TASKS[text]

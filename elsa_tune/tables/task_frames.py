@@ -77,8 +77,7 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> 
             f"the {part} rows have no column '{missing[0]}'; they have "
             f"{', '.join(map(str, frame.columns))}: name yours with `text` and `label`"
         )
-    unlabelled = int(frame[label].isna().sum())
-    if unlabelled:
+    if unlabelled := int(frame[label].isna().sum()):
         raise DataError(
             f"{unlabelled:,} of {len(frame):,} {part} rows have no label in column '{label}'; drop "
             "them"

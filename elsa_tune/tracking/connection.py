@@ -19,9 +19,6 @@ from elsa_tune.tracking.paths import shown_uri, sqlite_file
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-# How long a process waits for its turn at making a database.
-_TURN_S = 120.0
-
 
 class Connection:
     """One store by its absolute URI; nothing is opened before the first call."""
@@ -61,7 +58,7 @@ class Connection:
             if not os.access(database.parent, os.W_OK):
                 raise PermissionError(13, "permission denied")
             # Two processes that create the schema at once race in MLflow: one sees half the tables.
-            with FileLock(database.with_name(f".{database.name}.lock"), timeout=_TURN_S):
+            with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
                 if not database.exists() or database.stat().st_size == 0:
                     self._create_database(database)
             with database.open("r+b") as file:

@@ -17,8 +17,7 @@ from elsa_tune.tracking.state import read_state
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
     """Delete a search's folder and mark its MLflow runs as deleted; returns how many runs.
 
-    Raises UnknownNameError when there is none of that name, StorageError while it is running,
-    TrackingError (and deletes nothing) when its store does not answer.
+    Raises UnknownNameError, StorageError while it runs, TrackingError (then nothing is deleted).
     """
     # A search that only the store knows is another machine's: it is not ours to delete.
     paths = find_search(storage, name)

@@ -45,7 +45,6 @@ _REFILLS = 3
 _ARTIFACT_TRIES = 3
 # Answers of MLflow that will be the same next time.
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS"})
-_GONE = "RESOURCE_DOES_NOT_EXIST"
 
 
 class Forwarder:
@@ -246,7 +245,7 @@ class Sender:
                 self._ready = True
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
-            if _code(error) == _GONE:
+            if _code(error) == "RESOURCE_DOES_NOT_EXIST":
                 raise StoreGoneError(reason(error)) from error
             if _is_refusal(error):
                 raise RefusedError(reason(error)) from error
@@ -311,7 +310,7 @@ class Sender:
             tags=record.tags,
             time=record.time,
         )
-        tags = {names.PREDICTIONS_TAG: record.artifact} if record.artifact else {}
+        tags = {names.PREDICTIONS: record.artifact} if record.artifact else {}
         name = names.run_name(record.trial, trial.params, record.status)
         self._store.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:

@@ -30,8 +30,8 @@ PATIENCE_S = 1.0
 class Journal(contextlib.AbstractContextManager["Journal"]):
     """The one writer of a journal; holds its lock until `close`. earlier: the records it had then.
 
-    Raises StorageError when another driver holds the lock (its process is named), when the place
-    cannot be written, or when what is there cannot be read.
+    Raises StorageError when another driver holds the lock, or what is there cannot be read or
+    written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,8 +73,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     def append(self, record: R) -> R:
         """Write one record and force it to disk; returns it with its time.
 
-        Raises StorageError when that fails (a full disk). The record is then kept, and written
-        before the next one, so that the caller may warn and go on.
+        Raises StorageError when that fails (a full disk): it is then written before the next one.
         """
         with self._mutex:
             stamped = self.stamp(record)
@@ -177,10 +176,7 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some living process holds the lock; False when the file does not exist.
-
-    Unlike filelock it asks for a shared lock, which disturbs no other reader and writes nothing.
-    """
+    """Whether some living process holds the lock; asks for a shared one, which disturbs nobody."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -28,9 +28,7 @@ from elsa_tune.tracking.state import SearchState, TrialState
 
 
 def read_searches(
-    tracking_uri: str,
-    tasks: Sequence[str] | None = None,
-    search: str | None = None,
+    tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[SearchState]:
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
@@ -113,7 +111,7 @@ def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
     end = None
     if status is not TrialStatus.RUNNING:
         quality = {QUALITY: metrics[names.TRIAL_QUALITY]} if names.TRIAL_QUALITY in metrics else {}
-        artifact = tags.get(names.PREDICTIONS_TAG)
+        artifact = tags.get(names.PREDICTIONS)
         end = TrialEnded(trial=key, status=status, metrics=metrics | quality, artifact=artifact)
     return TrialState(
         start=TrialStarted(trial=key, params=dict(params), tags=tags, time=started),

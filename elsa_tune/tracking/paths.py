@@ -87,10 +87,7 @@ class StorePaths:
 
 
 class SearchPaths:
-    """Every file of one search: the folder `storage/NAME` and what lies in it, absolute.
-
-    Raises StorageError for a name that is not 1 to 100 letters, digits and `._-`.
-    """
+    """Every file of one search, absolute. Raises StorageError for what is no `SEARCH_NAME`."""
 
     def __init__(self, storage: Path, name: str) -> None:
         if not SEARCH_NAME.fullmatch(name):

@@ -1,9 +1,4 @@
-"""Recorded trials as result rows, from MLflow or a journal, with what they answered by example.
-
-What a row needs stands in these params and metrics: `model task phase seed learning_rate
-frozen_layers embeddings_frozen layers (or fine_tuned_layers) metric selection train_size epochs
-comparison search`, metrics `chance train_seconds peak_memory_mb trainable_parameters`.
-"""
+"""Recorded trials as result rows, from MLflow or a journal, with what they answered by example."""
 
 from __future__ import annotations
 
@@ -59,11 +54,6 @@ def origin_of(state: SearchState) -> str:
     """When a search started and, where that is recorded, on which machine, as a page says it."""
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
     return ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
-
-
-def rates_text(rates: tuple[float, float]) -> str:
-    """The lowest and the highest as one param: `1e-05..5e-05`."""
-    return f"{rates[0]:g}..{rates[1]:g}"
 
 
 def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:

@@ -94,10 +94,7 @@ class SearchState:
 
     @classmethod
     def replay(cls, records: Iterable[Record], alive: bool = True) -> SearchState:
-        """Follow the records from the first to the last.
-
-        alive: whether a driver holds the lock; else what has no end was killed, or interrupted.
-        """
+        """Follow the records. alive: a driver holds the lock; else what has no end was cut off."""
         state, heard = cls(is_alive=alive), 0.0
         for record in records:
             state.add(record)

@@ -259,10 +259,7 @@ def _print(
 
 
 def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
-    """Raise NoAnswerError, with each reason, where no answer has an operating point.
-
-    told: where there is but one answer the user has read its reason already.
-    """
+    """Raise NoAnswerError, with each reason, unless there is an answer. told: a lone one is known."""
     if any(answer.is_answered for answer in answers):
         return
     if told and len(answers) == 1:

@@ -74,11 +74,7 @@ def listed(spec: ModelSpec) -> dict[str, Any]:
 
 
 def counted(spec: ModelSpec) -> dict[str, Any]:
-    """Parameters of one model, by part; JSON-ready. Raises ModelError.
-
-    Counted as in the paper's Table 1: the pretrained model without the task's own last linear,
-    which always trains.
-    """
+    """Parameters of one model by part, as in the paper's Table 1; JSON-ready. Raises ModelError."""
     from elsa_tune.training.model.encoder import facts
     from elsa_tune.training.model.model_files import folder_pooling
 

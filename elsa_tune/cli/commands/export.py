@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def export(
     search: Annotated[str, typer.Option("--search", metavar="NAME", help="The search's name.")],
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create."),
+        Path, typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create.")
     ],
     layers: Annotated[
         int | None,

@@ -105,16 +105,14 @@ def ui(
 
     places = StorePaths(Path.cwd())
     uri = places.tracking_uri(tracking_uri)
+    store = MlflowStore(uri, places.artifact_root_for(uri))
     if uri.startswith("http"):
         say(f"the record is on a server; open {shown_uri(uri)}")
         with contextlib.suppress(TrackingError):  # its address is all that was asked for
-            store = MlflowStore(uri)
             store.check()
             _say_page(store, without_credentials(uri))
         return
     _check_port(host, port)
-    artifacts = places.artifact_root_for(uri)
-    store = MlflowStore(uri, artifacts)
     store.check()
     store.initialise()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
@@ -123,8 +121,8 @@ def ui(
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    if artifacts is not None:
-        command += ["--default-artifact-root", artifacts.as_uri()]
+    if store.artifact_root is not None:
+        command += ["--default-artifact-root", store.artifact_root.as_uri()]
     say(f"MLflow is starting on http://{host}:{port}; Ctrl-C ends it")
     _say_page(store, f"http://{host}:{port}")
     if status := _serve(command):
