@@ -54,6 +54,7 @@ def stdout_console() -> Console:
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
+        # Wide enough for any line when nobody's window has to hold it.
         console = Console(highlight=False, markup=False, width=200, soft_wrap=True)
     return console
 

@@ -14,9 +14,6 @@ from elsa_tune.errors import first_line, nearest, quoted
 # Characters that a file may come to once its aliases are written out; nobody writes so many.
 MOST_CHARACTERS = 1_000_000
 
-# More mistakes in one file are counted.
-MOST_PROBLEMS = 10
-
 # What a value must be: by pydantic's type of the error where it is a limit, else by the beginning
 # of that type (`int_type`, `int_parsing`, `int_from_float`).
 _LIMITS = {
@@ -117,8 +114,9 @@ def problems(
             said.append(f"{where} must be {_allowed(problem)}")
     lacking = [f"field '{field}' is missing" for field in meant]
     said = [one for one in dict.fromkeys(said) if one not in lacking]
-    more = len(said) - MOST_PROBLEMS
-    return "; ".join(said[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    most = 10
+    more = len(said) - most
+    return "; ".join(said[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _path(location: Sequence[int | str]) -> str:

@@ -88,9 +88,8 @@ def default_epochs(model_type: str) -> int:
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     """Read a short name, a local folder, or a hub id `owner/name`; nothing is loaded or downloaded.
 
-    A folder wins over a hub id of the same spelling. Raises UnknownNameError for a name that is
-    none of the three, ModelError for a folder without `config.json` or a revision where there can
-    be none.
+    A folder wins over a hub id of the same spelling. Raises UnknownNameError for none of the three,
+    ModelError for a folder without `config.json` or a revision where there can be none.
     """
     spec = _found(text)
     if revision is not None and spec.source is not ModelSource.HUB:

@@ -71,16 +71,14 @@ Rates = RateRange | RateList
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
 
-    grace: evaluations every trial is given, >= 1; None gives it half of them, for fewer are inside
-    warm-up and noise. reduction_factor: at each rung about one in so many trials of a depth goes
-    on, > 1.
+    grace: evaluations every trial is given; None: half of them, for fewer are inside warm-up and
+    noise. reduction_factor: at each rung about one in so many trials of a depth goes on.
     """
 
     grace: Count | None = None
     reduction_factor: Annotated[float, Gt(1)] = 2.0
 
     def grace_of(self, evaluations: int) -> int:
-        """The grace of a trial with so many evaluations."""
         return self.grace or math.ceil(evaluations / 2)
 
 

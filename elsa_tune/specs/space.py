@@ -68,14 +68,10 @@ def _readable_depths(value: Any) -> Any:
 class Space(BaseModel):
     """Every field of a search space, with its default; `--set key=value` sets any of them.
 
-    depths: `half` (the full model and N = L/2..L), `all` (0..L), or a list of frozen-layer counts,
-    shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
-    default. strategy: `even` measures every depth with `seeds` seeds; `hunt` those that can decide
-    whether they keep `target` of the full model's quality, with as many as that takes. tries:
-    exploring trials of the given rates per depth, by default 2. extend: a depth whose best rate
-    lies at the border of those given goes on outward.
-    linear_probe: a linear model on what the frozen encoder gives is tried too, as a floor.
-    training: every other field of a file, one of `Recipe`'s.
+    The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
+    epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
+    seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
+    as many as that takes. training: every other field of a file, one of `Recipe`'s.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -244,9 +244,8 @@ class EpochResult:
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
     `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
     `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches
-    were halved. predictions: None but on the last evaluation, and there those of the evaluation
-    that gives the trial's quality (see `chosen_evaluation`): class ids (int) or values (float), one
-    per evaluation example.
+    were halved. predictions: on the last evaluation alone, those of the `chosen_evaluation`:
+    class ids (int) or values (float), one per evaluation example.
     """
 
     evaluation: int

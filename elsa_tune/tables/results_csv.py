@@ -36,9 +36,8 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
     Where columns have other names, rows without depth and quality are left out, and counted in
-    `told`. Rows that repeat another exactly are returned too; the curve counts them once and says
-    so. Raises ResultsError, with the line, for what is no number where one must be or out of its
-    range; for a missing column, qualities that are no percentages, and an empty or unreadable file.
+    `told`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
+    ResultsError, with the line, for whatever is missing, unreadable or out of its range.
     """
     said = read_mapping(mapping)
     lines = _lines(path)

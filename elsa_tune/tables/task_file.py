@@ -23,7 +23,7 @@ from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.files import slug
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
-from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec, check_metric
+from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -167,19 +167,17 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
     if not described.regression:
         kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
         classes = classes or _classes_found(described.label, source)
-    metric = described.metric or usual[0]
     task = TaskSpec(
         name=described.name,
         kind=kind,
         text_columns=tuple(described.text),
         label_column=described.label,
         classes=classes,
-        metric=metric,
-        companions=tuple(one for one in usual if one is not metric),
+        metric=usual[0],
+        companions=tuple(usual[1:]),
         source=source,
     )
-    check_metric(metric, task)
-    return task
+    return task if described.metric is None else task.with_metric(described.metric)
 
 
 def _source(described: TaskFile, folder: Path) -> FilesSource:

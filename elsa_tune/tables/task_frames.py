@@ -30,14 +30,13 @@ def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], la
         if not is_regression and pd.api.types.is_float_dtype(frame[label]):
             frame[label] = frame[label].astype(int)
     content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
-    described: dict[str, Any] = {
+    described = {
         "name": name,
         "files": {part: f"{part}.parquet" for part in content},
         "text": texts,
         "label": label,
+        "regression": is_regression,
     }
-    if is_regression:
-        described["regression"] = True
     digest = hashlib.sha256(b"".join(content.values())).hexdigest()[:12]
     place = folder / f"{name}-{digest}"
     place.mkdir(parents=True, exist_ok=True)

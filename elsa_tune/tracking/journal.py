@@ -22,9 +22,6 @@ from elsa_tune.tracking.journal_records import Record, decode, encode
 from elsa_tune.tracking.paths import lock_of
 
 R = TypeVar("R", bound=Record)
-_TICK_S = 0.001
-# How long to wait for the lock: whoever looks whether it is held takes it for an instant.
-PATIENCE_S = 1.0
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
@@ -67,7 +64,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         if record.time:
             return record
         with self._mutex:
-            self._last_time = max(round(time.time(), 3), round(self._last_time + _TICK_S, 3))
+            self._last_time = max(round(time.time(), 3), round(self._last_time + 0.001, 3))
             return dataclasses.replace(record, time=self._last_time)
 
     def append(self, record: R) -> R:
@@ -161,7 +158,8 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
     lock = filelock.FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(PATIENCE_S, poll_interval=0.02)
+        # Not at once: whoever looks whether it is held takes it for an instant.
+        lock.acquire(1.0, poll_interval=0.02)
     except filelock.Timeout:
         return None
     except OSError as error:

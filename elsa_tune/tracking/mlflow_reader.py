@@ -87,16 +87,14 @@ def _search_state(run: Any) -> SearchState:
     if not of_itself:
         return SearchState(search=search, started=started)
     status = SearchStatus(tags.get(names.STATUS_TAG, SearchStatus.RUNNING))
+    decided = names.after_prefix(names.DECISION_PREFIX, tags)
     return SearchState(
         search=search,
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
         # Of another machine's driver nobody here can tell.
         is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG]))),
-        decisions={
-            name: _decided(value)
-            for name, value in names.after_prefix(names.DECISION_PREFIX, tags).items()
-        },
+        decisions={name: _decided(text) for name, text in decided.items()},
     )
 
 

@@ -34,7 +34,6 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import runs_of
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
-_MODEL_PACKAGES = ("torch", "transformers")
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
 
@@ -252,7 +251,9 @@ def log_model(
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, Schema
 
-    packages = [f"{name}=={versions[name]}" for name in _MODEL_PACKAGES if name in versions]
+    packages = [
+        f"{name}=={versions[name]}" for name in ("torch", "transformers") if name in versions
+    ]
     outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
     inputs = Schema([ColSpec("string", name) for name in row])
     # It says at length what it found in the folder.

@@ -148,13 +148,8 @@ def lock_of(journal: Path) -> Path:
 
 def search_names(storage: Path) -> list[str]:
     """The names of all searches under a storage folder, sorted; [] where it does not exist."""
-    try:
-        names = sorted(
-            entry.name for entry in storage.iterdir() if SEARCH_NAME.fullmatch(entry.name)
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [name for name in names if SearchPaths(storage, name).exists]
+    names = sorted(entry.name for entry in storage.iterdir()) if storage.is_dir() else []
+    return [one for one in names if SEARCH_NAME.fullmatch(one) and SearchPaths(storage, one).exists]
 
 
 def find_search(storage: Path, name: str) -> SearchPaths:

@@ -40,7 +40,7 @@ def read_rows(
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
-    """One row a trial, but a final one, in the order of their start. folder: the search's. Raises
+    """A row for each trial that is not final, by their start. folder: the search's. Raises
     ResultsError for a trial that lacks what a row needs.
     """
     return [

@@ -259,7 +259,7 @@ def _print(
 
 
 def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
-    """Raise NoAnswerError, with each reason, unless there is an answer. told: a lone one is known."""
+    """Raise NoAnswerError, with each reason, unless there is an answer. told: one alone is."""
     if any(answer.is_answered for answer in answers):
         return
     if told and len(answers) == 1:

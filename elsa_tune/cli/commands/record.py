@@ -84,10 +84,9 @@ def _as_json(folder: Path | None, state: SearchState) -> dict[str, Any]:
 def _answer_text(answer: Any) -> str:
     """A recorded answer in a few words; of several answers one after the other."""
     if isinstance(answer, list) and answer:
-        return "; ".join(_answer_text(one) for one in answer)
+        return "; ".join(map(_answer_text, answer))
     if isinstance(answer, dict) and "operating_point" in answer:
-        point = answer["operating_point"]
-        if isinstance(point, dict):
+        if isinstance(point := answer["operating_point"], dict):
             tuned, layers = point.get("fine_tuned_layers", "?"), answer.get("layers", "?")
             return f"{tuned} of {layers} layers fine-tuned"
         return f"none: {str(answer.get('reason')).replace('_', ' ')}"

@@ -275,15 +275,13 @@ def trial(
     from elsa_tune.training.loop import few_steps, train
 
     notes: set[str] = set()
-    qualities, held_out = [], []
+    results = []
     for result in train(spec):
+        results.append(result)
         for note in (few_steps(spec.recipe, result.steps), *result.notes):
             if note is not None and note not in notes:
                 notes.add(note)
                 say(f"note: {note}")
-        qualities.append(result.quality)
-        if result.holdout_quality is not None:
-            held_out.append(result.holdout_quality)
         if output == "json":
             typer.echo(json.dumps(dataclasses.asdict(result)))
             continue
@@ -295,7 +293,8 @@ def trial(
             f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
             f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
         )
-    quality = trial_quality(spec.recipe.selection, qualities, held_out)
+    held_out = [one.holdout_quality for one in results if one.holdout_quality is not None]
+    quality = trial_quality(spec.recipe.selection, [one.quality for one in results], held_out)
     say(
         f"{spec.key}: {inputs.task.metric.value} {points(quality)} "
         f"(a constant answer scores {points(result.chance)}); "
