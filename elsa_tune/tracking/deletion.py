@@ -26,8 +26,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
             f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
             "what a link leads to is not ours; remove both yourself"
         )
-    lock = take_lock(paths.lock)
-    if lock is None:
+    if (lock := take_lock(paths.lock)) is None:
         raise running(paths.journal)
     try:
         runs = _delete_runs(paths, tracking_uri)

@@ -33,8 +33,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lock = take_lock(lock_of(path))
-        if lock is None:
+        if (lock := take_lock(lock_of(path))) is None:
             raise running(path)
         self._lock = lock
         # Records that a full disk refused; they go first as soon as there is room.
