@@ -20,9 +20,8 @@ def quoted(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was most likely meant, None where none is near: the same words in another
-    order (`macro_f1`), initials (`lr`), a spelling like it, or words more or fewer
-    (`num_train_epochs`).
+    """The known name that was most likely meant, if any: its words in another order (`macro_f1`),
+    its initials (`lr`), a spelling like it, words more or fewer (`num_train_epochs`).
     """
     from difflib import get_close_matches  # only for whoever mistypes: the help answers without it
 
@@ -93,10 +92,7 @@ class DataError(UsageError):
 
 
 class SpaceError(UsageError, ValueError):
-    """A search space or a setting with an impossible value.
-
-    A ValueError too, so that pydantic reports it with whatever else is wrong.
-    """
+    """A search space or a setting with an impossible value; pydantic reports it as a ValueError."""
 
 
 class ResultsError(UsageError):

@@ -11,11 +11,8 @@ from typing import BinaryIO
 
 
 def write_aside(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write a file beside `path`, then rename it there: readers see the old file, the new one, or
-    none. content: the bytes, or what writes them.
-
-    Several processes may do so at once; the last one wins. Raises OSError, and leaves no partial
-    file.
+    """Write a file beside `path`, then rename it there: readers never see a part, and of several
+    processes the last one wins. content: the bytes, or what writes them. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")

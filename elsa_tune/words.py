@@ -27,10 +27,7 @@ BORDER_WORDS = {
 
 def points(quality: float | None) -> str:
     """A quality as a table prints it: .908 is `90.8`; `-` where there is none."""
-    if quality is None:
-        return "-"
-    text = f"{100 * quality:.1f}"
-    return "0.0" if text == "-0.0" else text
+    return "-" if quality is None else f"{100 * quality:z.1f}"
 
 
 def percent(share: float | None) -> str:

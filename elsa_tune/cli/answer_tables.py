@@ -18,25 +18,14 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
 
 RAW_MARK = "▶"
-CORRECTED_MARK = "▷"
-CERTIFIED_MARK = "✓"
-MEANINGS = {
-    RAW_MARK: "operating point",
-    CORRECTED_MARK: "corrected for chance",
-    CERTIFIED_MARK: "certified (raw)",
-}
+MEANINGS = {RAW_MARK: "operating point", "▷": "corrected for chance", "✓": "certified (raw)"}
 
 # Columns in the order in which a narrow window does without them; JSON has them all.
 SPARED = ("stopped", "tries", "95 %", "rate")
 
-# Wide enough for any line when nobody's window has to hold it.
-PIPE_WIDTH = 200
-
 
 def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
-    """To stdout, each: heading; of an answer the sentence, what it saves, how sure it is and what
-    would settle it; the depths, the probe, warnings.
-    """
+    """Print each to stdout, an answer with its sentences before its depths."""
     console = console or stdout_console()
     for number, curve in enumerate(curves):
         if number:
@@ -45,9 +34,8 @@ def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) 
         if isinstance(curve, Answer):
             console.print(curve.sentence, style="bold" if curve.is_answered else "bold red")
             step = "" if curve.next_step is None else f"Next: {curve.next_step}"
-            for text in filter(
-                None, (saves_sentence(curve.operating_point), curve.certainty, step)
-            ):
+            texts = (saves_sentence(curve.operating_point), curve.certainty, step)
+            for text in filter(None, texts):
                 console.print(text)
         if curve.points:
             _depths(console, curve)
@@ -66,7 +54,8 @@ def stdout_console() -> Console:
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=PIPE_WIDTH, soft_wrap=True)
+        # Wide enough for any line when nobody's window has to hold it.
+        console = Console(highlight=False, markup=False, width=200, soft_wrap=True)
     return console
 
 
@@ -81,41 +70,32 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     console.print(f"{curve.model} on {task}" + (f" ({told})" if told else ""), style="dim")
 
 
-def _marks(curve: FreezeCurve) -> dict[FreezeDepth, str]:
-    """The marks beside the depths that an answer names; a curve alone has none."""
+def _marks(curve: FreezeCurve, depth: FreezeDepth) -> str:
+    """The marks beside a depth that an answer names; a curve alone has none."""
     if not isinstance(curve, Answer):
-        return {}
-    found = {
-        RAW_MARK: curve.operating_point,
-        CORRECTED_MARK: curve.corrected_operating_point,
-        CERTIFIED_MARK: curve.certified,
-    }
-    marks: dict[FreezeDepth, str] = {}
-    for mark, point in found.items():
-        if point is not None and not (mark == CERTIFIED_MARK and point.depth.is_full_model):
-            marks[point.depth] = marks.get(point.depth, "") + mark
-    return marks
+        return ""
+    certified = None if depth.is_full_model else curve.certified
+    named = (curve.operating_point, curve.corrected_operating_point, certified)
+    pairs = zip(MEANINGS, named, strict=True)
+    return "".join(mark for mark, point in pairs if point is not None and point.depth == depth)
 
 
 def _depths(console: Console, curve: FreezeCurve) -> None:
-    """One line per depth, and what the marks mean; a column that would be empty is left out, and in
-    a narrow window what can best be spared.
-    """
-    rows, marks, joint = curve.points, _marks(curve), curve.task == ALL_TASKS
-    cells = [{"": marks.get(point.depth, ""), **point_cells(point)} for point in rows]
+    """One line per depth, without empty columns and what a narrow window can best spare."""
+    joint, marks = curve.task == ALL_TASKS, [_marks(curve, one.depth) for one in curve.points]
+    cells = [{"": mark, **point_cells(one)} for mark, one in zip(marks, curve.points, strict=True)]
     columns = {
         "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
         for name in cells[0]
     }
-    bold = [RAW_MARK in marks.get(point.depth, "") for point in rows]
+    bold = [RAW_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
     there = {column.header for column in table.columns}
     spared = [name for name in SPARED if set(columns[name]) - {"", "-"} and name not in there]
     console.print(table)
-    shown = "".join(marks.values())
-    told = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in shown]
+    told = [f"{mark} {what}" for mark, what in MEANINGS.items() if mark in "".join(marks)]
     has_rates = any(column.header == "rate" for column in table.columns)
-    borders = {point.tried.at_border for point in rows} if has_rates else set()
+    borders = {point.tried.at_border for point in curve.points} if has_rates else set()
     told += [f"{BORDER_ARROWS[one]} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
     if told:
         console.print("  ".join(told), style="dim")

@@ -1,5 +1,4 @@
-"""The command line's table of contents: every command, and the one place that turns errors into
-exit statuses.
+"""Every command, and the one place that turns errors into exit statuses.
 
 It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 """
@@ -13,17 +12,7 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli.commands import (
-    answer,
-    bundle,
-    catalogue,
-    export,
-    machine,
-    record,
-    reproduce,
-    search,
-    trial,
-)
+from elsa_tune.cli.commands import answer, catalogue, export, machine, record, reproduce, search
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.searching.saying import heard, results_piped, say
 from elsa_tune.tracking.paths import shown_uri
@@ -41,8 +30,8 @@ app = typer.Typer(
 for command in (
     *(search.search, search.resume, record.searches),
     *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report),
-    *(export.export, bundle.bundle),
-    *(trial.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
+    *(export.export, export.bundle),
+    *(search.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 app.add_typer(machine.cache, name="cache")
@@ -63,13 +52,10 @@ def _options(
     pass
 
 
-# Of these the driver may die without a word.
-_SUPERVISED = ("search", "resume", "reproduce")
-
-
 def entry() -> None:
     """What `elsa-tune` starts: `main`, of a search as the child of a process that outlives it."""
-    if sys.argv[1:] and sys.argv[1] in _SUPERVISED:
+    # Of these the driver may die without a word.
+    if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"]):
         from elsa_tune.searching.supervision import supervise
 
         supervise(main)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import typer
 
-from elsa_tune.tracking.paths import shown_uri
 from elsa_tune.words import aligned, points
 
 FormatOption = Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")]
 
 
 def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> None:
-    """Print JSON-ready values: a list of rows as a table of these columns (all without), fields as
-    one line each; or all of them as JSON.
+    """Print JSON-ready values: rows as a table of these columns, without any of all; fields line by
+    line; or either as JSON.
     """
     if format == "json":
         typer.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
@@ -66,8 +63,3 @@ def local_time(seconds: float) -> str | None:
     if not seconds:
         return None
     return datetime.fromtimestamp(seconds).astimezone().isoformat("T", "seconds")
-
-
-def given_command() -> str:
-    """The command line of this process, quoted for a shell, without the passwords in URIs."""
-    return shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])

@@ -32,7 +32,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.names import MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
-from elsa_tune.tracking.rows import rates_text, rows_of
+from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
 
 # Once-per-trial figures: those of the last report.
@@ -190,7 +190,7 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
         "metric": trial.task.metric.value,
         "chance": spec.chance,
         "evaluation_examples": spec.evaluation_examples,
-        "given_rates": rates_text(spec.given_rates),
+        "given_rates": "..".join(f"{rate:g}" for rate in spec.given_rates),
         "looks": str(looks) if looks else "none",
         "search": spec.name,
         **recipe,

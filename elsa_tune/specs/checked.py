@@ -14,9 +14,6 @@ from elsa_tune.errors import first_line, nearest, quoted
 # Characters that a file may come to once its aliases are written out; nobody writes so many.
 MOST_CHARACTERS = 1_000_000
 
-# More mistakes in one file are counted.
-MOST_PROBLEMS = 10
-
 # What a value must be: by pydantic's type of the error where it is a limit, else by the beginning
 # of that type (`int_type`, `int_parsing`, `int_from_float`).
 _LIMITS = {
@@ -81,13 +78,16 @@ def _count(node: yaml.Node, counted: dict[int, int]) -> int:
 
 
 def problems(
-    error: ValidationError, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
+    error: Exception, known: Mapping[str, Iterable[str]] | None = None, inlined: str = ""
 ) -> str:
-    """Everything that is wrong, in one sentence: each field, what came and what is allowed.
+    """Everything that is wrong, in one sentence: each field, what came and what is allowed; an
+    error that is not pydantic's says it itself.
 
     known: the names of the fields there are, by the field that holds them ("" for the outermost).
     inlined: a field that is written as its own fields, beside the others.
     """
+    if not isinstance(error, ValidationError):
+        return str(error)
     said: list[str] = []
     meant: list[str] = []
     for problem in error.errors(include_url=False):
@@ -114,14 +114,13 @@ def problems(
             said.append(f"{where} must be {_allowed(problem)}")
     lacking = [f"field '{field}' is missing" for field in meant]
     said = [one for one in dict.fromkeys(said) if one not in lacking]
-    more = len(said) - MOST_PROBLEMS
-    return "; ".join(said[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    most = 10
+    more = len(said) - most
+    return "; ".join(said[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """A field as it is written, `asha.grace`: without positions and the names of a union's
-    branches.
-    """
+    """A field as written, `asha.grace`: without positions and the names of a union's branches."""
     names = (part for part in location if isinstance(part, str))
     return ".".join(name for name in names if name.isidentifier() and name.islower())
 

@@ -1,6 +1,4 @@
-"""The tasks that have names: GLUE's nine (Wang et al. 2018; metrics of Lee, Tang, Lin 2019, section
-3), the embedded default and its control.
-"""
+"""The tasks with names: GLUE's nine, with the metrics of Lee, Tang, Lin 2019, and two embedded."""
 
 from __future__ import annotations
 
@@ -17,9 +15,8 @@ RESERVED_NAMES = ("all",)  # `--task all` asks for every task at once
 class GlueLayout:
     """How a task's local files differ from the hub's columns.
 
-    text_columns, label_column: names in the file's header. header: the columns of a file that has
-    no header line (CoLA). splits: what the hub calls the split to train on, the one that gives the
-    quality, and further ones, by the name they are logged under.
+    text_columns, label_column: names in the file's header. header: the columns of a file without a
+    header line (CoLA). splits: what the hub calls each split, by the name it is logged under.
     """
 
     text_columns: tuple[str, ...]

@@ -12,8 +12,6 @@ from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
 
-ROBERTA_TYPES = frozenset({"roberta", "xlm-roberta", "camembert"})
-
 # A hub id: `owner/name`, as huggingface_hub validates it.
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -47,10 +45,9 @@ class ModelFacts:
 
     Counts are numbers of parameters. `output` is the pooler, or where there is none what the
     classification head has before its last linear (RoBERTa: its dense layer), and any norm after
-    the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L
-    (DeBERTa's and ModernBERT's first layers differ from the rest). `total` is the pretrained model,
-    embedding + layers + output, without the task's own last linear. `max_positions` is the most
-    tokens a text may have, special ones included; None where there is no such limit.
+    the last layer. `layer` is the usual size of one layer, `layer_sizes` that of each of the L.
+    `total` is embedding + layers + output, without the task's own last linear. `max_positions` is
+    the most tokens a text may have, special ones included; None where there is no such limit.
     """
 
     model_type: str
@@ -85,15 +82,14 @@ def shipped_configuration(name: str) -> dict[str, Any]:
 
 def default_epochs(model_type: str) -> int:
     """3, and 10 for the RoBERTa family, as in Lee, Tang, Lin 2019, section 3."""
-    return 10 if model_type in ROBERTA_TYPES else 3
+    return 10 if model_type in ("roberta", "xlm-roberta", "camembert") else 3
 
 
 def resolve_model(text: str, revision: str | None = None) -> ModelSpec:
     """Read a short name, a local folder, or a hub id `owner/name`; nothing is loaded or downloaded.
 
-    A folder wins over a hub id of the same spelling. Raises UnknownNameError for a name that is
-    none of the three, ModelError for a folder without `config.json` or a revision where there can
-    be none.
+    A folder wins over a hub id of the same spelling. Raises UnknownNameError for none of the three,
+    ModelError for a folder without `config.json` or a revision where there can be none.
     """
     spec = _found(text)
     if revision is not None and spec.source is not ModelSource.HUB:

@@ -20,19 +20,15 @@ if TYPE_CHECKING:
 class ResultRow:
     """One trial (or, with runs > 1, the mean of so many) with its quality as a fraction in [-1, 1].
 
-    layers: L of the model. quality: None unless the trial reached an evaluation. chance: quality
-    of the best constant answer, None where it is not known. runs: how many runs the row stands
-    for; std: their standard deviation (ddof 1), None where it is not known or runs = 1. seed: None
-    where unknown. comparison: a short text of everything that must agree before rows are pooled
-    (weights, data, recipe); rows with different texts are never averaged. Seconds, MiB and
-    parameter counts as in EpochResult. epochs_run counts evaluations done, epochs the planned
-    ones; both may be None in imported tables. examples: E of the evaluation split, None where it
-    is not known; with it the test that the full model learnt also weighs how few examples judged
-    it. trial: its key within the search, None in imported tables. predictions: where they are
-    kept, a file or `runs:/RUN_ID/PATH` in MLflow; None where there are none. given_rates: the
-    lowest and the highest learning rate that the search was given, beyond which it may have gone;
-    None where they are not known. looks: when its depth is tested, None where no plan says so.
-    probe_examples: the rows that a linear probe learnt from, None for a trial.
+    What is not known, or not there, is None. layers: L of the model. quality: there once the trial
+    reached an evaluation. chance: quality of the best constant answer. runs: how many runs the row
+    stands for; std: their standard deviation (ddof 1). comparison: a short text of everything that
+    must agree before rows are pooled (weights, data, recipe). Seconds, MiB and parameter counts as
+    in EpochResult. epochs_run counts evaluations done, epochs the planned ones. examples: E of the
+    evaluation split. trial: its key within the search. predictions: where they are kept, a file or
+    `runs:/RUN_ID/PATH` in MLflow. given_rates: the lowest and the highest learning rate that the
+    search was given, beyond which it may have gone. looks: when its depth is tested.
+    probe_examples: the rows that a linear probe learnt from.
     """
 
     model: str

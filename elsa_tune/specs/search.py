@@ -71,16 +71,14 @@ Rates = RateRange | RateList
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
 
-    grace: evaluations every trial is given, >= 1; None gives it half of them, for fewer are inside
-    warm-up and noise. reduction_factor: at each rung about one in so many trials of a depth goes
-    on, > 1.
+    grace: evaluations every trial is given; None: half of them, for fewer are inside warm-up and
+    noise. reduction_factor: at each rung about one in so many trials of a depth goes on.
     """
 
     grace: Count | None = None
     reduction_factor: Annotated[float, Gt(1)] = 2.0
 
     def grace_of(self, evaluations: int) -> int:
-        """The grace of a trial with so many evaluations."""
         return self.grace or math.ceil(evaluations / 2)
 
 
@@ -88,8 +86,7 @@ class Asha:
 class Extension:
     """How far a depth may go beyond the given rates, where its best one lies at their border.
 
-    low, high: learning rates that are not passed. tries: further exploring trials of one depth, at
-    most.
+    low, high: rates that are not passed. tries: further exploring trials of one depth, at most.
     """
 
     low: float = 1e-6
@@ -139,10 +136,8 @@ LADDER_LOOKS: Counts = ((2, 2), (5, 3))
 
 
 def hunted(depths: Sequence[FreezeDepth], layers: int) -> tuple[FreezeDepth, ...]:
-    """The depths of a hunt: the full model, the ladder, and what `is_deep`.
-
-    The ladder is every second depth above the deep ones, so that the walk from the full model down
-    has few dear steps.
+    """The depths of a hunt: the full model, what `is_deep`, and as a ladder every second depth
+    above, so that the walk from the full model down has few dear steps.
     """
     frozen = [one for one in depths if one.frozen_layers]
     deep = [one for one in frozen if is_deep(one, layers)] or frozen[-1:]
@@ -151,17 +146,13 @@ def hunted(depths: Sequence[FreezeDepth], layers: int) -> tuple[FreezeDepth, ...
 
 
 def is_deep(depth: FreezeDepth, layers: int) -> bool:
-    """Whether at most a fourth of the layers, rounded up, is fine-tuned: where trials are cheap,
-    and where the published studies found most answers.
-    """
+    """At most a fourth of the layers, rounded up, is fine-tuned: most published answers do."""
     return depth.frozen_layers >= layers - math.ceil(layers / 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one trial takes: CPUs (= its threads, at least one) and a share of a GPU (0 trains on
-    the CPU).
-    """
+    """What one trial takes: CPUs (its threads, 1 or more) and a share of a GPU (0: none)."""
 
     cpus: float
     gpus: float
@@ -171,20 +162,17 @@ class Resources:
 class SearchSpec:
     """A search: model, task, recipe, and the two phases' plan.
 
-    layers: L of the model. tries: exploring trials of the given rates per explored depth. explored:
-    the depths that are explored; the other depths take the full model's rate. extend: how far a
-    depth goes on beyond the given rates, None where it does not. exploring_limit: exploring trials
-    in all, at most; None leaves it to `tries` and `extend`. seeds: measuring trials per depth.
-    strategy: by which the measuring trials are chosen. target: the share of the full model's
-    quality that a hunt is after. until_certified: a hunt takes a depth's second look however little
-    it promises.
-    planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
-    seed, which certifies nothing, and for searches recorded before looks were planned.
-    seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds, or
-    None.
-    train_examples: those that are trained on; holdout_examples: those held out beside them.
-    fingerprints and versions: recorded, and compared before results are pooled. linear_probe: the
-    frozen model is probed beside the plan.
+    layers: L of the model. tries: exploring trials of the given rates per explored depth; depths
+    that are not `explored` take the full model's rate. extend: how far a depth goes on beyond the
+    given rates, None where it does not. exploring_limit: exploring trials in all, at most; None
+    leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
+    full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
+    however little it promises. planned_seeds: those that the certificate is judged by, whatever is
+    measured later; None for one seed, which certifies nothing, and for searches recorded before
+    looks were planned. seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds.
+    max_time: seconds. train_examples: those that are trained on; holdout_examples: those held out
+    beside them. fingerprints: compared before results are pooled. linear_probe: the frozen model is
+    probed beside the plan.
     """
 
     name: str
@@ -295,10 +283,7 @@ class SearchSpec:
 
     @property
     def comparison(self) -> str:
-        """Everything that must agree before results are pooled, as one short line.
-
-        Rows are averaged only with rows of the same text (only like is pooled).
-        """
+        """Everything that must agree before results are pooled, as one short line."""
         recipe = self.recipe.comparable()
         if self.task.kind is not TaskKind.REGRESSION:
             recipe.pop("standardize_targets", None)  # class labels have no unit

@@ -68,14 +68,10 @@ def _readable_depths(value: Any) -> Any:
 class Space(BaseModel):
     """Every field of a search space, with its default; `--set key=value` sets any of them.
 
-    depths: `half` (the full model and N = L/2..L), `all` (0..L), or a list of frozen-layer counts,
-    shares of L such as `8/12` (rounded down), and `embeddings`. epochs: None takes the model's
-    default. strategy: `even` measures every depth with `seeds` seeds; `hunt` those that can decide
-    whether they keep `target` of the full model's quality, with as many as that takes. tries:
-    exploring trials of the given rates per depth, by default 2. extend: a depth whose best rate
-    lies at the border of those given goes on outward.
-    linear_probe: a linear model on what the frozen encoder gives is tried too, as a floor.
-    training: every other field of a file, one of `Recipe`'s.
+    The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
+    epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
+    seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
+    as many as that takes. training: every other field of a file, one of `Recipe`'s.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -120,9 +116,7 @@ class Space(BaseModel):
         return self
 
     def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:
-        """The depths for a model of L layers, shallowest first, each once. SpaceError when one is
-        above L.
-        """
+        """Of a model with L layers: shallowest first, each once. SpaceError for one above L."""
         if self.depths == "half":
             return default_depths(layers)
         if self.depths == "all":
@@ -166,10 +160,8 @@ def _depth(text: Any, layers: int) -> FreezeDepth:
 
 
 def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
-    """Read a YAML file, or a shipped space by its name, and apply `key=value` overrides (dots go
-    deeper).
-
-    Raises SpaceError naming file, fields, what came and what is allowed.
+    """Read a YAML file, or a shipped space by its name; then apply overrides, `key=value` or
+    `key.inner=value`. Raises SpaceError naming file, fields, what came and what is allowed.
     """
     file = _find(str(path))
     try:
@@ -189,25 +181,17 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
         ) from error
 
 
-def search_space_folder() -> Path:
-    """The folder of the shipped search spaces, absolute.
-
-    In a wheel it is `elsa_tune/search_spaces`; in a checkout (an editable install, or the working
-    directory on the path) it is `search_spaces` beside the package. Raises SpaceError where
-    neither is.
+def shipped_spaces() -> dict[str, Path]:
+    """The shipped search spaces by name, absolute: in a wheel those in `elsa_tune/search_spaces`,
+    in a checkout those beside the package. Raises SpaceError where neither is.
     """
     for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
         if folder.is_dir():
-            return folder
+            return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
     raise SpaceError(
         f"the shipped search spaces are neither in {_PACKAGE} nor beside it; "
         "install elsa-tune again, or give `space` the path of your own file"
     )
-
-
-def shipped_spaces() -> dict[str, Path]:
-    """The shipped search spaces by name."""
-    return {file.stem: file for file in sorted(search_space_folder().glob("*.yaml"))}
 
 
 def _find(path: str) -> Path:

@@ -16,9 +16,7 @@ class TaskKind(enum.StrEnum):
 
 
 class Metric(enum.StrEnum):
-    """Headline metrics, all in [-1, 1], larger is better: correlations and Matthews from -1, the
-    rest from 0.
-    """
+    """Headline metrics, `lowest`..1, larger is better."""
 
     ACCURACY = "accuracy"
     F1 = "f1"  # of label 1; two classes only
@@ -40,10 +38,8 @@ class Metric(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlueSource:
-    """One of the nine GLUE tasks: hub configuration `nyu-mll/glue:CONFIG`, or a local official
-    folder.
-
-    data_dir: the folder that holds `RTE/`, `SST-2/`, ... (absolute), or None for the hub.
+    """One of GLUE's tasks: on the hub `nyu-mll/glue:CONFIG`, or `folder` in a local, absolute
+    `data_dir` that holds `RTE/`, `SST-2/`, ...
     """
 
     config: str
@@ -56,8 +52,7 @@ class FilesSource:
     """The user's own files, absolute paths; `format` is csv, tsv, jsonl or parquet.
 
     Several files of one split are read one after the other. Without an evaluation file a stratified
-    share of the training rows is held out (`evaluation_share`, above 0 and below 1; the seed is the
-    recipe's `subset_seed`).
+    `evaluation_share` of the training rows, above 0 and below 1, is held out by `subset_seed`.
     """
 
     format: str
@@ -68,9 +63,8 @@ class FilesSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource:
-    """The task made from the machine's own Python standard library; needs no file and no network.
-
-    shuffled_labels: a control whose labels carry no information; nothing can be learnt from it.
+    """The task made from this machine's own Python standard library. shuffled_labels: a control,
+    from which nothing can be learnt.
     """
 
     shuffled_labels: bool = False
@@ -106,9 +100,7 @@ class TaskSpec:
 
     @property
     def known_chance(self) -> float | None:
-        """Chance of the headline metric without reading any data; None where only the data
-        tells.
-        """
+        """Chance of the headline metric, by name alone; None where only the data tells."""
         if self.metric.is_for_regression or self.metric is Metric.MATTHEWS:
             return 0.0
         return self.published_chance.get(self.metric.value)
@@ -116,30 +108,26 @@ class TaskSpec:
     def with_metric(self, metric: str | Metric) -> TaskSpec:
         """The same task under another headline metric; the replaced one becomes a companion.
 
-        Raises UnknownNameError for no metric of ours, DataError for one that cannot score this
-        task.
+        Raises UnknownNameError for no metric of ours, DataError for one that cannot score the task:
+        F1 is that of one of two classes.
         """
         if metric not in tuple(Metric):
             raise UnknownNameError.among("metric", str(metric), [m.value for m in Metric])
-        wanted = Metric(metric)
-        check_metric(wanted, self)
+        wanted, is_regression = Metric(metric), self.kind is TaskKind.REGRESSION
+        allowed = [
+            one
+            for one in Metric
+            if one.is_for_regression is is_regression
+            and (one is not Metric.F1 or len(self.classes) == 2)
+        ]
+        if wanted not in allowed:
+            classes = f"a classification with {len(self.classes)} classes"
+            shape = "a regression" if is_regression else classes
+            hint = " (a task of numbers has `regression: true`)" if wanted.is_for_regression else ""
+            raise DataError(
+                f"metric '{wanted}' cannot score task '{self.name}', which is {shape}; "
+                f"allowed: {', '.join(allowed)}{hint}"
+            )
         others = (self.metric, *self.companions)
         companions = tuple(m for m in dict.fromkeys(others) if m is not wanted)
         return replace(self, metric=wanted, companions=companions)
-
-
-def check_metric(metric: Metric, task: TaskSpec) -> None:
-    """Raise DataError unless the metric can score the task; F1 is that of one of two classes."""
-    is_regression, classes = task.kind is TaskKind.REGRESSION, len(task.classes)
-    allowed = [
-        one
-        for one in Metric
-        if one.is_for_regression is is_regression and (one is not Metric.F1 or classes == 2)
-    ]
-    if metric not in allowed:
-        shape = "a regression" if is_regression else f"a classification with {classes} classes"
-        hint = " (a task of numbers has `regression: true`)" if metric.is_for_regression else ""
-        raise DataError(
-            f"metric '{metric}' cannot score task '{task.name}', which is {shape}; "
-            f"allowed: {', '.join(allowed)}{hint}"
-        )

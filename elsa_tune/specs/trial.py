@@ -51,9 +51,7 @@ class Selection(enum.StrEnum):
 
     @property
     def score(self) -> str:
-        """The metric, `quality` or `holdout_quality`, that a trial's evaluations, and trials that
-        look for a learning rate, are compared by.
-        """
+        """The metric by which evaluations, and trials that look for a rate, are compared."""
         return HOLDOUT_QUALITY if self is Selection.HOLDOUT else QUALITY
 
 
@@ -144,20 +142,15 @@ Rate = Annotated[float, Gt(0), Le(1)]
 class Recipe:
     """How every trial of a search trains; two results are comparable when their recipes are equal.
 
-    epochs: full passes over the training set, >= 1.
-    batch_size: examples per optimiser step (the effective batch), >= 1.
-    max_length: tokens per example, truncated above, 8..the model's positions.
-    train_size: labelled examples in use, a nested, stratified subset; None for the whole training
-    set. What is held out is taken out of them.
-    subset_seed: seed of that subset and of any held-out split; the same for every trial.
-    selection: which evaluation's quality is the trial's. holdout: share of the training examples,
-    above 0 and up to 1/2, that is not trained on but chooses learning rate and evaluation; with
-    `selection: holdout` only, where it is 0.1 unless given.
-    warmup_ratio: share of all optimiser steps spent in linear warm-up before the linear decay to 0;
-    0..1.
-    weight_decay: AdamW's, applied to matrices, not to biases and norms.
-    max_grad_norm: gradients are clipped to this global norm; > 0.
-    evaluations_per_epoch: 1, or 2 for every half epoch, ...
+    epochs: full passes over the training set. batch_size: examples per optimiser step.
+    max_length: tokens per example, truncated above; at most the model's positions.
+    train_size: labelled examples in use, those held out among them, a nested, stratified subset;
+    None for the whole training set. subset_seed: of that subset and of any held-out split.
+    selection: which evaluation's quality is the trial's. holdout: share of the training examples
+    that is not trained on but chooses learning rate and evaluation, by `selection: holdout`.
+    warmup_ratio: share of all optimiser steps spent in linear warm-up before the linear decay to 0.
+    weight_decay: AdamW's, applied to matrices, not to biases and norms. max_grad_norm: the global
+    norm to which gradients are clipped.
     frozen_dropout: dropout stays on inside the frozen prefix, as Transformers' Trainer has it; off,
     quality is a little better and the prefix's output can be kept (docs/decisions.md).
     prefix_cache: hidden states behind the frozen layers are kept on disk, where frozen_dropout is
@@ -231,9 +224,7 @@ class TrialSpec:
 
     @property
     def key(self) -> str:
-        """Names the trial within its search, e.g. `measure-N3-lr3e-05-s2`; equal specs have equal
-        keys.
-        """
+        """Its one name within the search, e.g. `measure-N3-lr3e-05-s2`."""
         mantissa, exponent = f"{self.learning_rate:.4e}".split("e")
         rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
         return f"{self.phase.value}-N{self.depth.label}-lr{rate}-s{self.seed}"
@@ -243,21 +234,18 @@ class TrialSpec:
 class EpochResult:
     """What one evaluation of a running trial found.
 
-    evaluation: 1-based number of this evaluation, of `evaluations` planned; the last one is the
-    trial's quality under `selection: last`. step: optimiser steps done, of `steps` planned. epoch:
-    passes over the training set done (0.5, 1, ...). quality: the headline metric in [-1, 1].
-    holdout_quality: the same on what is held out of the training set, None without `selection:
-    holdout`. metrics: every metric of the task by its own name. Losses are means per example, of a
-    regression in the square of the unit it learns in: its labels', or their standard deviation
-    under `standardize_targets`.
-    train_seconds: time spent training since the trial began, evaluation left out. peak_memory_mb:
-    of this process's tensors on a GPU, else of the process, in MiB.
+    evaluation: 1-based, of `evaluations` planned. step: optimiser steps done, of `steps` planned.
+    epoch: passes over the training set done (0.5, 1, ...). quality: the headline metric in [-1, 1].
+    holdout_quality: the same on what is held out of the training set, None without such. metrics:
+    every metric of the task by its own name. Losses are means per example, of a regression in the
+    square of the unit it learns in: its labels', or their standard deviation under
+    `standardize_targets`. train_seconds: since the trial began, evaluation left out.
+    peak_memory_mb: of this process's tensors on a GPU, else of the process, in MiB.
     micro_batch_size: examples per forward pass (below the batch when memory ran out). batches:
     `packed` or `padded`. prefix: how the frozen layers' output came, `cached` or `recomputed`;
     `none` where no layer is frozen. notes: what the reader should be told, e.g. that micro-batches
-    were halved. predictions: None but on the last evaluation, and there those of the evaluation
-    that gives the trial's quality (see `chosen_evaluation`): class ids (int) or values (float), one
-    per evaluation example.
+    were halved. predictions: on the last evaluation alone, those of the `chosen_evaluation`:
+    class ids (int) or values (float), one per evaluation example.
     """
 
     evaluation: int

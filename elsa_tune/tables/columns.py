@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, UnknownNameError, UsageError
 from elsa_tune.specs.checked import problems
@@ -58,7 +58,7 @@ def read_row(path: Path, number: int, cells: Mapping[str, str], percent: bool) -
             )
         return row
     except ValueError as error:
-        why = problems(error, inlined="depth") if isinstance(error, ValidationError) else error
+        why = problems(error, inlined="depth")
         raise ResultsError(f"{path}, line {number}: {why}") from error
 
 
@@ -112,15 +112,11 @@ def _number(name: str, text: str, percent: bool) -> float | str:
     return value / 100 if percent else value
 
 
-# A header of an export can have hundreds.
-SHOWN_COLUMNS = 20
-
 # Prefixes of `mlflow.search_runs().to_csv()`, and of Ray Tune's
 # `ResultGrid.get_dataframe().to_csv()`, in order of trust; behind one names may be nested.
 # elsa-tune's own runs say more in the tag than MLflow's status can.
 _PARAMETERS = ("params.", "config/", "tags.", "")
 _OUTCOMES = ("metrics.", "", "params.", "tags.")
-_STATUS = ("tags.", "")
 
 # Other names of our columns. What is not here is found by its own name only.
 _SYNONYMS = {
@@ -141,7 +137,7 @@ _SYNONYMS = {
 }
 
 _PREFIXES = {
-    "status": _STATUS,
+    "status": ("tags.", ""),
     **dict.fromkeys(("quality", "std", "chance", "train_seconds"), _OUTCOMES),
     **dict.fromkeys(("peak_memory_mb", "trainable_parameters"), _OUTCOMES),
 }
@@ -231,8 +227,8 @@ def _require(path: Path, header: Sequence[str], found: set[str]) -> None:
         return
     name = missing[0].split()[0]
     hint = "runs==1 (a row is a run)" if name == "seed" else f"{name}==VALUE"
-    more = ["..."] if len(header) > SHOWN_COLUMNS else []
-    shown = ", ".join([*header[:SHOWN_COLUMNS], *more])
+    most = 20  # of hundreds that an export can have
+    shown = ", ".join([*header[:most], *(["..."] if len(header) > most else [])])
     raise ResultsError(
         f"{path}, line 1: missing columns {', '.join(missing)}; it has, separated by "
         f"commas, {shown}. Name another column with `map` {name}=COLUMN, or a value "

@@ -16,13 +16,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.known_tasks import MISMATCHED
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import (
-    COLUMNS,
-    REQUIRED,
-    lay_out,
-    read_mapping,
-    read_row,
-)
+from elsa_tune.tables.columns import COLUMNS, REQUIRED, lay_out, read_mapping, read_row
 from elsa_tune.tables.table_file import Row, csv_rows
 
 # An apostrophe of its own would be taken away with ours.
@@ -42,9 +36,8 @@ def import_results(path: Path, *, percent: bool = False, mapping: Sequence[str] 
     """Read a CSV of results. percent: as in `read_row`. mapping: what `read_mapping` reads.
 
     Where columns have other names, rows without depth and quality are left out, and counted in
-    `told`. Rows that repeat another exactly are returned too; the curve counts them once and says
-    so. Raises ResultsError, with the line, for what is no number where one must be or out of its
-    range; for a missing column, qualities that are no percentages, and an empty or unreadable file.
+    `told`. Rows that repeat another exactly are returned too; the curve counts them once. Raises
+    ResultsError, with the line, for whatever is missing, unreadable or out of its range.
     """
     said = read_mapping(mapping)
     lines = _lines(path)
@@ -97,10 +90,8 @@ def _identity(row: ResultRow) -> tuple[object, ...]:
 
 
 def _with_ray_status(header: Sequence[str], lines: Iterable[Row]) -> Iterator[Row]:
-    """The lines, each with a cell of how its trial ended, which Ray's table lacks.
-
-    A trial with fewer reports than others is no measurement: Tune stopped it where `done` is true
-    (which is false too for functions that ran to their end), else it failed.
+    """Each line with how its trial ended. One with fewer reports than others was stopped where
+    `done` is true (which is false too for functions that ran to their end), else it failed.
     """
     trials = list(lines)
     reports = header.index("training_iteration")
@@ -170,13 +161,9 @@ class Study(enum.StrEnum):
     @property
     def source(self) -> str:
         """Whose numbers these are, as in the `comparison` of its rows."""
-        return _SOURCES[self]
-
-
-_SOURCES = {
-    Study.ELSA: "Lee, Tang, Lin 2019 (arXiv 1911.03090)",
-    Study.LOW_RESOURCE: "the low-resource blog study, appendix",
-}
+        if self is Study.ELSA:
+            return "Lee, Tang, Lin 2019 (arXiv 1911.03090)"
+        return "the low-resource blog study, appendix"
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.files import slug
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
-from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec, check_metric
+from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -115,10 +115,9 @@ FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
 
 
 def resolve_task(text: str, data_dir: str | None = None, metric: str | None = None) -> TaskSpec:
-    """Read a known task's name or the path of a YAML file that describes the user's own task.
+    """Read a known task's name, or a user's task file. metric: replaces the headline metric.
 
-    data_dir: a local GLUE folder in the official layout, for GLUE tasks only.
-    metric: replaces the headline metric. Raises UnknownNameError or DataError.
+    data_dir: a local GLUE folder in the official layout. Raises UnknownNameError or DataError.
     """
     if text in KNOWN_TASKS:
         task = KNOWN_TASKS[text]
@@ -143,20 +142,10 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
 
 
 def read_task_file(path: Path) -> TaskSpec:
-    """Read and check a task file::
+    """Read and check a task file (docs/reference/task-files.md). Raises DataError.
 
-        name: support_tickets
-        files:
-          train: tickets.csv            # or a list; .csv, .tsv, .jsonl, .parquet
-          evaluation: tickets_dev.csv   # without it `evaluation_share` of the rows is held out
-        text: [subject, body]           # one or two columns
-        label: urgent
-        classes: ["no", "yes"]          # in id order; left out: the training file's, sorted
-        metric: f1                      # of the second class; default accuracy
-
-    For a regression write `regression: true` and no classes; the metric is then spearman unless
-    pearson is asked for. Every file is checked to exist; the labels of the training files are read
-    only where the classes are left out. Raises DataError.
+    Every file is checked to exist; the labels of the training files are read only where the
+    classes are left out.
     """
     path = path.expanduser()
     check_readable(path)
@@ -169,8 +158,7 @@ def read_task_file(path: Path) -> TaskSpec:
     try:
         return _task(TaskFile.model_validate(values), path.resolve().parent)
     except (ValidationError, DataError) as error:
-        why = problems(error, FIELDS) if isinstance(error, ValidationError) else error
-        raise DataError(f"task file {path}: {why}") from error
+        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
@@ -179,19 +167,17 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
     if not described.regression:
         kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
         classes = classes or _classes_found(described.label, source)
-    metric = described.metric or usual[0]
     task = TaskSpec(
         name=described.name,
         kind=kind,
         text_columns=tuple(described.text),
         label_column=described.label,
         classes=classes,
-        metric=metric,
-        companions=tuple(one for one in usual if one is not metric),
+        metric=usual[0],
+        companions=tuple(usual[1:]),
         source=source,
     )
-    check_metric(metric, task)
-    return task
+    return task if described.metric is None else task.with_metric(described.metric)
 
 
 def _source(described: TaskFile, folder: Path) -> FilesSource:

@@ -30,14 +30,13 @@ def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], la
         if not is_regression and pd.api.types.is_float_dtype(frame[label]):
             frame[label] = frame[label].astype(int)
     content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
-    described: dict[str, Any] = {
+    described = {
         "name": name,
         "files": {part: f"{part}.parquet" for part in content},
         "text": texts,
         "label": label,
+        "regression": is_regression,
     }
-    if is_regression:
-        described["regression"] = True
     digest = hashlib.sha256(b"".join(content.values())).hexdigest()[:12]
     place = folder / f"{name}-{digest}"
     place.mkdir(parents=True, exist_ok=True)
@@ -77,8 +76,7 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> 
             f"the {part} rows have no column '{missing[0]}'; they have "
             f"{', '.join(map(str, frame.columns))}: name yours with `text` and `label`"
         )
-    unlabelled = int(frame[label].isna().sum())
-    if unlabelled:
+    if unlabelled := int(frame[label].isna().sum()):
         raise DataError(
             f"{unlabelled:,} of {len(frame):,} {part} rows have no label in column '{label}'; drop "
             "them"

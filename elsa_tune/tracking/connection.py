@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,6 @@ from elsa_tune.tracking.paths import shown_uri, sqlite_file
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-# How long a process waits for its turn at making a database.
-_TURN_S = 120.0
-
 
 class Connection:
     """One store by its absolute URI; nothing is opened before the first call."""
@@ -31,10 +28,8 @@ class Connection:
         self._client: MlflowClient | None = None
 
     def check(self, timeout_s: float = 5.0) -> None:
-        """Raise TrackingError unless the store answers in time, or SQLite's can be made."""
-        database = sqlite_file(self.uri)
-        if database is not None:
-            _check_sqlite(database)
+        """Raise TrackingError unless a server answers in time; of a file `initialise` tells."""
+        if sqlite_file(self.uri) is not None:
             return
         self.import_mlflow()
         problem = _within(timeout_s, lambda: self.client().search_experiments(max_results=1))
@@ -47,19 +42,34 @@ class Connection:
 
     def initialise(self) -> None:
         """Make the store ready, its SQLite schema once, however many ask. Raises TrackingError."""
-        database = sqlite_file(self.uri)
         try:
-            if database is None:
-                self.client().search_experiments(max_results=1)
-                return
-            # Two processes that create the schema at once race in MLflow: one sees half the tables.
-            database.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(database.with_name(f".{database.name}.lock"), timeout=_TURN_S):
-                if not database.exists() or database.stat().st_size == 0:
-                    self._create_database(database)
+            if (database := sqlite_file(self.uri)) is not None:
+                self._prepare(database)
             self.client().search_experiments(max_results=1)
+        except TrackingError:
+            raise
         except Exception as error:  # SQLAlchemy, alembic, requests and MLflow have no common base
             raise unusable(self.uri, error) from error
+
+    def _prepare(self, database: Path) -> None:
+        remedy = "name another with `tracking_uri`"
+        try:
+            database.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(database.parent, os.W_OK):
+                raise PermissionError(13, "permission denied")
+            # Two processes that create the schema at once race in MLflow: one sees half the tables.
+            with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
+                if not database.exists() or database.stat().st_size == 0:
+                    self._create_database(database)
+            with database.open("r+b") as file:
+                is_sqlite = file.read(16) == b"SQLite format 3\0"
+        except OSError as error:
+            why = error.strerror or reason(error)
+            raise TrackingError(
+                f"the MLflow store {database} cannot be written: {why}; {remedy}"
+            ) from error
+        if not is_sqlite:
+            raise TrackingError(f"the MLflow store {database} is not an SQLite file; {remedy}")
 
     def _create_database(self, database: Path) -> None:
         """Make the schema aside, then rename: a kill leaves no half of it, which MLflow refuses.
@@ -98,17 +108,6 @@ class Connection:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def all_pages(question: Callable[..., Any], **arguments: Any) -> Iterator[Any]:
-    """Everything that one of MLflow's paged questions has to give, page by page."""
-    token: str | None = None
-    while True:
-        found = question(**arguments, page_token=token)
-        yield from found
-        token = found.token
-        if not token:
-            return
-
-
 def reason(error: BaseException) -> str:
     """An error in one line of at most 200 characters; the store's URI, without its secrets."""
     return shown_uri(first_line(error))[:200]
@@ -135,26 +134,6 @@ def set_environment() -> None:
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     # Importing MLflow would start a thread that calls its makers' server.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-
-
-def _check_sqlite(database: Path) -> None:
-    try:
-        database.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(database.parent, os.W_OK):
-            raise PermissionError(13, "permission denied")
-        if database.exists():
-            with database.open("r+b") as file:
-                header = file.read(16)
-            if header and header != b"SQLite format 3\0":
-                raise TrackingError(
-                    f"the MLflow store {database} is not an SQLite file; "
-                    "name another with `tracking_uri`"
-                )
-    except OSError as error:
-        raise TrackingError(
-            f"the MLflow store {database} cannot be written: {error.strerror}; "
-            "name another with `tracking_uri`"
-        ) from error
 
 
 def _within(timeout_s: float, call: Callable[[], object]) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
-from elsa_tune.tracking.journal import holder, take_lock
+from elsa_tune.tracking.journal import running, take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
 from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search
@@ -17,8 +17,7 @@ from elsa_tune.tracking.state import read_state
 def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
     """Delete a search's folder and mark its MLflow runs as deleted; returns how many runs.
 
-    Raises UnknownNameError when there is none of that name, StorageError while it is running,
-    TrackingError (and deletes nothing) when its store does not answer.
+    Raises UnknownNameError, StorageError while it runs, TrackingError (then nothing is deleted).
     """
     # A search that only the store knows is another machine's: it is not ours to delete.
     paths = find_search(storage, name)
@@ -27,11 +26,8 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
             f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
             "what a link leads to is not ours; remove both yourself"
         )
-    lock = take_lock(paths.lock)
-    if lock is None:
-        raise StorageError(
-            f"search '{name}' is running ({holder(paths.lock)}) and cannot be deleted; end it first"
-        )
+    if (lock := take_lock(paths.lock)) is None:
+        raise running(paths.journal)
     try:
         runs = _delete_runs(paths, tracking_uri)
         # Out of sight at once: a deletion that is cut short leaves no half of a search.

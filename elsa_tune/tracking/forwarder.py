@@ -45,7 +45,6 @@ _REFILLS = 3
 _ARTIFACT_TRIES = 3
 # Answers of MLflow that will be the same next time.
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS"})
-_GONE = "RESOURCE_DOES_NOT_EXIST"
 
 
 class Forwarder:
@@ -246,7 +245,7 @@ class Sender:
                 self._ready = True
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
-            if _code(error) == _GONE:
+            if _code(error) == "RESOURCE_DOES_NOT_EXIST":
                 raise StoreGoneError(reason(error)) from error
             if _is_refusal(error):
                 raise RefusedError(reason(error)) from error
@@ -267,7 +266,10 @@ class Sender:
         elif not search.attempt:
             raise RefusedError("the record belongs to no search")
         elif isinstance(record, SearchEnded):
-            self._store.end(search, record, self._curve(record))
+            # MLflow cannot take a point of the curve back: it waits until there is no more to come.
+            is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
+            answer = self.state.decisions.get(names.ANSWER) if is_over else None
+            self._store.end(search, record, names.curve_reports(answer, record.time))
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
         elif isinstance(record, Decision):
@@ -308,7 +310,7 @@ class Sender:
             tags=record.tags,
             time=record.time,
         )
-        tags = {names.PREDICTIONS_TAG: record.artifact} if record.artifact else {}
+        tags = {names.PREDICTIONS: record.artifact} if record.artifact else {}
         name = names.run_name(record.trial, trial.params, record.status)
         self._store.end(self.state.search, record, [at_end], tags, name)
         if record.artifact:
@@ -324,12 +326,6 @@ class Sender:
         else:
             tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
         self._store.log(search, "", [], tags)
-
-    def _curve(self, end: SearchEnded) -> list[Report]:
-        """The freeze curve, once there is no more to come: MLflow cannot take a point back."""
-        if end.status not in (SearchStatus.COMPLETED, SearchStatus.TIME_UP):
-            return []
-        return names.curve_reports(self.state.decisions.get(names.ANSWER), end.time)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:
         file, home = self._journal.parent / artifact, self._journal.parent.resolve()

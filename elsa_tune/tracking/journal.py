@@ -22,22 +22,18 @@ from elsa_tune.tracking.journal_records import Record, decode, encode
 from elsa_tune.tracking.paths import lock_of
 
 R = TypeVar("R", bound=Record)
-_TICK_S = 0.001
-# How long to wait for the lock: whoever looks whether it is held takes it for an instant.
-PATIENCE_S = 1.0
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
     """The one writer of a journal; holds its lock until `close`. earlier: the records it had then.
 
-    Raises StorageError when another driver holds the lock (its process is named), when the place
-    cannot be written, or when what is there cannot be read.
+    Raises StorageError when another driver holds the lock, or what is there cannot be read or
+    written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lock = take_lock(lock_of(path))
-        if lock is None:
+        if (lock := take_lock(lock_of(path))) is None:
             raise running(path)
         self._lock = lock
         # Records that a full disk refused; they go first as soon as there is room.
@@ -67,14 +63,13 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         if record.time:
             return record
         with self._mutex:
-            self._last_time = max(round(time.time(), 3), round(self._last_time + _TICK_S, 3))
+            self._last_time = max(round(time.time(), 3), round(self._last_time + 0.001, 3))
             return dataclasses.replace(record, time=self._last_time)
 
     def append(self, record: R) -> R:
         """Write one record and force it to disk; returns it with its time.
 
-        Raises StorageError when that fails (a full disk). The record is then kept, and written
-        before the next one, so that the caller may warn and go on.
+        Raises StorageError when that fails (a full disk): it is then written before the next one.
         """
         with self._mutex:
             stamped = self.stamp(record)
@@ -162,7 +157,8 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
     lock = filelock.FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(PATIENCE_S, poll_interval=0.02)
+        # Not at once: whoever looks whether it is held takes it for an instant.
+        lock.acquire(1.0, poll_interval=0.02)
     except filelock.Timeout:
         return None
     except OSError as error:
@@ -177,10 +173,7 @@ def take_lock(path: Path) -> filelock.BaseFileLock | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some living process holds the lock; False when the file does not exist.
-
-    Unlike filelock it asks for a shared lock, which disturbs no other reader and writes nothing.
-    """
+    """Whether some living process holds the lock; asks for a shared one, which disturbs nobody."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

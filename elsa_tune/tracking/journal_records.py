@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
@@ -136,10 +135,8 @@ class SearchEnded(Record):
     message: str = ""
 
 
-@functools.cache
-def _adapters() -> dict[str, TypeAdapter[Any]]:
-    kinds = (SearchStarted, TrialStarted, Report, TrialEnded, Decision, SearchEnded)
-    return {cls.kind: TypeAdapter(cls) for cls in kinds}
+_KINDS = (SearchStarted, TrialStarted, Report, TrialEnded, Decision, SearchEnded)
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {cls.kind: TypeAdapter(cls) for cls in _KINDS}
 
 
 def encode(record: Record) -> str:
@@ -154,10 +151,10 @@ def decode(line: str) -> Record:
     if not isinstance(values, dict) or "kind" not in values:
         raise ValueError("it is not a record")
     kind = values["kind"]
-    if not isinstance(kind, str) or kind not in _adapters():
+    if not isinstance(kind, str) or kind not in _ADAPTERS:
         raise ValueError(f"it is of the unknown kind '{kind}', written by a newer elsa-tune")
     try:
-        record: Record = _adapters()[kind].validate_json(line, strict=True)
+        record: Record = _ADAPTERS[kind].validate_json(line, strict=True)
         return record
     except ValidationError as error:
         raise ValueError(f"{kind}: {problems(error)}") from error

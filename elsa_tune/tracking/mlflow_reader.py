@@ -13,7 +13,7 @@ from urllib.parse import quote
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import Connection, all_pages, unusable
+from elsa_tune.tracking.connection import Connection, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -28,9 +28,7 @@ from elsa_tune.tracking.state import SearchState, TrialState
 
 
 def read_searches(
-    tracking_uri: str,
-    tasks: Sequence[str] | None = None,
-    search: str | None = None,
+    tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
 ) -> list[SearchState]:
     """The searches on these tasks and of this name, in the order of their start; None asks for
     every one. Trials whose search was deleted are in a state without a session (attempt 0).
@@ -46,18 +44,13 @@ def read_searches(
             "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
         )
     connection = Connection(tracking_uri)
-    if sqlite_file(tracking_uri) is None:
-        connection.check()
+    connection.check()
     # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
     condition = f"tags.`{names.SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
     states: dict[str, SearchState] = {}
     try:
         client = connection.client()
-        runs = sorted(
-            _runs(client, condition, tasks), key=lambda run: (run.info.start_time, run.info.run_id)
-        )
-        # Each search before its trials.
-        for run in sorted(runs, key=lambda run: names.TRIAL_TAG in run.data.tags):
+        for run in sorted(_runs(client, condition, tasks), key=_each_search_before_its_trials):
             search_id = run.data.tags.get(names.SEARCH_ID_TAG, "")
             if search_id not in states:
                 states[search_id] = _search_state(run)
@@ -70,6 +63,10 @@ def read_searches(
     except Exception as error:  # the client's, the server's and the network's: no common base
         raise unusable(tracking_uri, error) from error
     return sorted(states.values(), key=lambda state: state.started)
+
+
+def _each_search_before_its_trials(run: Any) -> tuple[bool, int, str]:
+    return names.TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
 
 
 def _search_state(run: Any) -> SearchState:
@@ -90,16 +87,14 @@ def _search_state(run: Any) -> SearchState:
     if not of_itself:
         return SearchState(search=search, started=started)
     status = SearchStatus(tags.get(names.STATUS_TAG, SearchStatus.RUNNING))
+    decided = names.after_prefix(names.DECISION_PREFIX, tags)
     return SearchState(
         search=search,
         started=started,
         end=None if status is SearchStatus.RUNNING else SearchEnded(status=status),
         # Of another machine's driver nobody here can tell.
         is_alive=local_folder(tags) is None or is_held(lock_of(Path(tags[names.JOURNAL_TAG]))),
-        decisions={
-            name: _decided(value)
-            for name, value in names.after_prefix(names.DECISION_PREFIX, tags).items()
-        },
+        decisions={name: _decided(text) for name, text in decided.items()},
     )
 
 
@@ -114,7 +109,7 @@ def _trial_state(client: Any, run: Any, is_alive: bool) -> TrialState:
     end = None
     if status is not TrialStatus.RUNNING:
         quality = {QUALITY: metrics[names.TRIAL_QUALITY]} if names.TRIAL_QUALITY in metrics else {}
-        artifact = tags.get(names.PREDICTIONS_TAG)
+        artifact = tags.get(names.PREDICTIONS)
         end = TrialEnded(trial=key, status=status, metrics=metrics | quality, artifact=artifact)
     return TrialState(
         start=TrialStarted(trial=key, params=dict(params), tags=tags, time=started),
@@ -183,19 +178,19 @@ def runs_of(client: Any, search_id: str) -> Iterator[Any]:
 
 
 def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> Iterator[Any]:
-    if experiments := _experiments(client, tasks):
-        question = {"experiment_ids": experiments, "filter_string": condition, "max_results": 1000}
-        yield from all_pages(client.search_runs, **question)
+    experiments, page = _experiments(client, tasks), None
+    while experiments:
+        found = client.search_runs(experiments, condition, max_results=1000, page_token=page)
+        yield from found
+        if not (page := found.token):
+            return
 
 
 def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
     wanted = None if tasks is None else {f"{names.EXPERIMENT_PREFIX}{task}" for task in tasks}
-    return [
-        experiment.experiment_id
-        for experiment in all_pages(client.search_experiments)
-        if experiment.name.startswith(names.EXPERIMENT_PREFIX)
-        and (wanted is None or experiment.name in wanted)
-    ]
+    ours = f"name LIKE '{names.EXPERIMENT_PREFIX}%'"
+    found = client.search_experiments(filter_string=ours, max_results=50_000)  # MLflow's limit
+    return [one.experiment_id for one in found if wanted is None or one.name in wanted]
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:

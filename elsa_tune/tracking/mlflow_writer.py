@@ -34,7 +34,6 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import runs_of
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
-_MODEL_PACKAGES = ("torch", "transformers")
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
 
 
@@ -104,8 +103,8 @@ class MlflowStore(Connection):
         tags: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
-        """Let a run read as ended, with its status, message, last reports and tags. name: its new
-        name, or None. At a search's end, runs that a lost answer made twice are removed.
+        """Let a run read as ended. name: its new one, or None. At a search's end, runs that a lost
+        answer made twice are removed.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
         message = {"message": record.message} if record.message else {}
@@ -124,7 +123,7 @@ class MlflowStore(Connection):
         replaces it. A store on this file system gets a hard link, so that nothing lies there twice.
         """
         client, run_id = self.client(), self.run_id(search, trial)
-        folder = names.PREDICTIONS_FOLDER if trial else names.REPORT
+        folder = names.PREDICTIONS if trial else names.REPORT
         place = urlsplit(client.get_run(run_id).info.artifact_uri)
         if place.scheme != "file":
             send = client.log_artifact if source.is_file() else client.log_artifacts
@@ -167,7 +166,19 @@ class MlflowStore(Connection):
         attempt = {names.STATUS_TAG: "running", names.ATTEMPT_TAG: str(record.attempt)}
         tags = {**record.tags, **tags, **attempt}
         if is_new:
-            self._create(search, trial, record.milliseconds, name, tags)
+            own = {
+                names.SEARCH_ID_TAG: search.search_id,
+                names.SEARCH_TAG: search.name,
+                "mlflow.source.name": "elsa-tune",
+                "mlflow.user": _user(),
+            }
+            every = _as_tags(tags | own | ({names.TRIAL_TAG: trial} if trial else {}))
+            self._search_id = ""  # without an answer it may exist all the same
+            made = self.client().create_run(
+                self._experiment_id, record.milliseconds, every, run_name=name
+            )
+            self._search_id = search.search_id
+            self._runs[trial] = _Run(made.info.run_id, {})
         run = self._runs[trial]
         params = {_key(param): _cut(value, _PARAM_LENGTH) for param, value in params.items()}
         missing = [Param(param, params[param]) for param in params if param not in run.params]
@@ -181,24 +192,6 @@ class MlflowStore(Connection):
             self.log(search, trial, [], tags | changed)
             self.client().update_run(run.run_id, status="RUNNING", name=name)
         run.params.update(params)
-
-    def _create(
-        self, search: SearchStarted, trial: str, started: int, name: str, tags: dict[str, str]
-    ) -> None:
-        """started: in milliseconds."""
-        tags = tags | {
-            names.SEARCH_ID_TAG: search.search_id,
-            names.SEARCH_TAG: search.name,
-            "mlflow.source.name": "elsa-tune",
-            "mlflow.user": _user(),
-        }
-        if trial:
-            tags[names.TRIAL_TAG] = trial
-        self._search_id = ""  # without an answer it may exist all the same
-        values = _as_tags(tags)
-        run = self.client().create_run(self._experiment_id, started, values, run_name=name)
-        self._search_id = search.search_id
-        self._runs[trial] = _Run(run.info.run_id, {})
 
     def _runs_of(self, search: SearchStarted) -> dict[str, _Run]:
         """Those of a search, looked up once. Of two runs for one trial the fuller one stays."""
@@ -258,7 +251,9 @@ def log_model(
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, Schema
 
-    packages = [f"{name}=={versions[name]}" for name in _MODEL_PACKAGES if name in versions]
+    packages = [
+        f"{name}=={versions[name]}" for name in ("torch", "transformers") if name in versions
+    ]
     outputs = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
     inputs = Schema([ColSpec("string", name) for name in row])
     # It says at length what it found in the folder.

@@ -32,9 +32,8 @@ TRIAL_QUALITY: Final = "trial_quality"
 EVALUATION: Final = "evaluation"
 
 EXPERIMENT_PREFIX: Final = "elsa-tune/"
-PREDICTIONS_FOLDER: Final = "predictions"
-# On a trial's run: its predictions' file, relative to the search's folder and to the artifacts.
-PREDICTIONS_TAG: Final = "predictions"
+# A trial's predictions: their folder, and the tag that names the file in it.
+PREDICTIONS: Final = "predictions"
 # The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
 ANSWER: Final = "answer"
 DESCRIPTION: Final = "description"
@@ -63,11 +62,7 @@ _OF_CURVE = {
     "corrected": "corrected_retention",
     "seeds": "seeds",
 }
-_POINTS = {
-    "fine_tuned_layers": "operating_point",
-    "certified_fine_tuned_layers": "certified",
-}
-_DIGEST_LENGTH = 36
+_POINTS = {"fine_tuned_layers": "operating_point", "certified_fine_tuned_layers": "certified"}
 
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
@@ -135,7 +130,7 @@ def data_input(search: SearchStarted) -> DatasetInput:
     fingerprint = search.tags.get("fingerprint.data", "unknown")
     data = Dataset(
         name=search.task,
-        digest=fingerprint.rpartition(":")[2][:_DIGEST_LENGTH],
+        digest=fingerprint.rpartition(":")[2][:36],  # MLflow's limit
         source_type="elsa-tune",
         source=json.dumps({"task": search.task}),
         profile=json.dumps(sizes),

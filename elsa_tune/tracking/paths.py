@@ -78,22 +78,16 @@ class StorePaths:
                     "URI; work in another folder, or name another store with `tracking_uri`"
                 )
             return f"{_SQLITE}{file}"
-        if scheme in ("", "file"):
-            raise TrackingError(
-                f"tracking URI '{shown_uri(uri)}' is a file store, which MLflow no longer opens; "
-                f"write sqlite:///{_database_beside(shown_uri(uri))}, or the address of a server"
-            )
+        is_file_store = scheme in ("", "file")
+        kind = "a file store, which MLflow no longer opens" if is_file_store else "of no known kind"
         raise TrackingError(
-            f"tracking URI '{shown_uri(uri)}' is of no known kind; write sqlite:///FILE.db, "
+            f"tracking URI '{shown_uri(uri)}' is {kind}; write sqlite:///FILE.db, "
             "http(s)://HOST:PORT or postgresql://..."
         )
 
 
 class SearchPaths:
-    """Every file of one search: the folder `storage/NAME` and what lies in it, absolute.
-
-    Raises StorageError for a name that is not 1 to 100 letters, digits and `._-`.
-    """
+    """Every file of one search, absolute. Raises StorageError for what is no `SEARCH_NAME`."""
 
     def __init__(self, storage: Path, name: str) -> None:
         if not SEARCH_NAME.fullmatch(name):
@@ -154,13 +148,8 @@ def lock_of(journal: Path) -> Path:
 
 def search_names(storage: Path) -> list[str]:
     """The names of all searches under a storage folder, sorted; [] where it does not exist."""
-    try:
-        names = sorted(
-            entry.name for entry in storage.iterdir() if SEARCH_NAME.fullmatch(entry.name)
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [name for name in names if SearchPaths(storage, name).exists]
+    names = sorted(entry.name for entry in storage.iterdir()) if storage.is_dir() else []
+    return [one for one in names if SEARCH_NAME.fullmatch(one) and SearchPaths(storage, one).exists]
 
 
 def find_search(storage: Path, name: str) -> SearchPaths:
@@ -204,8 +193,3 @@ def _scheme(uri: str) -> str:
     head, separator, _ = uri.partition(":")
     # `postgresql+psycopg://` names its driver after a plus.
     return head.lower().split("+")[0] if separator else ""
-
-
-def _database_beside(uri: str) -> str:
-    path = re.sub(r"^file:(//(?=/))?", "", uri) or "mlruns"
-    return path if path.endswith(".db") else f"{path.rstrip('/')}/mlflow.db"

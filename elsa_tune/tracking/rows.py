@@ -1,12 +1,8 @@
-"""Recorded trials as result rows, from MLflow or a journal, with what they answered by example.
-
-What a row needs stands in these params and metrics: `model task phase seed learning_rate
-frozen_layers embeddings_frozen layers (or fine_tuned_layers) metric selection train_size epochs
-comparison search`, metrics `chance train_seconds peak_memory_mb trainable_parameters`.
-"""
+"""Recorded trials as result rows, from MLflow or a journal, with what they answered by example."""
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 import time
@@ -15,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
@@ -44,8 +40,8 @@ def read_rows(
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
-    """One row a trial, in the order of their start, with its status; none for a final one, which is
-    no result. folder: the search's. Raises ResultsError for a trial that lacks what a row needs.
+    """A row for each trial that is not final, by their start. folder: the search's. Raises
+    ResultsError for a trial that lacks what a row needs.
     """
     return [
         _row(state.search.name, trial, folder)
@@ -58,11 +54,6 @@ def origin_of(state: SearchState) -> str:
     """When a search started and, where that is recorded, on which machine, as a page says it."""
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
     return ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
-
-
-def rates_text(rates: tuple[float, float]) -> str:
-    """The lowest and the highest as one param: `1e-05..5e-05`."""
-    return f"{rates[0]:g}..{rates[1]:g}"
 
 
 def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
@@ -89,9 +80,7 @@ def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
             values["looks"] = Looks.of(str(values["looks"]))
         return _ROW.validate_python(values)
     except (KeyError, ValueError, SpaceError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        if isinstance(error, ValidationError):
-            why = problems(error)
+        why = f"it has no {error}" if isinstance(error, KeyError) else problems(error)
         raise ResultsError(
             f"trial {trial.key} of search '{search}' is not a complete record: {why}; "
             f"ask another with `search`, or delete it: elsa-tune searches --delete {search}"
@@ -103,7 +92,7 @@ class KeptPredictions:
 
     def __init__(self, tracking_uri: str | None = None) -> None:
         self._uri = tracking_uri
-        self._fetched: dict[str, Predictions | None] = {}  # each look at a depth asks again
+        self._fetched = functools.cache(self._fetch)  # each look at a depth asks again
 
     def __call__(self, row: ResultRow) -> Predictions | None:
         """What the row's trial answered; None where it is not kept, or cannot be had any more."""
@@ -111,11 +100,7 @@ class KeptPredictions:
             return None
         if not row.predictions.startswith(RUN_SCHEME):
             return _read(Path(row.predictions))
-        if self._uri is None:
-            return None
-        if row.predictions not in self._fetched:
-            self._fetched[row.predictions] = self._fetch(self._uri, row.predictions)
-        return self._fetched[row.predictions]
+        return None if self._uri is None else self._fetched(self._uri, row.predictions)
 
     @staticmethod
     def _fetch(uri: str, place: str) -> Predictions | None:

@@ -64,15 +64,9 @@ class TrialState:
         return self.end.time if self.end is not None else self.cut_off
 
     @property
-    def is_planned(self) -> bool:
-        """Whether it is a trial of the plan; neither the linear probe nor a final one is."""
-        return self.params.get("phase") not in (Phase.PROBE, Phase.FINAL)
-
-    @property
     def latest(self) -> dict[str, float]:
-        """The last finite value of every metric, those of the end before those of the reports.
-
-        `quality`: the trial's, under its selection; the last reported one until it ended.
+        """The last finite value of every metric, the end's before the reports'; `quality` is the
+        trial's under its selection, until it ended the last reported one.
         """
         values: dict[str, float] = {}
         ordered = sorted(self.reports, key=lambda report: (report.step, report.time))
@@ -100,10 +94,7 @@ class SearchState:
 
     @classmethod
     def replay(cls, records: Iterable[Record], alive: bool = True) -> SearchState:
-        """Follow the records from the first to the last.
-
-        alive: whether a driver holds the lock; else what has no end was killed, or interrupted.
-        """
+        """Follow the records. alive: a driver holds the lock; else what has no end was cut off."""
         state, heard = cls(is_alive=alive), 0.0
         for record in records:
             state.add(record)
@@ -151,8 +142,9 @@ class SearchState:
 
     @property
     def planned_trials(self) -> list[TrialState]:
-        """Those of the plan."""
-        return [trial for trial in self.trials.values() if trial.is_planned]
+        """Those of the plan: neither the linear probe nor a final one is."""
+        others = (Phase.PROBE, Phase.FINAL)
+        return [one for one in self.trials.values() if one.params.get("phase") not in others]
 
     @property
     def final_trials(self) -> list[TrialState]:

@@ -405,10 +405,10 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     places.root.mkdir()
     places.database.write_text("this is a text of more than sixteen letters")
     with pytest.raises(TrackingError, match="not an SQLite file"):
-        MlflowStore(places.tracking_uri()).check()
+        MlflowStore(places.tracking_uri()).initialise()
     blocked = StorePaths(tmp_path / "mlruns" / "mlflow.db")
     with pytest.raises(TrackingError, match="cannot be written"):
-        MlflowStore(blocked.tracking_uri()).check()
+        MlflowStore(blocked.tracking_uri()).initialise()
 
 
 def test_an_unfinished_search_over_another_schema_is_not_resumed(
@@ -497,7 +497,7 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     assert warnings == []
     with (
         Journal(paths.journal),
-        pytest.raises(StorageError, match=r"is running .*cannot be deleted"),
+        pytest.raises(StorageError, match=r"is running: process .*; wait for it or end it"),
     ):
         delete_search(places.storage, "second", uri)
     assert delete_search(places.storage, "second", uri) == 3

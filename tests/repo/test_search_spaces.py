@@ -8,14 +8,14 @@ import pytest
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs import space
-from elsa_tune.specs.space import load_space, search_space_folder
+from elsa_tune.specs.space import load_space, shipped_spaces
 
-SPACES = sorted(search_space_folder().glob("*.yaml"))
+SPACES = list(shipped_spaces().values())
 
 
 def test_the_promised_spaces_are_there(root: Path) -> None:
     """The names that the documentation and the Makefile use."""
-    assert search_space_folder() == root / "search_spaces"
+    assert sorted((root / "search_spaces").iterdir()) == SPACES
     names = {path.stem for path in SPACES}
     assert {"demo", "joint", "grid", "paper", "low_resource", "quick"} <= names
 
@@ -47,7 +47,8 @@ def test_a_wheel_finds_them_beside_its_code(
     package.mkdir(parents=True)
     monkeypatch.setattr(space, "_PACKAGE", package)
     with pytest.raises(SpaceError, match=r"install elsa-tune again, or give `space`"):
-        search_space_folder()
-    (package.parent / "search_spaces").mkdir()
-    (package / "search_spaces").mkdir()
-    assert search_space_folder() == package / "search_spaces"
+        space.shipped_spaces()
+    for folder in (package.parent / "search_spaces", package / "search_spaces"):
+        folder.mkdir()
+        (folder / "own.yaml").touch()
+    assert space.shipped_spaces() == {"own": package / "search_spaces" / "own.yaml"}

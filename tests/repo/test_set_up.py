@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from elsa_tune.specs.space import search_space_folder
+from elsa_tune.specs.space import shipped_spaces
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -232,6 +232,6 @@ def test_the_wheel_carries_what_the_package_reads(tmp_path: Path) -> None:
         for path in (ROOT / "elsa_tune").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    needed |= {f"elsa_tune/search_spaces/{path.name}" for path in search_space_folder().glob("*")}
+    needed |= {f"elsa_tune/search_spaces/{path.name}" for path in shipped_spaces().values()}
     assert "elsa_tune/py.typed" in needed
     assert {name for name in names if not re.match(r"elsa_tune-[\d.]+\.dist-info/", name)} == needed

@@ -54,10 +54,10 @@ def test_the_variable_counts_when_nothing_is_given(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("./mlruns", r"file store.*sqlite:///\./mlruns/mlflow\.db"),
-        ("/data/mlruns", r"file store.*sqlite:////data/mlruns/mlflow\.db"),
-        ("file:///data/mlruns", r"file store.*sqlite:////data/mlruns/mlflow\.db"),
-        ("mlflow.db", r"file store.*sqlite:///mlflow\.db"),
+        ("./mlruns", r"file store.*sqlite:///FILE\.db"),
+        ("/data/mlruns", r"file store.*sqlite:///FILE\.db"),
+        ("file:///data/mlruns", r"file store.*sqlite:///FILE\.db"),
+        ("mlflow.db", r"file store.*sqlite:///FILE\.db"),
         ("sqlite://", r"sqlite:///FILE\.db"),
         ("sqlite:///:memory:", r"sqlite:///FILE\.db"),
         ("sqlite:///a.db?mode=ro", r"a\.db\?mode=ro cannot hold .*another folder"),

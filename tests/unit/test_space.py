@@ -10,13 +10,11 @@ import pytest
 
 from elsa_tune.errors import SpaceError, UnknownNameError
 from elsa_tune.specs.search import RateList, RateRange
-from elsa_tune.specs.space import load_space, search_space_folder
+from elsa_tune.specs.space import load_space, shipped_spaces
 from elsa_tune.specs.trial import Selection
 
 
-@pytest.mark.parametrize(
-    "name", [file.stem for file in sorted(search_space_folder().glob("*.yaml"))]
-)
+@pytest.mark.parametrize("name", shipped_spaces())
 def test_a_shipped_space_parses_by_name_and_by_path(name: str) -> None:
     assert load_space(name) == load_space(f"search_spaces/{name}.yaml")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.searching.saying import say
+from elsa_tune.tracking.paths import shown_uri
 from elsa_tune.words import listed
 
 if TYPE_CHECKING:
@@ -137,7 +140,6 @@ def report(
     """
     from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.cli.printing import given_command
     from elsa_tune.report.page import write_report
 
     check_target(target)
@@ -145,7 +147,8 @@ def report(
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
     origins = source.origins(question)
-    page, *others = write_report(answers, rows, out, given_command(), origins)
+    command = shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])
+    page, *others = write_report(answers, rows, out, command, origins)
     say(f"elsa-tune: {len(others)} more files in {out}")
     typer.echo(page)
     _require_an_answer(answers, told=False)
@@ -256,10 +259,7 @@ def _print(
 
 
 def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
-    """Raise NoAnswerError, with each reason, where no answer has an operating point.
-
-    told: where there is but one answer the user has read its reason already.
-    """
+    """Raise NoAnswerError, with each reason, unless there is an answer. told: one alone is."""
     if any(answer.is_answered for answer in answers):
         return
     if told and len(answers) == 1:

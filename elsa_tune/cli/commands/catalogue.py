@@ -74,25 +74,19 @@ def listed(spec: ModelSpec) -> dict[str, Any]:
 
 
 def counted(spec: ModelSpec) -> dict[str, Any]:
-    """Parameters of one model, by part; JSON-ready. Raises ModelError.
-
-    Counted as in the paper's Table 1: the pretrained model without the task's own last linear,
-    which always trains.
-    """
+    """Parameters of one model by part, as in the paper's Table 1; JSON-ready. Raises ModelError."""
     from elsa_tune.training.model.encoder import facts
     from elsa_tune.training.model.model_files import folder_pooling
 
-    known = facts(spec)
+    fields = dataclasses.asdict(facts(spec))
     counts = ("embedding", "layer", "layer_sizes", "output", "total")
+    parameters = {name: fields.pop(name) for name in counts}
     return {
         **dataclasses.asdict(spec),
-        "model_type": known.model_type,
-        "layers": known.layers,
-        "hidden_size": known.hidden_size,
-        "max_positions": known.max_positions,
-        "default_epochs": default_epochs(known.model_type),
+        **fields,
+        "default_epochs": default_epochs(fields["model_type"]),
         "pooling": folder_pooling(spec),
-        "parameters": {name: getattr(known, name) for name in counts},
+        "parameters": parameters,
     }
 
 
@@ -150,10 +144,7 @@ def source_text(spec: TaskSpec) -> str:
 
 
 def look(spec: TaskSpec) -> dict[str, Any]:
-    """Read the task's data: sizes, counts of labels, measured chance, examples, notes; JSON-ready.
-
-    Raises DataError as reading does.
-    """
+    """What the task's data are, JSON-ready. Raises DataError as reading does."""
     from elsa_tune.specs.trial import Recipe
     from elsa_tune.training.data.preparation import read_splits
     from elsa_tune.training.metrics import chance
@@ -179,7 +170,6 @@ def _labels(spec: TaskSpec, split: Split) -> dict[str, Any]:
 
 
 def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
-    """The first rows."""
     columns = list(zip(spec.text_columns, split.texts, strict=True))
     return [
         {

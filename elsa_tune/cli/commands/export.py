@@ -1,4 +1,4 @@
-"""`elsa-tune export`: a search's answer as a model that transformers loads."""
+"""`elsa-tune export` and `bundle`: answers as models, and models that answer together."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def export(
     search: Annotated[str, typer.Option("--search", metavar="NAME", help="The search's name.")],
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create."),
+        Path, typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create.")
     ],
     layers: Annotated[
         int | None,
@@ -98,3 +97,40 @@ def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
             "without --all it is looked for as one search"
         )
     return found
+
+
+def bundle(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR...",
+            help="Exported models, each a task that is called as its folder; or a bundle.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            parser=out_folder,
+            help="The folder to create. Default: the bundle given first, changed in place.",
+        ),
+    ] = None,
+    add: Annotated[
+        list[str] | None, typer.Option(metavar="DIR", help="A model to add to a bundle.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A task to take out of a bundle.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the folder of an earlier bundle.")
+    ] = False,
+) -> None:
+    """Put exported models of one base together, on shared layers.
+
+    The folder is what elsa_tune.load_bundle and MLflow load. Prints its path.
+    """
+    say(f"bundle: reading {len(models) + len(add or [])} folders")
+    from elsa_tune.exporting.bundle import bundle as write
+
+    typer.echo(write([*models, *(add or [])], out, remove=remove or [], overwrite=overwrite))

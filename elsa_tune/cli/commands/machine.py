@@ -1,6 +1,4 @@
-"""`elsa-tune doctor` and `cache`: what this machine has for a search, how trials share it best, and
-what is kept of frozen layers' output on it.
-"""
+"""`elsa-tune doctor` and `cache`: what this machine has for a search, and what is kept on it."""
 
 from __future__ import annotations
 

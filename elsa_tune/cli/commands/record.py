@@ -84,10 +84,9 @@ def _as_json(folder: Path | None, state: SearchState) -> dict[str, Any]:
 def _answer_text(answer: Any) -> str:
     """A recorded answer in a few words; of several answers one after the other."""
     if isinstance(answer, list) and answer:
-        return "; ".join(_answer_text(one) for one in answer)
+        return "; ".join(map(_answer_text, answer))
     if isinstance(answer, dict) and "operating_point" in answer:
-        point = answer["operating_point"]
-        if isinstance(point, dict):
+        if isinstance(point := answer["operating_point"], dict):
             tuned, layers = point.get("fine_tuned_layers", "?"), answer.get("layers", "?")
             return f"{tuned} of {layers} layers fine-tuned"
         return f"none: {str(answer.get('reason')).replace('_', ' ')}"
@@ -105,16 +104,14 @@ def ui(
 
     places = StorePaths(Path.cwd())
     uri = places.tracking_uri(tracking_uri)
+    store = MlflowStore(uri, places.artifact_root_for(uri))
     if uri.startswith("http"):
         say(f"the record is on a server; open {shown_uri(uri)}")
         with contextlib.suppress(TrackingError):  # its address is all that was asked for
-            store = MlflowStore(uri)
             store.check()
             _say_page(store, without_credentials(uri))
         return
     _check_port(host, port)
-    artifacts = places.artifact_root_for(uri)
-    store = MlflowStore(uri, artifacts)
     store.check()
     store.initialise()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
@@ -123,8 +120,8 @@ def ui(
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri
     # Jobs are for MLflow's evaluation of language models: thirty processes that nothing here needs.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    if artifacts is not None:
-        command += ["--default-artifact-root", artifacts.as_uri()]
+    if store.artifact_root is not None:
+        command += ["--default-artifact-root", store.artifact_root.as_uri()]
     say(f"MLflow is starting on http://{host}:{port}; Ctrl-C ends it")
     _say_page(store, f"http://{host}:{port}")
     if status := _serve(command):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,13 +64,10 @@ def reproduce(
     from elsa_tune.searching.several import carry_out
     from elsa_tune.studies.reproduction import edition
 
-    extent = PROTOCOLS[study].extents[scale]
-    if seeds is not None:
-        extent = dataclasses.replace(extent, seeds=seeds)
-    if given := _words(tasks):
-        extent = dataclasses.replace(extent, tasks=given)
-    if given := _words(train_size):
-        extent = dataclasses.replace(extent, train_sizes=_sizes(study, given))
+    sizes = _sizes(study, _words(train_size))
+    asked = {"seeds": seeds, "tasks": _words(tasks), "train_sizes": sizes}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value}
+    extent = dataclasses.replace(PROTOCOLS[study].extents[scale], **given)
     names = _words(models) or PROTOCOLS[study].models
     options = SearchOptions(model=names[0], task=list(extent.tasks), **dataclasses.asdict(places))
     planned = edition(study, scale, names, extent, options)

@@ -1,8 +1,9 @@
-"""`elsa-tune search` and `elsa-tune resume`."""
+"""`elsa-tune search`, `resume`, and `trial`: one of a search's trials, for debugging."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from elsa_tune.cli.options import DryRun, StoragePath, TrackingUri, grouped
+from elsa_tune.cli.options import (
+    DataDir,
+    DryRun,
+    Metric,
+    Settings,
+    StoragePath,
+    TrackingUri,
+    grouped,
+)
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
 from elsa_tune.searching.saying import say
-from elsa_tune.words import duration
+from elsa_tune.words import duration, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
@@ -222,3 +231,70 @@ def _conclude(finished: Finished) -> None:
         raise NoAnswerError("no trial has a result")
     if not is_answered:  # why is printed
         raise typer.Exit(NoAnswerError.exit_status)
+
+
+def trial(
+    model: Annotated[str, typer.Option(help="Short name, local folder or hub id.")],
+    task: Annotated[str, typer.Option(help="Task name or YAML file.")],
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate, above 0 and up to 1.")],
+    frozen_layers: Annotated[
+        str, typer.Option(help="N: 0 (nothing frozen) .. L, or `embeddings`.")
+    ] = "0",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
+    train_size: Annotated[
+        int | None, typer.Option(help="Train on a stratified subset of N examples.")
+    ] = None,
+    data_dir: DataDir = None,
+    metric: Metric = None,
+    settings: Settings = None,
+    output: Annotated[
+        Literal["lines", "json"],
+        typer.Option("--format", help="`lines`, or `json`: one object per evaluation."),
+    ] = "lines",
+) -> None:
+    """Run one trial here, without Ray or MLflow."""
+    from elsa_tune.searching.inputs import read_inputs
+    from elsa_tune.specs.freeze import FreezeDepth
+    from elsa_tune.specs.space import OWN_FIELDS
+    from elsa_tune.specs.trial import trial_quality
+
+    depth = FreezeDepth.of(frozen_layers)
+    overrides = list(settings or [])
+    for override in overrides:
+        field = override.partition("=")[0].split(".")[0].strip()
+        if field in OWN_FIELDS - {"epochs", "metric", "revision"}:
+            raise UsageError(f"--set {override}: {field} belongs to a search; a trial has options")
+    if train_size is not None:
+        overrides.append(f"train_size={train_size}")
+    inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)
+    spec = inputs.trial(depth, learning_rate, seed)
+
+    from elsa_tune.training.loop import few_steps, train
+
+    notes: set[str] = set()
+    results = []
+    for result in train(spec):
+        results.append(result)
+        for note in (few_steps(spec.recipe, result.steps), *result.notes):
+            if note is not None and note not in notes:
+                notes.add(note)
+                say(f"note: {note}")
+        if output == "json":
+            typer.echo(json.dumps(dataclasses.asdict(result)))
+            continue
+        scores = {**result.metrics, "holdout_quality": result.holdout_quality}
+        said = [f"{name} {points(value)}" for name, value in scores.items() if value is not None]
+        typer.echo(
+            f"epoch {result.epoch:g}/{spec.recipe.epochs}  step {result.step}/{result.steps}  "
+            f"{'  '.join(said)}  "
+            f"train_loss {result.train_loss:.4f}  eval_loss {result.eval_loss:.4f}  "
+            f"{result.train_seconds:.1f} s  {result.peak_memory_mb:.0f} MiB"
+        )
+    held_out = [one.holdout_quality for one in results if one.holdout_quality is not None]
+    quality = trial_quality(spec.recipe.selection, [one.quality for one in results], held_out)
+    say(
+        f"{spec.key}: {inputs.task.metric.value} {points(quality)} "
+        f"(a constant answer scores {points(result.chance)}); "
+        f"{result.trainable_parameters:,} parameters trained, {result.precision}, "
+        f"{result.batches} batches, frozen layers {result.prefix}"
+    )
