@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
@@ -190,13 +191,11 @@ def _probe(group: ResultGroup, full: CurvePoint | None) -> LinearProbe | None:
     row = group.probe
     if row is None or row.quality is None:
         return None
-    retention, corrected = _retentions(row.quality, full, group.chance)
     return LinearProbe(
         quality=row.quality,
-        retention=retention,
-        corrected_retention=corrected,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
+        **_retentions(row.quality, full, group.chance),
     )
 
 
@@ -291,22 +290,19 @@ def _completed(
         point = replace(point, ci_low=max(found.low, lowest), ci_high=min(found.high, 1.0))
     if full is None:
         return point
-    retention, corrected = _retentions(quality, full, group.chance)
-    return replace(
-        point, retention=retention, corrected_retention=corrected, saves=saves(full, point)
-    )
+    kept = _retentions(quality, full, group.chance)
+    return replace(point, saves=saves(full, point), **kept)
 
 
-def _retentions(
-    quality: float, full: CurvePoint | None, chance: float | None
-) -> tuple[float | None, float | None]:
+def _retentions(quality: float, full: CurvePoint | None, chance: float | None) -> dict[str, Any]:
     """What a quality keeps of the full model's, raw and corrected for chance."""
-    if full is None or full.quality is None:
-        return None, None
-    raw = quality / full.quality if full.quality > SAME_QUALITY else None
-    if chance is None or full.quality - chance <= AT_CHANCE:
-        return raw, None
-    return raw, (quality - chance) / (full.quality - chance)
+    raw = corrected = None
+    if full is not None and full.quality is not None:
+        if full.quality > SAME_QUALITY:
+            raw = quality / full.quality
+        if chance is not None and full.quality - chance > AT_CHANCE:
+            corrected = (quality - chance) / (full.quality - chance)
+    return {"retention": raw, "corrected_retention": corrected}
 
 
 def saves(full: CurvePoint, point: CurvePoint) -> Saves:

@@ -61,7 +61,10 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
         by_search: dict[str | None, list[ResultRow]] = {}
         for row in members:
             by_search.setdefault(row.search, []).append(row)
-        if _seeds_are_disjoint(by_search.values()):
+        seeds = [
+            {row.seed for row in rows if row.phase is Phase.MEASURE} for rows in by_search.values()
+        ]
+        if all(one.isdisjoint(other) for one, other in itertools.combinations(seeds, 2)):
             parts.append(members)
         else:
             parts.extend(by_search.values())
@@ -88,11 +91,6 @@ def require_one_each(
         rivals.setdefault(key, []).append(group)
     if several := next((found for found in rivals.values() if len(found) > 1), None):
         raise _choose_one(several, in_short)
-
-
-def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
-    seeds = [{row.seed for row in rows if row.phase is Phase.MEASURE} for rows in searches]
-    return all(not (one & other) for one, other in itertools.combinations(seeds, 2))
 
 
 def _group(members: Sequence[ResultRow]) -> ResultGroup:

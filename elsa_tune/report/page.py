@@ -27,8 +27,6 @@ from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.tables.results_csv import write_results
 from elsa_tune.words import listed, percent, points, target_text
 
-# Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 PAGE = "index.html"
 FIGURES = "figures"
 # What an earlier report may have left among the figures: beside this page it would mislead.
@@ -114,7 +112,6 @@ def page_html(
     named = by_name(answers)
     target = answers[0].target if answers else DEFAULT_TARGET
     return environment.get_template("page.html.jinja").render(
-        policy=POLICY,
         heading=_headline(named, target),
         story=story(answers),
         facts=facts(rows, origins or {}),

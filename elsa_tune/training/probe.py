@@ -79,10 +79,9 @@ def linear_probe(
     started = time.perf_counter()
     where = torch.device(device)
     notes: list[str] = []
-    train = _few(data.train, MOST_TRAIN_ROWS, recipe.subset_seed, "training", notes)
-    evaluation = _few(
-        data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
-    )
+    seed = recipe.subset_seed
+    train = _few(data.train, MOST_TRAIN_ROWS, seed, "training", notes)
+    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, seed, "evaluation", notes)
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
     x, x_evaluation = _standardised(x, x_evaluation)
@@ -122,7 +121,7 @@ def _features(
 ) -> list[Floats]:
     """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, task.outputs, 0, task.kind is TaskKind.REGRESSION)
+    loaded = load_classifier(model, task.outputs, 0)
     depth = FreezeDepth.of(len(layer_list(loaded)))
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     freeze(loaded, depth)

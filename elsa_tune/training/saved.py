@@ -45,9 +45,7 @@ def save_classifier(
     values on the scale of the labels. Raises OSError where it cannot be written.
     """
     objective = Objective(trial.task, data, CPU, trial.recipe.standardize_targets)
-    model = load_classifier(
-        trial.model, objective.outputs, trial.seed, objective.is_regression, trial.depth
-    )
+    model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
     frozen = divide(model).frozen(trial.depth)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -20,12 +20,8 @@ from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent
 USUAL_SEEDS = 5
 
 
-def certainty_sentence(answer: Answer) -> str:
+def certainty_sentences(answer: Answer) -> Iterator[str]:
     """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
-    return " ".join(_sentences(answer))
-
-
-def _sentences(answer: Answer) -> Iterator[str]:
     point, known = answer.operating_point, answer.uncertainty
     assert point is not None
     if answer.reason is not None:
