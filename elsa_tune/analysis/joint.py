@@ -45,10 +45,14 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         )
     without = [task for task in tasks if not task.is_answered]
     common = _common_points(tasks)
+    shared: dict[str, Any] = {}  # None where tasks differ
+    for name in ("train_size", "search", "metric", "selection"):
+        values = {getattr(task, name) for task in tasks}
+        shared[name] = values.pop() if len(values) == 1 else None
     answer = Answer(
         model=first.model,
         task=ALL_TASKS,
-        **_what_all_share(tasks, ("train_size", "search", "metric", "selection")),
+        **shared,
         target=first.target,
         layers=first.layers,
         chance=None,
@@ -129,12 +133,6 @@ def _sure(
     return certified, reason, plausible(common, least) if learnt else None
 
 
-def _what_all_share(tasks: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
-    """These fields of the tasks; None where they differ."""
-    found = {name: {getattr(task, name) for task in tasks} for name in names}
-    return {name: one.pop() if len(one) == 1 else None for name, one in found.items()}
-
-
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
     """The depths measured for every task; retentions are those of the task that keeps least."""
     shared = set.intersection(*({p.depth for p in task.measured} for task in tasks))
@@ -207,7 +205,6 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
 
 
 def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[str]:
-    """The joint operating point, and which tasks decide it."""
     corrected = joint.corrected_operating_point
     each = f"on each of {listed(task.task for task in tasks)}"
     all_layers = f"all {layers_text(joint.layers)}"
@@ -229,7 +226,6 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
 
 
 def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
-    """What is certified for all tasks, and what cannot be ruled out."""
     certified, corrected = joint.certified, joint.corrected_certified
     if certified is None:
         why = [task.task for task in tasks if task.certified is None]

@@ -47,8 +47,8 @@ def write_report(
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
-    contents = {
-        f"{FIGURES}/{chart.key}.{kind}": drawn
+    written = {
+        folder / FIGURES / f"{chart.key}.{kind}": drawn
         for chart in charts
         for kind, drawn in draw(chart).items()
     }
@@ -59,11 +59,7 @@ def write_report(
         "trials.csv": write_results(rows),
         PAGE: page_html(answers, rows, charts, command, origins),
     }
-    return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
-
-
-def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    written = {folder / name: content for name, content in contents.items()}
+    written |= {folder / name: text.encode() for name, text in texts.items()}
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         for target, content in written.items():

@@ -28,8 +28,7 @@ from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, pool
 from elsa_tune.training.objective import Objective
 
-# Where not every operation has a deterministic form, and rows of the pass that shows whether a step
-# needs one of those.
+# Where some operations have no deterministic form; rows of the pass that shows if a step has one.
 _TRIED_ON = ("cuda",)
 _FEW = 4
 
@@ -126,7 +125,6 @@ class _Run:
             self.optimizer.zero_grad(set_to_none=True)
 
     def _frozen_model(self, depths: Sequence[int]) -> Runner:
-        """The trial's model, frozen to its depth, in what runs it."""
         trial, objective = self.trial, self.objective
         model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature

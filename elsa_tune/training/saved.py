@@ -136,9 +136,7 @@ def save_onnx(folder: Path) -> None:
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Class ids (int64) or values (float32) [E] of a saved model. texts: a list of E texts for each
-    text column.
-    """
+    """Class ids (int64) or values (float32) [E] of a saved model. texts: E of each text column."""
     ask = classifier(folder)
     rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
     answers = ask(rows)

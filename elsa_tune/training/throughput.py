@@ -155,9 +155,7 @@ def memory_mb(device: str) -> float:
 
 
 def _train_each(end: Connection, division: Division, device: str, seconds: float) -> None:
-    """In a process of its own: begin each training and say so; once asked to count, answer with
-    tokens per second and peak MiB.
-    """
+    """In a process of its own: begin each training, and when asked answer tokens/s and peak MiB."""
     torch.set_num_threads(division.threads)
     try:
         machine.take_share(1 / division.trials if device == "cuda" else 0)

@@ -43,9 +43,7 @@ class PaddedModel(nn.Module):
         self.deepest = len(layer_list(model)) - 1
 
     def drop_prefix(self, layers: int) -> None:
-        """As `PackedModel.drop_prefix`. Raises ValueError for an architecture without an embeddings
-        module of its own.
-        """
+        """As `PackedModel.drop_prefix`. Raises ValueError where embeddings are no module."""
         base: Any = self.model.base_model
         if not isinstance(getattr(base, "embeddings", None), nn.Module):
             raise ValueError("its embeddings are not a module of their own")

@@ -38,7 +38,7 @@ LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 def facts(spec: ModelSpec) -> ModelFacts:
     """What the configuration alone tells; no weights are read or fetched.
 
-    The four models of the paper need no network, their configurations ship with the package. Raises
+    The paper's four models need no network, their configurations ship with the package. Raises
     ModelError for a model that cannot be had, or whose layers cannot be frozen one by one.
     """
     model = _skeleton(_configuration(spec), spec.name)
@@ -65,9 +65,8 @@ def facts(spec: ModelSpec) -> ModelFacts:
 
 
 def _max_positions(model: PreTrainedModel) -> int | None:
-    """A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of
-    its 514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no
-    limit.
+    """A table with a padding row (RoBERTa, MPNet) begins counting behind that row: of its 514 rows
+    512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no limit.
     """
     for name, module in model.base_model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
@@ -241,9 +240,8 @@ def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) 
 def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
     """Names whose values a seed decides: what the checkpoint lacks, and always the task head.
 
-    A pretraining head that continues into the classifier (ModernBERT's) is kept, unless the
-    checkpoint has a classifier already: then it was fine-tuned before, and everything behind the
-    base model starts anew.
+    A pretraining head that continues into the classifier (ModernBERT's) is kept, unless there is a
+    classifier already: then it was fine-tuned, and everything behind the base model starts anew.
     """
     base, task_linear = f"{model.base_model_prefix}.", f"{final_linear(model)}."
     was_fine_tuned = any(

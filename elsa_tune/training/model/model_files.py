@@ -115,8 +115,7 @@ def weights_fingerprint(spec: ModelSpec) -> str:
 
     `sha256:` and the digest of the weights (of the digests in order, where there are several
     files), `+` and eight digits for configuration and tokenizer, and for the hub `@` and twelve of
-    the commit. Costs one read of the weights per process; nothing for the hub, whose cache knows
-    the digest.
+    the commit. Reads the weights once a process, but not the hub's, whose cache knows the digest.
     """
     folder = model_folder(spec)
     digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
