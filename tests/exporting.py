@@ -124,8 +124,7 @@ def exported_model(
         phase=Phase.FINAL,
     )
     data = prepare(trial.model, task, trial.recipe)
-    is_regression = task.kind is TaskKind.REGRESSION
-    model = load_classifier(trial.model, task.outputs, seed, is_regression, trial.depth)
+    model = load_classifier(trial.model, task.outputs, seed, trial.depth)
     kept, draw = divide(model).frozen(trial.depth), torch.Generator().manual_seed(seed)
     trained = {
         name: parameter + 0.05 * torch.randn(parameter.shape, generator=draw)

@@ -173,9 +173,9 @@ def contrast_of(
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
     if curve.looks is not None and not depth.is_full_model:
         looks = curve.looks.taken(depth)
-    contrast = None
+    contrast, (low, _, lower) = None, uncertainty.ENDS
     for look, seen in looks:
-        half, level = uncertainty.ENDS[::2] if look is None else (look.half, look.level)
+        half, level = (low, lower) if look is None else (look.half, look.level)
         ends = (half, 1 - half / tasks, level)
         found = seen.contrast(depth, target, corrected=corrected, ends=ends)
         if found is None:

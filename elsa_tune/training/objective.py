@@ -30,7 +30,6 @@ class Objective:
     def __init__(
         self, task: TaskSpec, data: TaskData, device: torch.device, standardize: bool = False
     ) -> None:
-        """standardize: a regression's logits are in units of the training labels' spread."""
         self.is_regression = task.kind is TaskKind.REGRESSION
         self.outputs = task.outputs
         self._task = task

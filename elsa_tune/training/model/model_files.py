@@ -152,7 +152,8 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
 
 def _package_folder(package: str) -> Path:
     found = importlib.util.find_spec(package)  # finds without running the package's code
-    for place in (found and found.submodule_search_locations) or ():
+    places = None if found is None else found.submodule_search_locations
+    for place in places or ():
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
             digest = sha256_of(path)
             if digest != PACKAGE_SHA256:
