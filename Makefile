@@ -23,7 +23,7 @@ demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two
 	$(BIN)/elsa-tune operating-point --search $$name
 
 # Three processes, a file at a time, those with whole searches first: they wait more than they work.
-test: lint ## install, check style, types and floors, run every test
+test: lint .venv/.serve ## install, check style, types and floors, run every test
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
@@ -53,7 +53,7 @@ bench: .venv/.demo ## measure costs and MiniLM's curves on GLUE data in DATA=../
 constraints: .venv/.dev ## resolve constraints.txt anew, keeping every version it still names
 	@mkdir -p build
 	@$(BIN)/python -m pip install -qq --dry-run --ignore-installed --report build/resolved.json \
-		-c constraints.txt -e '.[demo,dev]'
+		-c constraints.txt -e '.[demo,dev,serve]'
 	@{ sed '/^[^#]/,$$d' constraints.txt; $(BIN)/python -c '$(PINS)'; } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt
 	@echo "constraints.txt is resolved; run make test to prove it"
@@ -79,6 +79,13 @@ clean: ## remove the environment and every cache; recorded searches in mlruns/ s
 	$(call install,demo$(comma)dev)
 	@touch .venv/.demo $@
 
+# Apart, on top of .venv: with Ray Serve's packages there, every test's Ray would start one more agent.
+.venv/.serve: .venv/.dev
+	@$(BIN)/python -m venv --clear .venv/serve
+	@echo "import site; site.addsitedir('$$($(call site,$(BIN)))')" > "$$($(call site,.venv/serve/bin))/below.pth"
+	@.venv/serve/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt 'ray[serve]'
+	@touch $@
+
 .venv/.made:
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c '$(NEW_ENOUGH)' || { \
 		echo "make: elsa-tune needs Python 3.11 or newer, '$(or $(PYTHON),python3)' is not;" \
@@ -88,6 +95,7 @@ clean: ## remove the environment and every cache; recorded searches in mlruns/ s
 	@touch $@
 
 comma := ,
+site = $(1)/python -c 'import site; print(site.getsitepackages()[0])'
 define install
 	@echo "Installing elsa-tune[$(1)] into .venv (the first time: minutes, and some GB of disk)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(1)]'

@@ -17,7 +17,7 @@ from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal

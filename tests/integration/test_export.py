@@ -61,14 +61,16 @@ for _ in sys.stdin:
 """
 
 
-def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+def start(
+    *arguments: str, cwd: Path, python: Path | str = sys.executable, **environment: str
+) -> subprocess.Popen[str]:
     """A Python of its own."""
     root = Path(__file__).resolve().parents[2]
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
     kept = {name: value for name, value in os.environ.items() if name.upper() not in proxies}
     kept |= {"PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     return subprocess.Popen(
-        [sys.executable, *arguments],
+        [str(python), *arguments],
         cwd=cwd,
         env={**kept, **environment},
         stdin=subprocess.PIPE,

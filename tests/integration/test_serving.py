@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import mlflow
@@ -23,6 +23,8 @@ from tests.integration.test_export import end, start
 from tests.unit.test_bundle import task_of
 
 TEXTS = ["Return the median of data.", "A plot as thin as paper, and an hour too long.", "Why?"]
+# The same packages and Ray Serve's (Makefile).
+SERVE = Path(sys.prefix) / "serve/bin/python"
 PAIRS = [(text, "It returns a number") for text in TEXTS]
 # What stands behind the guide's code, in a Ray of its own.
 ASK = """
@@ -93,9 +95,7 @@ def test_the_command_changes_it_and_mlflow_loads_it(router: Path, run: Run, tmp_
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(
-    not importlib.util.find_spec("grpc"), reason="needs ray[serve]: pip install '.[serve]'"
-)
+@pytest.mark.skipif(not SERVE.exists(), reason="needs Ray Serve: make .venv/.serve")
 def test_the_guides_service_answers(router: Path, root: Path) -> None:
     guide = (root / "docs/guides/serving.md").read_text()
     [code] = [
@@ -108,7 +108,7 @@ def test_the_guides_service_answers(router: Path, root: Path) -> None:
     code = code.replace('"num_cpus": 2', '"num_cpus": 1')
     (router.parent / "app.py").write_text(code + ASK)
     asked = ("app.py", str(free_port()), json.dumps(TEXTS))
-    out = end(start(*asked, cwd=router.parent))
+    out = end(start(*asked, cwd=router.parent, python=SERVE))
     [answers] = [json.loads(line) for line in out.splitlines() if line.startswith("[{")]
     for name, found in elsa_tune.load_bundle(router).predict(TEXTS).items():
         assert [answer[name][0] for answer in answers] == list(found.labels)

@@ -74,19 +74,20 @@ class ExampleDraws:
         depths, flips = {}, {}
         for stream, (depth, numbers) in enumerate(columns.items()):
             errors = _generator(stream).exponential(size=len(resampled.chance))
-            moves = []
+            # One run at a time: thousands of them would fill the memory.
+            total, variances = np.zeros_like(errors), []
             for number in numbers:
                 draws = resampled.chance if number is None else resampled.runs[:, number]
                 is_flawless = bool((draws == 1).all())
-                moves.append(-errors / resampled.examples if is_flawless else draws - draws.mean())
-            depths[depth] = _kept(np.mean(moves, axis=0))
-            if len(moves) > 1:
+                moves = -errors / resampled.examples if is_flawless else _centred(draws)
+                total += moves
+                variances.append(moves.var())
+            depths[depth] = _kept(total / len(numbers))
+            if len(numbers) > 1:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
-                apart = float(np.var(moves, axis=1).mean() - depths[depth].var())
-                flips[depth] = max(0.0, apart * len(moves) / (len(moves) - 1))
-        return cls(
-            depths=depths, chance=_kept(resampled.chance - resampled.chance.mean()), flips=flips
-        )
+                apart = float(np.mean(variances) - depths[depth].var())
+                flips[depth] = max(0.0, apart * len(numbers) / (len(numbers) - 1))
+        return cls(depths=depths, chance=_kept(_centred(resampled.chance)), flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
@@ -188,6 +189,10 @@ def _chance(metric: str, labels: NDArray[np.generic], classes: int) -> Callable[
 def _generator(stream: int) -> np.random.Generator:
     """One of the streams for examples, apart from those for seeds."""
     return np.random.default_rng([1, stream])
+
+
+def _centred(draws: Floats) -> Floats:
+    return np.asarray(draws - draws.mean())
 
 
 def _kept(moves: Floats) -> Floats:

@@ -64,11 +64,12 @@ class PlanSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """The next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
-        for trial in self._wanted(known):
-            self._under_way[trial_id] = trial
-            self._attempts[trial.key] += 1
-            return {TRIAL: trial}
-        return None if self._under_way else str(Searcher.FINISHED)
+        trial = self._next(known)
+        if trial is None:
+            return None if self._under_way else str(Searcher.FINISHED)
+        self._under_way[trial_id] = trial
+        self._attempts[trial.key] += 1
+        return {TRIAL: trial}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -82,21 +83,19 @@ class PlanSearcher(Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """Nothing to restore."""
 
-    def _wanted(self, known: Sequence[KnownTrial]) -> Iterator[TrialSpec]:
-        """Trials that could start now, the first one first: to explore, and then to measure."""
+    def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
+        """A trial that could start now: one to explore, else one to measure."""
         slots = [s for s in exploring_slots(self._spec, known) if s.depth not in self._rates]
-        exploring = self._startable((self._trial(slot, known) for slot in slots), known)
-        if exploring and not self._may_explore():
-            exploring = []
-        yield from exploring
+        trial = self._first((self._trial(slot, known) for slot in slots), known)
+        if trial is not None and self._may_explore():
+            return trial
         under_way = {trial.phase for trial in self._under_way.values()}
         # What has failed for good keeps its depth from being settled, and must not for ever.
         waits = Phase.EXPLORE in under_way or waits_for_full_model(self._spec, known)
-        is_over = not exploring and not waits
-        self._settle(known, is_over=is_over)
+        self._settle(known, is_over=not waits)
         running = {trial.key for trial in self._under_way.values()}
         left = self._measuring(self._rates, known)
-        yield from self._startable((one for one in left if one.key not in running), known)
+        return self._first((one for one in left if one.key not in running), known)
 
     def _settle(self, known: Sequence[KnownTrial], *, is_over: bool) -> None:
         if len(self._rates) == len(self._spec.depths):
@@ -108,15 +107,19 @@ class PlanSearcher(Searcher):
             self._rates = {**new, **self._rates}
             self._decide(self._rates)
 
-    def _startable(
-        self, trials: Iterator[TrialSpec], known: Sequence[KnownTrial]
-    ) -> list[TrialSpec]:
-        """What failed in this session waits until all else has begun, and is tried once more."""
-        return [
-            trial
-            for trial in sorted(trials, key=lambda trial: self._attempts[trial.key])
-            if self._attempts[trial.key] < ATTEMPTS and not self._all_failed(trial, known)
-        ]
+    def _first(self, trials: Iterator[TrialSpec], known: Sequence[KnownTrial]) -> TrialSpec | None:
+        """What failed in this session waits until all else has begun, and is tried once more; not
+        where every trial of this session has failed.
+        """
+        ended = (one.status for one in known if one.trial.key in self._attempts)
+        attempts = 1 if all(status is TrialStatus.FAILED for status in ended) else ATTEMPTS
+        again: TrialSpec | None = None
+        for trial in trials:
+            if not self._attempts[trial.key]:
+                return trial
+            if again is None and self._attempts[trial.key] < attempts:
+                again = trial
+        return again
 
     def _so_far(self) -> list[KnownTrial]:
         """What is recorded, and what was suggested and has not begun."""
@@ -133,10 +136,3 @@ class PlanSearcher(Searcher):
         if rate is None:
             rate = propose(self._spec, slot.depth, tried(known, slot.depth))
         return self._spec.trial(Phase.EXPLORE, slot.depth, rate, self._spec.seed)
-
-    def _all_failed(self, trial: TrialSpec, known: Sequence[KnownTrial]) -> bool:
-        """Whether this would be another try where every trial of this session has failed."""
-        ended = [one for one in known if one.trial.key in self._attempts]
-        return self._attempts[trial.key] > 0 and all(
-            one.status is TrialStatus.FAILED for one in ended
-        )
