@@ -204,7 +204,7 @@ def trainer(bench: Bench, frozen: int, seed: int, epochs: float, steps: int = -1
 
     data = bench.data()
     trial = bench.trial(frozen)
-    model = load_classifier(trial.model, 2, seed, False, trial.depth)
+    model = load_classifier(trial.model, 2, seed, trial.depth)
     freeze(model, trial.depth)
     train, evaluation = Rows(data, data.train), Rows(data, data.evaluation)
     arguments = TrainingArguments(

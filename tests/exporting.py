@@ -17,7 +17,7 @@ from elsa_tune.searching.specification import save_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
@@ -124,8 +124,7 @@ def exported_model(
         phase=Phase.FINAL,
     )
     data = prepare(trial.model, task, trial.recipe)
-    is_regression = task.kind is TaskKind.REGRESSION
-    model = load_classifier(trial.model, task.outputs, seed, is_regression, trial.depth)
+    model = load_classifier(trial.model, task.outputs, seed, trial.depth)
     kept, draw = divide(model).frozen(trial.depth), torch.Generator().manual_seed(seed)
     trained = {
         name: parameter + 0.05 * torch.randn(parameter.shape, generator=draw)

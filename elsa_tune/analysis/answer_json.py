@@ -64,12 +64,12 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         **_fields(answer, _HEADING),
         "target": answer.target,
-        "full": _object(answer.full, _FULL),
-        "best": _object(answer.best, ("depth", "quality")),
-        "operating_point": _object(answer.operating_point, _OPERATING_POINT),
-        "corrected_operating_point": _object(answer.corrected_operating_point, _OPERATING_POINT),
-        "certified": _object(answer.certified),
-        "corrected_certified": _object(answer.corrected_certified),
+        "full": _fields(answer.full, _FULL),
+        "best": _fields(answer.best, ("depth", "quality")),
+        "operating_point": _fields(answer.operating_point, _OPERATING_POINT),
+        "corrected_operating_point": _fields(answer.corrected_operating_point, _OPERATING_POINT),
+        "certified": _fields(answer.certified),
+        "corrected_certified": _fields(answer.corrected_certified),
         "plausible_fine_tuned_layers": None if answer.plausible is None else list(answer.plausible),
         "operating_point_within_given_rates": _within_given(answer),
         "every_larger_k_passes": answer.every_larger_k_passes,
@@ -128,12 +128,10 @@ def curves_csv(curves: Iterable[FreezeCurve]) -> str:
     return _table(CURVE_COLUMNS, lines)
 
 
-def _object(value: Any, names: Sequence[str] = ()) -> dict[str, Any] | None:
-    return None if value is None else _fields(value, names)
-
-
-def _fields(value: Any, names: Sequence[str] = ()) -> dict[str, Any]:
+def _fields(value: Any, names: Sequence[str] = ()) -> Any:
     """A value field by field (names: these alone): rates exact, other numbers rounded."""
+    if value is None:
+        return None
     found: dict[str, Any] = {}
     for name in names or value.__dataclass_fields__:
         one = getattr(value, name)
@@ -165,7 +163,7 @@ def _contrast(found: Interval | None) -> dict[str, Any] | None:
         return None
     ends = {"ci_low": found.low, "ci_high": found.high, "lower_bound": found.lower}
     rounded = {name: _number(one) for name, one in {"value": found.value, **ends}.items()}
-    return {**rounded, "look": _object(found.look)}
+    return {**rounded, "look": _fields(found.look)}
 
 
 def _number(value: float | None) -> float | None:

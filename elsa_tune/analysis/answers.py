@@ -22,7 +22,7 @@ from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import joint_answer
 from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short
-from elsa_tune.analysis.wording.certainty import certainty_sentence, next_step
+from elsa_tune.analysis.wording.certainty import certainty_sentences, next_step
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow
 
@@ -122,7 +122,7 @@ def _decided(answer: Answer, *, learnt: bool) -> Answer:
     answer = with_certainty(answer, learnt=learnt)
     return replace(
         answer,
-        certainty=certainty_sentence(answer),
+        certainty=" ".join(certainty_sentences(answer)),
         next_step=next_step(answer),
         reason=Reason.NOTHING_REACHES_TARGET if raw.depth.is_full_model else answer.reason,
     )

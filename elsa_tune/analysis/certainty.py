@@ -15,17 +15,9 @@ from dataclasses import replace
 
 from elsa_tune.analysis.answer import ROUNDING, Answer, Certified, Contrasts, Reason
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.looks import NORMAL, levels
-from elsa_tune.analysis.statistics.uncertainty import (
-    CONFIDENCE,
-    ENDS,
-    Interval,
-    Learnt,
-    Look,
-    Spread,
-    Uncertainty,
-    learnt,
-)
+from elsa_tune.analysis.evidence import NORMAL, levels
+from elsa_tune.analysis.statistics import uncertainty
+from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt, Look, Spread, Uncertainty
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 
 # A search with more seeds than this is not something to suggest.
@@ -62,7 +54,7 @@ def certify(
     certified = Certified(
         depth=passed.depth,
         fine_tuned_layers=passed.fine_tuned_layers,
-        confidence=CONFIDENCE,
+        confidence=uncertainty.CONFIDENCE,
         procedure=f"{PROCEDURE}, by {basis}, if seeds fail no more often than here",
     )
     return certified, None
@@ -104,7 +96,9 @@ def verdict_on(curve: FreezeCurve) -> Learnt | None:
         # Of a share of right answers the number of examples tells how far it can be trusted.
         variance = full.quality * (1 - full.quality) / curve.examples
     variance = max(variance or 0.0, 0.0)
-    return learnt(full.quality, chance=curve.chance, spread=spread, example_variance=variance)
+    return uncertainty.learnt(
+        full.quality, chance=curve.chance, spread=spread, example_variance=variance
+    )
 
 
 def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
@@ -179,9 +173,9 @@ def contrast_of(
     looks: Sequence[tuple[Look | None, Uncertainty]] = ((None, curve.uncertainty),)
     if curve.looks is not None and not depth.is_full_model:
         looks = curve.looks.taken(depth)
-    contrast = None
+    contrast, (low, _, lower) = None, uncertainty.ENDS
     for look, seen in looks:
-        half, level = (ENDS[0], ENDS[2]) if look is None else (look.half, look.level)
+        half, level = (low, lower) if look is None else (look.half, look.level)
         ends = (half, 1 - half / tasks, level)
         found = seen.contrast(depth, target, corrected=corrected, ends=ends)
         if found is None:

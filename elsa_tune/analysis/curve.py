@@ -6,19 +6,12 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from elsa_tune.analysis.evidence import Evidence, curve_uncertainty
+from elsa_tune.analysis import measured
+from elsa_tune.analysis.evidence import Evidence, PlannedLooks, curve_uncertainty, planned_looks
 from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
-from elsa_tune.analysis.looks import PlannedLooks, planned_looks
-from elsa_tune.analysis.measured import (
-    EXPLORED,
-    DepthRates,
-    MeasuredRun,
-    depth_rates,
-    failure_text,
-    usable_runs,
-    without_copies,
-)
+from elsa_tune.analysis.measured import DepthRates, MeasuredRun
 from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
@@ -161,8 +154,8 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     warnings: list[AnswerWarning] = []
     found = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((point for point in found if point.depth.is_full_model and point.runs), None)
-    measured = {point.depth: point.runs for point in found if point.qualities}
-    uncertainty = curve_uncertainty(group, measured, evidence, warnings)
+    runs = {point.depth: point.runs for point in found if point.qualities}
+    uncertainty = curve_uncertainty(group, runs, evidence, warnings)
     given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
         text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
@@ -180,7 +173,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         points=tuple(_completed(point, full, group, uncertainty) for point in found),
         warnings=tuple(warnings),
         uncertainty=uncertainty,
-        looks=planned_looks(group, measured, evidence),
+        looks=planned_looks(group, runs, evidence),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group, full),
     )
@@ -190,13 +183,11 @@ def _probe(group: ResultGroup, full: CurvePoint | None) -> LinearProbe | None:
     row = group.probe
     if row is None or row.quality is None:
         return None
-    retention, corrected = _retentions(row.quality, full, group.chance)
     return LinearProbe(
         quality=row.quality,
-        retention=retention,
-        corrected_retention=corrected,
         train_examples=row.probe_examples,
         evaluation_examples=row.examples,
+        **_retentions(row.quality, full, group.chance),
     )
 
 
@@ -205,7 +196,9 @@ def _point(
 ) -> CurvePoint:
     """rows: of one depth. Nothing of it is known beside the other depths yet."""
     depth = rows[0].depth
-    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
+    exploring = [
+        row for row in rows if row.phase is Phase.EXPLORE and row.status in measured.EXPLORED
+    ]
     empty = CurvePoint(
         depth=depth,
         fine_tuned_layers=depth.fine_tuned_layers(group.first.layers),
@@ -213,13 +206,15 @@ def _point(
         stopped_early=sum(row.runs for row in exploring if row.status is TrialStatus.STOPPED_EARLY),
     )
     name = depths_text([depth])
-    measuring = without_copies([row for row in rows if row.phase is Phase.MEASURE], name, warnings)
+    measuring = measured.without_copies(
+        [row for row in rows if row.phase is Phase.MEASURE], name, warnings
+    )
     by_rate: dict[float | None, list[MeasuredRun]] = {}
-    for run in usable_runs(measuring, group.chance, name, warnings):
+    for run in measured.usable_runs(measuring, group.chance, name, warnings):
         by_rate.setdefault(run.row.learning_rate, []).append(run)
     means = {rate: _mean(runs) for rate, runs in by_rate.items() if rate is not None}
     if not by_rate:
-        return replace(empty, tried=depth_rates(rows, means, None, group.chance))
+        return replace(empty, tried=measured.depth_rates(rows, means, None, group.chance))
     rate = max(by_rate, key=lambda rate: (_mean(by_rate[rate]), rate or 0.0))
     runs = by_rate[rate]
     quality = _mean(runs)
@@ -233,7 +228,7 @@ def _point(
         warnings.append(AnswerWarning(WarningCode.SEVERAL_RATES, text))
     failed = [run for run in runs if run.is_failed(group.chance)]
     if failed:
-        text = f"{name}: {failure_text(failed, runs, group.chance)}"
+        text = f"{name}: {measured.failure_text(failed, runs, group.chance)}"
         warnings.append(AnswerWarning(WarningCode.SEEDS_FAILED, text))
     completed = [run.row for run in runs if run.row.status is TrialStatus.COMPLETED]
     return replace(
@@ -245,7 +240,7 @@ def _point(
         learning_rate=rate,
         runs=tuple(sorted(runs, key=lambda run: (run.row.seed is None, run.row.seed or 0))),
         rates=len(by_rate),
-        tried=depth_rates(rows, means, rate, group.chance),
+        tried=measured.depth_rates(rows, means, rate, group.chance),
         trainable_parameters=_median(row.trainable_parameters for row in completed),
         train_seconds=_median(row.train_seconds for row in completed),
         peak_memory_mb=_median(row.peak_memory_mb for row in completed),
@@ -291,22 +286,19 @@ def _completed(
         point = replace(point, ci_low=max(found.low, lowest), ci_high=min(found.high, 1.0))
     if full is None:
         return point
-    retention, corrected = _retentions(quality, full, group.chance)
-    return replace(
-        point, retention=retention, corrected_retention=corrected, saves=saves(full, point)
-    )
+    kept = _retentions(quality, full, group.chance)
+    return replace(point, saves=saves(full, point), **kept)
 
 
-def _retentions(
-    quality: float, full: CurvePoint | None, chance: float | None
-) -> tuple[float | None, float | None]:
+def _retentions(quality: float, full: CurvePoint | None, chance: float | None) -> dict[str, Any]:
     """What a quality keeps of the full model's, raw and corrected for chance."""
-    if full is None or full.quality is None:
-        return None, None
-    raw = quality / full.quality if full.quality > SAME_QUALITY else None
-    if chance is None or full.quality - chance <= AT_CHANCE:
-        return raw, None
-    return raw, (quality - chance) / (full.quality - chance)
+    raw = corrected = None
+    if full is not None and full.quality is not None:
+        if full.quality > SAME_QUALITY:
+            raw = quality / full.quality
+        if chance is not None and full.quality - chance > AT_CHANCE:
+            corrected = (quality - chance) / (full.quality - chance)
+    return {"retention": raw, "corrected_retention": corrected}
 
 
 def saves(full: CurvePoint, point: CurvePoint) -> Saves:

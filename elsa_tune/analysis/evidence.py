@@ -1,18 +1,35 @@
-"""From measuring runs to what is known of their spread: predictions fetched, checked, resampled."""
+"""How far measuring runs can be trusted: all of them, or those that a planned look may use.
+
+A test is valid however a search was stopped only if it uses the seeds that were planned for it,
+and no others. One error is spent over two looks at a depth, of which the second has the seeds of
+the first and more. The correlation of both test statistics is sqrt(Var2 / Var1), at least
+sqrt(min(s1 / s2, r1 / r2)) with s seeds of the depth and r of the full model; the examples, common
+to both, only raise it. The probability that either rejects falls with it (Slepian 1962), so the
+least one is the worst case. Pocock 1977 (Biometrika 64) is the case of equal levels.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from elsa_tune.analysis.groups import ResultGroup
 from elsa_tune.analysis.measured import MeasuredRun, Runs
 from elsa_tune.analysis.statistics.resampling import ExampleDraws, resample, score
-from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Uncertainty
+from elsa_tune.analysis.statistics.uncertainty import DepthRuns, Look, Uncertainty
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ResultsError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.search import Looks
+
+NORMAL = statistics.NormalDist()
+
+# The first look's share of the error: with most of the information there already, it has most.
+FIRST_SHARE = 0.6
 
 # A quality recomputed from predictions may differ from the recorded one by rounding.
 SAME_SCORE = 1e-5
@@ -20,9 +37,9 @@ SAME_SCORE = 1e-5
 # Sets of draws, half a megabyte each, that a process keeps: a hunt asks for them again and again.
 DRAWS_KEPT = 32
 
-
 # What the trial of a row answered; None where it is not known. Hashable.
 Evidence = Callable[[ResultRow], Predictions | None]
+Taken = Sequence[tuple[Look, Uncertainty]]
 
 
 def curve_uncertainty(
@@ -79,3 +96,113 @@ def _example_draws(
     if doubtful:
         raise ResultsError(f"{doubtful} of {len(found)} give another quality than the one recorded")
     return ExampleDraws.of(resample(found, metric), columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLooks:
+    """of: the looks of each measured depth; empty where they were planned for other results than
+    these. taken: of one of them the looks whose seeds are all there, each with what it sees.
+    """
+
+    of: Mapping[FreezeDepth, Looks]
+    taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
+
+    @property
+    def is_walk(self) -> bool:
+        """Whether depths were planned to be unlike: each has as many seeds as its tests need."""
+        return any(len(looks.counts) > 1 for looks in self.of.values())
+
+    def order(self) -> list[FreezeDepth]:
+        """The depths in the order of testing: each follows the one it was planned to follow."""
+        follower = {looks.after: depth for depth, looks in self.of.items()}
+        found: list[FreezeDepth] = []
+        place = FULL_MODEL.frozen_layers
+        while place in follower and follower[place] not in found:
+            found.append(follower[place])
+            place = found[-1].frozen_layers
+        return found
+
+
+def planned_looks(
+    group: ResultGroup, measured: Runs, evidence: Evidence | None
+) -> PlannedLooks | None:
+    """The looks of measured depths; None where no plan says when to look.
+
+    A look sees its own seeds and other depths' first looks, so that no later seed can change it.
+    """
+    rows = [run.row for runs in measured.values() for run in runs]
+    if all(row.looks is None for row in rows):
+        return None
+    of: dict[FreezeDepth, Looks] = {}
+    for depth, runs in measured.items():
+        planned = {run.row.looks for run in runs} - {None}
+        one = planned.pop() if planned else None
+        if planned or one is None or len({row.search for row in rows}) > 1:
+            return PlannedLooks(of={}, taken=lambda depth: ())
+        if not depth.is_full_model and not depth.is_embeddings_only:
+            of[depth] = one
+
+    def first_seeds(depth: FreezeDepth, first: int, count: int) -> Sequence[MeasuredRun]:
+        """The runs of these planned seeds; none where one is missing."""
+        seeds = range(first, first + count)
+        runs = [run for run in measured.get(depth, ()) if run.row.seed in seeds]
+        return runs if len(runs) == count else ()
+
+    @functools.cache
+    def taken(depth: FreezeDepth) -> Taken:
+        if depth not in of:
+            return ()
+        found, looks = [], of[depth]
+        spent = levels(looks.counts, looks.error), levels(looks.counts, looks.error / 2)
+        planned = zip(looks.counts, *spent, strict=True)
+        for number, ((here, full), level, half) in enumerate(planned, 1):
+            used = {d: first_seeds(d, one.first_seed, one.counts[0][0]) for d, one in of.items()}
+            used[depth] = first_seeds(depth, looks.first_seed, here)
+            used[FULL_MODEL] = first_seeds(FULL_MODEL, looks.first_seed, full)
+            if not used[depth] or not used[FULL_MODEL]:
+                break
+            look = Look(
+                number=number,
+                planned=len(looks.counts),
+                seeds=here,
+                full_seeds=full,
+                level=level,
+                half=half,
+            )
+            seen = {d: used[d] for d in measured if used.get(d)}
+            found.append((look, curve_uncertainty(group, seen, evidence, [])))
+        return tuple(found)
+
+    return PlannedLooks(of=of, taken=taken)
+
+
+def levels(counts: Sequence[tuple[int, int]], error: float) -> tuple[float, ...]:
+    """One-sided levels of one or two looks, so that either rejects falsely with at most `error`.
+
+    counts: for each look, seeds of the depth and of the full model, at least as many as before.
+    """
+    if len(counts) == 1:
+        return (error,)
+    (s1, r1), (s2, r2) = counts
+    first = FIRST_SHARE * error
+    return first, second_level(error, first, math.sqrt(min(s1 / s2, r1 / r2)))
+
+
+@functools.cache
+def second_level(error: float, first: float, correlation: float) -> float:
+    """The level of a second look: P(Z1 > z(first) or Z2 > z(second)) = error for normal Z."""
+    from scipy.integrate import quad
+    from scipy.optimize import brentq
+
+    if correlation >= 1:
+        return error  # the same seeds once more: the same test
+    z1, scale = -NORMAL.inv_cdf(first), math.sqrt(1 - correlation**2)
+
+    def density(z: float, z2: float) -> float:
+        return NORMAL.pdf(z) * NORMAL.cdf((z2 - correlation * z) / scale)
+
+    def excess(z2: float) -> float:
+        neither, _ = quad(density, -9.0, z1, args=(z2,), epsabs=1e-12)
+        return 1 - float(neither) - error
+
+    return NORMAL.cdf(-float(brentq(excess, 0.0, 6.0, xtol=1e-12)))

@@ -61,7 +61,10 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
         by_search: dict[str | None, list[ResultRow]] = {}
         for row in members:
             by_search.setdefault(row.search, []).append(row)
-        if _seeds_are_disjoint(by_search.values()):
+        seeds = [
+            {row.seed for row in rows if row.phase is Phase.MEASURE} for rows in by_search.values()
+        ]
+        if all(one.isdisjoint(other) for one, other in itertools.combinations(seeds, 2)):
             parts.append(members)
         else:
             parts.extend(by_search.values())
@@ -78,21 +81,39 @@ def require_one_each(
 ) -> None:
     """Raise ResultsError, listing the groups as `in_short` has them, where several are one curve.
 
-    train_sizes_apart: several training sizes are answers of their own (as in a table); else they
-    too must be chosen from.
+    train_sizes_apart: several training sizes are answers of their own; else they are rivals too.
     """
     rivals: dict[tuple[object, ...], list[ResultGroup]] = {}
     for group in groups:
         row = group.first
         key = (row.model, row.task, row.train_size if train_sizes_apart else None)
         rivals.setdefault(key, []).append(group)
-    if several := next((found for found in rivals.values() if len(found) > 1), None):
-        raise _choose_one(several, in_short)
-
-
-def _seeds_are_disjoint(searches: Iterable[Sequence[ResultRow]]) -> bool:
-    seeds = [{row.seed for row in rows if row.phase is Phase.MEASURE} for rows in searches]
-    return all(not (one & other) for one, other in itertools.combinations(seeds, 2))
+    several = next((found for found in rivals.values() if len(found) > 1), None)
+    if several is None:
+        return
+    # A line each: what tells it from the others, and what it says alone.
+    first = several[0].first
+    common = set.intersection(*(set(_traits(group.first)) for group in several))
+    lines = []
+    for group in several:
+        measured = sum(row.phase is Phase.MEASURE for row in group.rows)
+        special = "; ".join(trait for trait in _traits(group.first) if trait not in common)
+        name = ", ".join(group.searches) or "(no search named)"
+        lines.append(
+            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "
+            f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
+        )
+    ways = ["`search` NAME"] if all(group.searches for group in several) else []
+    if len({group.first.train_size for group in several}) == len(several):
+        ways.append("`train_size`")
+    remedy = (
+        f"choose one with {' or '.join(ways)}" if ways else "keep only one of them in the table"
+    )
+    raise ResultsError(
+        f"{len(several)} sets of results that must not be averaged match {first.model} on "
+        f"{first.task}; {remedy}:",
+        *lines,
+    )
 
 
 def _group(members: Sequence[ResultRow]) -> ResultGroup:
@@ -121,34 +142,6 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
         rows=tuple(rows),
         # Like searches probe alike: one stands for all.
         probe=next(probes, None),
-    )
-
-
-def _choose_one(
-    groups: Sequence[ResultGroup], in_short: Callable[[ResultGroup], str]
-) -> ResultsError:
-    """The error with one line per group: what tells it from the others, and what it says alone."""
-    first = groups[0].first
-    common = set.intersection(*(set(_traits(group.first)) for group in groups))
-    lines = []
-    for group in groups:
-        measured = sum(row.phase is Phase.MEASURE for row in group.rows)
-        special = "; ".join(trait for trait in _traits(group.first) if trait not in common)
-        name = ", ".join(group.searches) or "(no search named)"
-        lines.append(
-            f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "
-            f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
-        )
-    ways = ["`search` NAME"] if all(group.searches for group in groups) else []
-    if len({group.first.train_size for group in groups}) == len(groups):
-        ways.append("`train_size`")
-    remedy = (
-        f"choose one with {' or '.join(ways)}" if ways else "keep only one of them in the table"
-    )
-    return ResultsError(
-        f"{len(groups)} sets of results that must not be averaged match {first.model} on "
-        f"{first.task}; {remedy}:",
-        *lines,
     )
 
 

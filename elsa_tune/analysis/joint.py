@@ -6,7 +6,6 @@ own answers would be wrong where a curve is not monotone.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from elsa_tune.analysis.answer import (
 from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
-from elsa_tune.analysis.warning import AnswerWarning, Warned, WarningCode
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -46,16 +45,20 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         )
     without = [task for task in tasks if not task.is_answered]
     common = _common_points(tasks)
+    shared: dict[str, Any] = {}  # None where tasks differ
+    for name in ("train_size", "search", "metric", "selection"):
+        values = {getattr(task, name) for task in tasks}
+        shared[name] = values.pop() if len(values) == 1 else None
     answer = Answer(
         model=first.model,
         task=ALL_TASKS,
-        **_what_all_share(tasks, ("train_size", "search", "metric", "selection")),
+        **shared,
         target=first.target,
         layers=first.layers,
         chance=None,
         examples=None,
         points=tuple(common),
-        warnings=tuple(itertools.starmap(AnswerWarning, _on_tasks(tasks, common, excluded))),
+        warnings=tuple(_on_tasks(tasks, common, excluded)),
     )
     if without or all(point.depth.is_full_model for point in common):
         reasons = " ".join(f"{task.task}: {task.sentence}" for task in without)
@@ -95,10 +98,9 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         corrected_certified=for_chance,
         plausible=numbers,
     )
-    more = itertools.starmap(AnswerWarning, _on_answer(tasks, answer, raw))
     return replace(
         answer,
-        warnings=(*answer.warnings, *more),
+        warnings=(*answer.warnings, *_on_answer(tasks, answer, raw)),
         sentence=" ".join(_sentences(tasks, answer, raw)),
         certainty=" ".join(_certainty(tasks, answer)),
     )
@@ -129,12 +131,6 @@ def _sure(
     bases = {task.uncertainty.basis for task in tasks}
     certified, reason = certify(common, least, learnt=learnt, basis=" or ".join(sorted(bases)))
     return certified, reason, plausible(common, least) if learnt else None
-
-
-def _what_all_share(tasks: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
-    """These fields of the tasks; None where they differ."""
-    found = {name: {getattr(task, name) for task in tasks} for name in names}
-    return {name: one.pop() if len(one) == 1 else None for name, one in found.items()}
 
 
 def _common_points(tasks: Sequence[Answer]) -> list[CurvePoint]:
@@ -177,25 +173,25 @@ def _pass_everywhere(tasks: Sequence[Answer], *, corrected: bool) -> frozenset[F
 
 def _on_tasks(
     tasks: Sequence[Answer], common: Sequence[CurvePoint], excluded: Sequence[str]
-) -> Iterator[Warned]:
+) -> Iterator[AnswerWarning]:
     if len({task.train_size for task in tasks}) > 1:
         text = "the tasks were trained on different numbers of examples"
-        yield WarningCode.TRAIN_SIZES_DIFFER, text
+        yield AnswerWarning(WarningCode.TRAIN_SIZES_DIFFER, text)
     if excluded:
-        yield WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}"
+        yield AnswerWarning(WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}")
     anywhere = {point.depth for task in tasks for point in task.measured}
     if partly := sorted(anywhere - {point.depth for point in common}):
         text = f"not measured for every task and so left out: {depths_text(partly)}"
-        yield WarningCode.NOT_MEASURED_EVERYWHERE, text
+        yield AnswerWarning(WarningCode.NOT_MEASURED_EVERYWHERE, text)
 
 
-def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[Warned]:
+def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[AnswerWarning]:
     corrected = joint.corrected_operating_point
     if unknown := [task.task for task in tasks if task.chance is None]:
         text = f"no corrected joint answer: chance is not known for {listed(unknown)}"
-        yield WarningCode.NO_CORRECTED_JOINT, text
+        yield AnswerWarning(WarningCode.NO_CORRECTED_JOINT, text)
     if corrected is not None and corrected.depth != raw.depth:
-        yield (
+        yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
             f"{percent(raw.retention)} or more of the raw quality, but on one task only "
@@ -205,11 +201,10 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     if joint.failing_above:
         missing = depths_text(point.depth for point in joint.failing_above)
         text = f"not every larger k reaches the target on every task: {missing} do not"
-        yield WarningCode.LARGER_K_MISSES_TARGET, text
+        yield AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text)
 
 
 def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Iterator[str]:
-    """The joint operating point, and which tasks decide it."""
     corrected = joint.corrected_operating_point
     each = f"on each of {listed(task.task for task in tasks)}"
     all_layers = f"all {layers_text(joint.layers)}"
@@ -231,7 +226,6 @@ def _sentences(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
 
 
 def _certainty(tasks: Sequence[Answer], joint: Answer) -> Iterator[str]:
-    """What is certified for all tasks, and what cannot be ruled out."""
     certified, corrected = joint.certified, joint.corrected_certified
     if certified is None:
         why = [task.task for task in tasks if task.certified is None]

@@ -39,9 +39,6 @@ class WarningCode(enum.StrEnum):
     TRAIN_SIZES_DIFFER = "tasks_differ_in_train_size"
 
 
-Warned = tuple[WarningCode, str]
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerWarning:
     """What a reader must see beside the number. text: a clause without a full stop."""

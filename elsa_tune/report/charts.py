@@ -70,8 +70,7 @@ LINES = ("-", "--", "-.", ":")
 class Series:
     """Points under one name of the legend; the same name in several panels is one entry.
 
-    x, y: as long as each other. low, high: a band around y, None where a point has none, () for no
-    band at all.
+    x, y: as long as each other. low, high: a band around y, None where a point has none.
     """
 
     name: str

@@ -27,8 +27,6 @@ from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.tables.results_csv import write_results
 from elsa_tune.words import listed, percent, points, target_text
 
-# Nothing may be fetched, from anywhere, and nothing runs; what styles stands in the page itself.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 PAGE = "index.html"
 FIGURES = "figures"
 # What an earlier report may have left among the figures: beside this page it would mislead.
@@ -49,8 +47,8 @@ def write_report(
     rows = [row for row in rows if row.phase is not Phase.PROBE]  # the answers tell of it
     named = by_name(answers)
     charts = all_charts(named)
-    contents = {
-        f"{FIGURES}/{chart.key}.{kind}": drawn
+    written = {
+        folder / FIGURES / f"{chart.key}.{kind}": drawn
         for chart in charts
         for kind, drawn in draw(chart).items()
     }
@@ -61,11 +59,7 @@ def write_report(
         "trials.csv": write_results(rows),
         PAGE: page_html(answers, rows, charts, command, origins),
     }
-    return _write(folder, contents | {name: text.encode() for name, text in texts.items()})
-
-
-def _write(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    written = {folder / name: content for name, content in contents.items()}
+    written |= {folder / name: text.encode() for name, text in texts.items()}
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
         for target, content in written.items():
@@ -114,7 +108,6 @@ def page_html(
     named = by_name(answers)
     target = answers[0].target if answers else DEFAULT_TARGET
     return environment.get_template("page.html.jinja").render(
-        policy=POLICY,
         heading=_headline(named, target),
         story=story(answers),
         facts=facts(rows, origins or {}),

@@ -14,17 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import PreTrainedModel
 
 from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.specs.freeze import FreezeDepth
@@ -78,15 +73,15 @@ def read_members(folder: Path) -> dict[str, Member]:
         if is_bundle:
             prefix = load_file(folder / PREFIX)
             for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
-                config = AutoConfig.for_model(**task["config"])
-                kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+                config = transformers.AutoConfig.for_model(**task["config"])
+                kind: Any = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
                 # A branch has its own of the prefix's deeper layers.
                 state = prefix | load_file(folder / BRANCHES / f"{name}.safetensors")
                 loaded[name] = kind.from_pretrained(
                     None, config=config, state_dict=state, output_loading_info=True
                 )
         else:
-            kind = AutoModelForSequenceClassification
+            kind = transformers.AutoModelForSequenceClassification
             loaded[folder.resolve().name] = kind.from_pretrained(
                 folder, output_loading_info=True, **LOCAL
             )
@@ -95,7 +90,7 @@ def read_members(folder: Path) -> dict[str, Member]:
                 raise ValueError("its config.json does not say what is frozen, as exports do")
             if missing := report["missing_keys"]:
                 raise ValueError(f"its weights lack {min(missing)}")
-        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         return {name: Member(model, tokenizer) for name, (model, _) in loaded.items()}
 
 

@@ -1,13 +1,12 @@
 """One trial: the generator that fine-tunes a model frozen to one depth and yields each evaluation.
 
-    for result in train(trial): ...
-
 Letters in shape comments: B batch, T tokens, C classes, E evaluation examples.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -20,25 +19,16 @@ from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
+from elsa_tune.training import machine
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
-from elsa_tune.training.machine import (
-    PeakMemory,
-    forked,
-    made_strict,
-    release,
-    reproducible,
-    resolve_precision,
-    within_memory,
-)
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, pool
 from elsa_tune.training.objective import Objective
 
-# Where not every operation has a deterministic form, and rows of the pass that shows whether a step
-# needs one of those.
+# Where some operations have no deterministic form; rows of the pass that shows if a step has one.
 _TRIED_ON = ("cuda",)
 _FEW = 4
 
@@ -75,7 +65,7 @@ def train(
     where = torch.device(device)
     # Closed also where a scheduler drops the generator: the next trial starts with free memory.
     with (
-        reproducible(trial.seed, where, trial.recipe.precision),
+        machine.reproducible(trial.seed, where, trial.recipe.precision),
         contextlib.closing(_Run(trial, data, where, depths, keep)) as run,
     ):
         yield from run.evaluations()
@@ -85,7 +75,7 @@ def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexAr
     """As `train`, without evaluations and without end: yields the rows of each step behind it."""
     where = torch.device(device)
     with (
-        reproducible(trial.seed, where, trial.recipe.precision),
+        machine.reproducible(trial.seed, where, trial.recipe.precision),
         contextlib.closing(_Run(trial, data, where)) as run,
     ):
         run.runner.train(True)
@@ -107,8 +97,8 @@ class _Run:
     ) -> None:
         recipe = trial.recipe
         self.trial, self.data, self.device = trial, data, device
-        self.memory = PeakMemory(device)
-        self.precision = resolve_precision(recipe.precision, device.type)
+        self.memory = machine.PeakMemory(device)
+        self.precision = machine.resolve_precision(recipe.precision, device.type)
         self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
         self.keep = keep
         self.named: dict[str, Tensor] = {}
@@ -124,7 +114,7 @@ class _Run:
         self.scores: list[float] = []
         self.predictions = np.empty(0)
         self.train_seconds = 0.0
-        if device.type in _TRIED_ON and (note := made_strict(self._few_gradients, device)):
+        if device.type in _TRIED_ON and (note := machine.made_strict(self._few_gradients, device)):
             self.notes.append(note)
 
     def _few_gradients(self) -> None:
@@ -135,11 +125,8 @@ class _Run:
             self.optimizer.zero_grad(set_to_none=True)
 
     def _frozen_model(self, depths: Sequence[int]) -> Runner:
-        """The trial's model, frozen to its depth, in what runs it."""
         trial, objective = self.trial, self.objective
-        model = load_classifier(
-            trial.model, objective.outputs, trial.seed, objective.is_regression, trial.depth
-        )
+        model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
         freeze(model, trial.depth)
         pool(model, trial.recipe.pooling)
@@ -158,7 +145,7 @@ class _Run:
             # By identity: whatever runs the model moves its modules, and trains these.
             self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
-        with forked(self.device):
+        with machine.forked(self.device):
             return runner_for(model, self.data, setting)
 
     def close(self) -> None:
@@ -166,7 +153,7 @@ class _Run:
         self.optimizer.zero_grad(set_to_none=True)
         self.runner.close()
         del self.runner, self.optimizer, self.schedule, self.trained, self.named
-        release()
+        machine.release()
 
     def evaluations(self) -> Iterator[EpochResult]:
         """Train from evaluation to evaluation."""
@@ -177,11 +164,10 @@ class _Run:
             self.runner.train(True)
             loss_sum = torch.zeros((), device=self.device)
             examples = 0
-            while step < point:
-                batch = next(batches)
+            for batch in itertools.islice(batches, point - step):
                 loss_sum += self.step(batch)
                 examples += len(batch)
-                step += 1
+            step = point
             # The one GPU-CPU synchronisation of this stretch.
             train_loss = float(loss_sum) / examples
             self.train_seconds += time.perf_counter() - started
@@ -193,14 +179,14 @@ class _Run:
                     "help"
                 )
             result = self._result(number, step, seen, train_loss)
-            with forked(self.device):  # whoever takes it may draw random numbers too
+            with machine.forked(self.device):  # whoever takes it may draw random numbers too
                 yield result
 
     def step(self, batch: IndexArray) -> Tensor:
         """One optimiser step on a whole batch; its losses' sum, a scalar on the device."""
         loss_sum = self._gradients(batch)
         # No activation is left here: smaller micro-batches would make no room for AdamW's state.
-        if within_memory(self._descend) is None:
+        if machine.within_memory(self._descend) is None:
             raise RunError(
                 f"{self.trial.key}: out of memory in the optimiser's step; freeze more layers, or "
                 "use a machine with more memory"
@@ -211,10 +197,10 @@ class _Run:
 
     def _gradients(self, batch: IndexArray) -> Tensor:
         """Accumulate the gradient of the batch's mean loss, in passes that memory has room for."""
-        while (total := within_memory(partial(self._accumulate, batch))) is None:
+        while (total := machine.within_memory(partial(self._accumulate, batch))) is None:
             self.micro_batch = self._halve(self.micro_batch, "micro-batches")
             self.optimizer.zero_grad(set_to_none=True)
-            release()
+            machine.release()
         return total
 
     def _accumulate(self, batch: IndexArray) -> Tensor:
@@ -294,10 +280,10 @@ class _Run:
         start = 0
         while start < len(rows):
             part = by_length[start : start + self.eval_batch]
-            out = within_memory(partial(self.runner.logits, split, part))
+            out = machine.within_memory(partial(self.runner.logits, split, part))
             if out is None:
                 self.eval_batch = self._halve(self.eval_batch, "evaluation batches")
-                release()
+                machine.release()
                 continue
             logits[out[1]] = out[0]
             start += len(part)
@@ -309,12 +295,8 @@ def adamw(trained: Sequence[Tensor], trial: TrialSpec) -> torch.optim.AdamW:
     without it few-sample fine-tuning is unstable (Mosbach et al. 2020; Zhang et al. 2020).
     """
     matrices, others = [p for p in trained if p.ndim >= 2], [p for p in trained if p.ndim < 2]
-    decay = trial.recipe.weight_decay
-    groups = [
-        {"params": parameters, "weight_decay": decay if parameters is matrices else 0.0}
-        for parameters in (matrices, others)
-        if parameters
-    ]
+    decays = ((matrices, trial.recipe.weight_decay), (others, 0.0))
+    groups = [{"params": some, "weight_decay": decay} for some, decay in decays if some]
     return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)
 
 

@@ -83,7 +83,10 @@ def _of_confusion(metric: Metric, counts: NDArray[np.int64]) -> float:
     if metric is Metric.ACCURACY:
         return float(hits.sum() / counts.sum())
     if metric is Metric.MATTHEWS:
-        return _matthews(hits, actual, predicted)
+        # Gorodkin 2004, R_K: for C classes; the usual one for two.
+        rows, t, p = float(actual.sum()), actual.astype(np.float64), predicted.astype(np.float64)
+        spread = (rows**2 - t @ t) * (rows**2 - p @ p)
+        return float((hits.sum() * rows - t @ p) / math.sqrt(spread)) if spread > 0 else 0.0
     # F1 of class c = 2 TP / (actual + predicted); 0 where the class was never right.
     involved = actual + predicted
     f1 = 2 * hits / np.maximum(involved, 1)
@@ -91,16 +94,6 @@ def _of_confusion(metric: Metric, counts: NDArray[np.int64]) -> float:
         return float(f1[1])
     # As scikit-learn's macro average: over the classes that occur as a label or an answer.
     return float(f1[involved > 0].mean())
-
-
-def _matthews(
-    hits: NDArray[np.float64], actual: NDArray[np.int64], predicted: NDArray[np.int64]
-) -> float:
-    """Gorodkin 2004, R_K: Matthews' correlation for C classes; the usual one for two."""
-    rows = float(actual.sum())
-    t, p = actual.astype(np.float64), predicted.astype(np.float64)
-    spread = (rows**2 - t @ t) * (rows**2 - p @ p)
-    return float((hits.sum() * rows - t @ p) / math.sqrt(spread)) if spread > 0 else 0.0
 
 
 def correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

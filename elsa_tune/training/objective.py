@@ -30,7 +30,6 @@ class Objective:
     def __init__(
         self, task: TaskSpec, data: TaskData, device: torch.device, standardize: bool = False
     ) -> None:
-        """standardize: a regression's logits are in units of the training labels' spread."""
         self.is_regression = task.kind is TaskKind.REGRESSION
         self.outputs = task.outputs
         self._task = task
@@ -61,9 +60,8 @@ class Objective:
     ) -> tuple[dict[str, float], float, np.ndarray]:
         """Judge logits [E, C] of every split that is not trained on. Raises DivergedError.
 
-        Gives every metric of the task by its name, and the headline metric of each further split by
-        the split's; the evaluation split's mean loss; and its predictions [E], class ids (int64) or
-        values (float32).
+        Gives every metric of the task by its name, and the headline metric of other splits by
+        theirs; the evaluation split's mean loss; its predictions [E], int64 ids or float32 values.
         """
         task, data = self._task, self._data
         main = logits[EVALUATION]

@@ -79,13 +79,15 @@ def linear_probe(
     started = time.perf_counter()
     where = torch.device(device)
     notes: list[str] = []
-    train = _few(data.train, MOST_TRAIN_ROWS, recipe.subset_seed, "training", notes)
-    evaluation = _few(
-        data.evaluation, MOST_EVALUATION_ROWS, recipe.subset_seed, "evaluation", notes
-    )
+    seed = recipe.subset_seed
+    train = _few(data.train, MOST_TRAIN_ROWS, seed, "training", notes)
+    evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, seed, "evaluation", notes)
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
-    x, x_evaluation = _standardised(x, x_evaluation)
+    # By the training rows' mean and standard deviation; a constant feature becomes 0.
+    mean, std = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
+    x, x_evaluation = (x - mean) / scale, (x_evaluation - mean) / scale
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
@@ -122,7 +124,7 @@ def _features(
 ) -> list[Floats]:
     """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, task.outputs, 0, task.kind is TaskKind.REGRESSION)
+    loaded = load_classifier(model, task.outputs, 0)
     depth = FreezeDepth.of(len(layer_list(loaded)))
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
     freeze(loaded, depth)
@@ -150,13 +152,6 @@ def _of_rows(
         mean = torch.segment_reduce(hidden, "mean", lengths=lengths)
         parts.append(torch.cat([hidden[read], mean], dim=1).cpu().numpy())
     return np.concatenate(parts)
-
-
-def _standardised(x: Floats, x_evaluation: Floats) -> tuple[Floats, Floats]:
-    """Both by the training rows' mean and standard deviation; a constant feature becomes 0."""
-    mean, std = x.mean(axis=0), x.std(axis=0)
-    scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
-    return (x - mean) / scale, (x_evaluation - mean) / scale
 
 
 def _logistic(

@@ -45,9 +45,7 @@ def save_classifier(
     values on the scale of the labels. Raises OSError where it cannot be written.
     """
     objective = Objective(trial.task, data, CPU, trial.recipe.standardize_targets)
-    model = load_classifier(
-        trial.model, objective.outputs, trial.seed, objective.is_regression, trial.depth
-    )
+    model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
     frozen = divide(model).frozen(trial.depth)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -138,9 +136,7 @@ def save_onnx(folder: Path) -> None:
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Class ids (int64) or values (float32) [E] of a saved model. texts: a list of E texts for each
-    text column.
-    """
+    """Class ids (int64) or values (float32) [E] of a saved model. texts: E of each text column."""
     ask = classifier(folder)
     rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
     answers = ask(rows)

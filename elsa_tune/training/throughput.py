@@ -19,16 +19,9 @@ import torch
 from elsa_tune.errors import RunError
 from elsa_tune.files import cache_dir, slug, write_aside
 from elsa_tune.specs.trial import TrialSpec
+from elsa_tune.training import machine
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import steps
-from elsa_tune.training.machine import (
-    MIB,
-    PeakMemory,
-    is_out_of_memory,
-    settle,
-    take_share,
-    usable_cores,
-)
 
 _WARM_STEPS = 2
 # Trials side by side may take so much of the memory: the driver and the page cache need the rest.
@@ -81,7 +74,7 @@ def tune(
     Raises RunError where even the first one does not run.
     """
     peak = 0.0
-    for division in divisions(usable_cores(), torch.cuda.device_count()):
+    for division in divisions(machine.usable_cores(), torch.cuda.device_count()):
         if division.trials * peak > _MEMORY_SHARE * memory_mb(device):
             yield division, "skipped: it would not fit in memory"
             continue
@@ -130,7 +123,7 @@ def measure(
             "not get going: one was killed, most likely for memory"
         ) from error
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if not machine.is_out_of_memory(error):
             raise
         raise RunError(f"{division.trials} trials at once do not fit in memory") from error
     finally:
@@ -154,24 +147,22 @@ def _asked(ends: Sequence[Connection], what: object) -> list[Any]:
 def memory_mb(device: str) -> float:
     """Of the machine (of this container, where that has less), or of its first GPU, in MiB."""
     if device == "cuda":
-        return torch.cuda.get_device_properties(0).total_memory / MIB
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MIB
+        return torch.cuda.get_device_properties(0).total_memory / machine.MIB
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / machine.MIB
     with contextlib.suppress(OSError, ValueError):
-        memory = min(memory, int(_CONTAINER_LIMIT.read_text()) / MIB)
+        memory = min(memory, int(_CONTAINER_LIMIT.read_text()) / machine.MIB)
     return memory
 
 
 def _train_each(end: Connection, division: Division, device: str, seconds: float) -> None:
-    """In a process of its own: begin each training and say so; once asked to count, answer with
-    tokens per second and peak MiB.
-    """
+    """In a process of its own: begin each training, and when asked answer tokens/s and peak MiB."""
     torch.set_num_threads(division.threads)
     try:
-        take_share(1 / division.trials if device == "cuda" else 0)
+        machine.take_share(1 / division.trials if device == "cuda" else 0)
         while True:
             trial, data = end.recv()
-            settle()
-            memory = PeakMemory(torch.device(device))
+            machine.settle()
+            memory = machine.PeakMemory(torch.device(device))
             training = steps(trial, data, device=device)
             for _ in range(_WARM_STEPS):
                 next(training)
@@ -213,6 +204,6 @@ def remembered(device: str) -> dict[str, Tuned]:
 
 def _path(device: str) -> Path:
     """Another host (a home may be shared), number of cores, GPU or torch has another file."""
-    here = (socket.gethostname(), usable_cores(), torch.__version__)
+    here = (socket.gethostname(), machine.usable_cores(), torch.__version__)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     return cache_dir() / f"machine-{slug('-'.join(map(str, (*here, device, gpu))))}.json"

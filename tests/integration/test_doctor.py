@@ -44,7 +44,7 @@ def test_divisions_use_all_cores_and_no_more() -> None:
 
 def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throughput, "memory_mb", lambda device: 10_000.0)
-    monkeypatch.setattr(throughput, "usable_cores", lambda: 8)
+    monkeypatch.setattr(throughput.machine, "usable_cores", lambda: 8)
     measured: list[int] = []
 
     def measure(trainings: object, division: Division, *how: object) -> list[Throughput]:
@@ -68,7 +68,7 @@ def test_what_was_found_holds_for_this_machine_only(monkeypatch: pytest.MonkeyPa
     found = {name: one.division.trials for name, one in throughput.remembered("cpu").items()}
     assert found == {"minilm": 4, "bert_base": 2}
     with monkeypatch.context() as other:
-        other.setattr(throughput, "usable_cores", lambda: 999)
+        other.setattr(throughput.machine, "usable_cores", lambda: 999)
         assert throughput.remembered("cpu") == {}
     assert throughput.remembered("cpu") != {}
     throughput._path("cpu").write_text("{")

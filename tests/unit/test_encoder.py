@@ -214,7 +214,7 @@ def test_a_changed_checkpoint_is_read_again(bert: Path) -> None:
 
 
 def test_regression_has_one_output_and_its_own_loss(bert: Path) -> None:
-    model = load_classifier(spec_of(bert), 1, seed=1, regression=True)
+    model = load_classifier(spec_of(bert), 1, seed=1)
     ids = torch.tensor([[2, 9, 10, 3], [2, 11, 12, 3]])
     result = model(input_ids=ids, labels=torch.tensor([0.5, 4.5]))
     assert result.logits.shape == (2, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.analysis.looks import levels, second_level
+from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FreezeDepth

@@ -175,14 +175,13 @@ def _chance(metric: str, labels: NDArray[np.generic], classes: int) -> Callable[
     def best(weights: Weights) -> Floats:
         actual = _sums(weights, own)  # [R, C]
         total = actual.sum(axis=1, keepdims=True)
-        if metric == "accuracy":
-            return np.asarray((actual / total).max(axis=1))
         f1 = 2 * actual / (actual + total)  # of a class that is the answer to everything
         if metric == "f1":
             return np.asarray(f1[:, 1])
         # The mean is over the classes that occur, as a label or as the answer.
         occurring = (actual > 0).sum(axis=1, keepdims=True) + (actual == 0)
-        return np.asarray((f1 / occurring).max(axis=1))
+        quality = actual / total if metric == "accuracy" else f1 / occurring
+        return np.asarray(quality.max(axis=1))
 
     return best
 

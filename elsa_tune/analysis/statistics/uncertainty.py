@@ -363,7 +363,6 @@ def _student(freedom: float, stream: int) -> Floats:
 
 
 def _quantiles(freedom: float, shares: Floats | float) -> Floats:
-    """Of Student's t."""
     from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
     return np.asarray(stdtrit(freedom, shares))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
 from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Learnt
-from elsa_tune.analysis.warning import AnswerWarning, Warned, WarningCode
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth, default_depths
 from elsa_tune.words import (
@@ -67,15 +67,14 @@ def answer_sentence(answer: Answer) -> str:
 
 def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarning, ...]:
     """What follows from decision and curve, the gravest first. verdict: on the full model."""
-    found = itertools.chain(
-        _warnings_on_chance(answer),
-        _warnings_on_learning(answer, verdict),
-        _warnings_on_probe(answer),
-        _warnings_on_shape(answer),
-        _warnings_on_rates(answer),
-        _warnings_on_design(answer),
+    return (
+        *_warnings_on_chance(answer),
+        *_warnings_on_learning(answer, verdict),
+        *_warnings_on_probe(answer),
+        *_warnings_on_shape(answer),
+        *_warnings_on_rates(answer),
+        *_warnings_on_design(answer),
     )
-    return tuple(itertools.starmap(AnswerWarning, found))
 
 
 def in_short(answer: Answer) -> str:
@@ -174,10 +173,10 @@ def _corrected_sentence(answer: Answer) -> str:
     return f"{for_chance} that is {share}, and {needed} {are} needed ({kept})."
 
 
-def _warnings_on_chance(answer: Answer) -> Iterator[Warned]:
+def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
     raw, corrected, full = answer.operating_point, answer.corrected_operating_point, answer.full
     if answer.chance is None:
-        yield (
+        yield AnswerWarning(
             WarningCode.CHANCE_UNKNOWN,
             "chance is not known for this task: what a constant answer keeps is unknown, and "
             "nothing is corrected for it",
@@ -187,14 +186,14 @@ def _warnings_on_chance(answer: Answer) -> Iterator[Warned]:
         return
     goal = answer.target * full.quality
     if goal <= answer.chance:
-        yield (
+        yield AnswerWarning(
             WarningCode.CONSTANT_REACHES_TARGET,
             f"the target is reached by a constant answer: {target_text(answer.target)} of "
             f"{points(full.quality)} is {points(goal)}, and a constant answer has "
             f"{points(answer.chance)}",
         )
     if raw.depth != corrected.depth:
-        yield (
+        yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
             f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
@@ -204,7 +203,7 @@ def _warnings_on_chance(answer: Answer) -> Iterator[Warned]:
         )
 
 
-def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[Warned]:
+def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[AnswerWarning]:
     full = answer.full
     if full is None or verdict is not Learnt.UNTESTED:
         return
@@ -213,10 +212,12 @@ def _warnings_on_learning(answer: Answer, verdict: Learnt | None) -> Iterator[Wa
         why = "it has one run, and nothing is known of the spread between seeds"
     elif answer.chance is not None:
         why = f"nothing is known of the spread of its {full.seeds} runs"
-    yield WarningCode.LEARNING_UNTESTED, f"whether the full model learnt was not tested: {why}"
+    yield AnswerWarning(
+        WarningCode.LEARNING_UNTESTED, f"whether the full model learnt was not tested: {why}"
+    )
 
 
-def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:
+def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
     probe, full = answer.probe, answer.full
     if probe is None:
         return
@@ -224,7 +225,7 @@ def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:
     below = [point for point in answer.measured if _is_surely_below(point, probe)]
     if below:
         were = "was this depth" if len(below) == 1 else "were these depths"
-        yield (
+        yield AnswerWarning(
             WarningCode.DEPTHS_BELOW_PROBE,
             f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
             f"{depths_text(point.depth for point in below)} "
@@ -240,7 +241,7 @@ def _warnings_on_probe(answer: Answer) -> Iterator[Warned]:
         also = reaches(probe.quality, full.quality, answer.target, base)
         share = percent(probe.corrected_retention)
         corrected = f"; corrected for chance {share}" + ("" if also else ", which does not")
-    yield (
+    yield AnswerWarning(
         WarningCode.PROBE_REACHES_TARGET,
         "the linear probe alone reaches the target: without any training of the encoder it keeps "
         f"{percent(probe.retention)} of the full model's {metric_text(answer.metric)}{corrected}",
@@ -264,12 +265,12 @@ def _is_surely_below(point: CurvePoint, probe: LinearProbe) -> bool:
     return point.quality + 2 * error < probe.quality
 
 
-def _warnings_on_shape(answer: Answer) -> Iterator[Warned]:
+def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
     full, best = answer.full, answer.best
     raw, failing = answer.operating_point, answer.failing_above
     if raw is not None and failing:
         missing = depths_text(point.depth for point in failing)
-        yield (
+        yield AnswerWarning(
             WarningCode.LARGER_K_MISSES_TARGET,
             f"not every larger k reaches the target: {missing} "
             f"({', '.join(percent(point.retention) for point in failing)}) miss it though "
@@ -278,7 +279,7 @@ def _warnings_on_shape(answer: Answer) -> Iterator[Warned]:
     if full is None or full.quality is None or best is None or best.quality is None:
         return
     if best.quality > full.quality + SAME_QUALITY:
-        yield (
+        yield AnswerWarning(
             WarningCode.BEST_IS_NOT_FULL,
             f"the best model is not the full one: {depths_text([best.depth])} has "
             f"{points(best.quality)}, the full model {points(full.quality)}",
@@ -290,7 +291,7 @@ def _warnings_on_shape(answer: Answer) -> Iterator[Warned]:
     ]
     rise, before, after = max(rises, key=lambda item: item[0], default=(0.0, full, full))
     if rise > VISIBLE_RISE:
-        yield (
+        yield AnswerWarning(
             WarningCode.NOT_MONOTONE,
             f"the curve is not monotone: quality rises from {points(before.quality)} "
             f"({depths_text([before.depth])}) to {points(after.quality)} "
@@ -299,14 +300,14 @@ def _warnings_on_shape(answer: Answer) -> Iterator[Warned]:
     embeddings = next((p for p in answer.points if p.depth.is_embeddings_only), None)
     above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
     if embeddings is not None and above > SAME_QUALITY:
-        yield (
+        yield AnswerWarning(
             WarningCode.EMBEDDINGS_ONLY_IS_BEST,
             f"freezing the embeddings alone gives {points(embeddings.quality)}, more than any "
             "other depth; it is never the reference",
         )
 
 
-def _warnings_on_rates(answer: Answer) -> Iterator[Warned]:
+def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
     """A curve is only as fair as its rates."""
     for where, extreme, others in (
         (Border.HIGH, "largest", "higher"),
@@ -314,7 +315,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[Warned]:
     ):
         found = [point for point in answer.points if point.tried.at_border is where]
         if found:
-            yield (
+            yield AnswerWarning(
                 WarningCode.RATE_AT_BORDER,
                 f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
                 f"that was tried: {others} ones may be better; a new search with `extend: true`, "
@@ -324,18 +325,18 @@ def _warnings_on_rates(answer: Answer) -> Iterator[Warned]:
     rates = {point.learning_rate for point in measured}
     frozen = [point for point in measured if not point.depth.is_full_model]
     if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
-        yield (
+        yield AnswerWarning(
             WarningCode.ONE_RATE,
             f"one learning rate for all depths ({rate_text(rates.pop())}): few fine-tuned layers "
             "often want a higher one, so that the curve may show the rate as much as the depth",
         )
 
 
-def _warnings_on_design(answer: Answer) -> Iterator[Warned]:
+def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
     measured = {point.depth for point in answer.measured}
     missing = [depth for depth in default_depths(answer.layers) if depth not in measured]
     if measured and missing:
-        yield (
+        yield AnswerWarning(
             WarningCode.DEPTHS_NOT_MEASURED,
             f"not measured: {depths_text(missing)}; only measured depths can be the answer",
         )
@@ -343,10 +344,14 @@ def _warnings_on_design(answer: Answer) -> Iterator[Warned]:
     is_walk = answer.looks is not None and answer.looks.is_walk
     if len({point.seeds for point in counted}) > 1 and not is_walk:
         seeds = {point.depth: point.seeds for point in counted}
-        yield WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
+        yield AnswerWarning(
+            WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
+        )
     tries = {point.depth: point.tried.tries_within_given for point in answer.points}
     if len(set(tries.values())) > 1 and not is_walk:
-        yield WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
+        yield AnswerWarning(
+            WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
+        )
 
 
 def _tally(counts: Mapping[FreezeDepth, int]) -> str:

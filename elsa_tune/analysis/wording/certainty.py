@@ -7,12 +7,7 @@ from collections.abc import Iterator
 
 from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.statistics.uncertainty import (
-    FEWEST_FREEDOM,
-    FEWEST_SEEDS,
-    Uncertainty,
-    excluded_failure_rate,
-)
+from elsa_tune.analysis.statistics import uncertainty
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent, target_text
 
@@ -20,12 +15,8 @@ from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent
 USUAL_SEEDS = 5
 
 
-def certainty_sentence(answer: Answer) -> str:
+def certainty_sentences(answer: Answer) -> Iterator[str]:
     """What is certified or why nothing is, what is plausible, and what the seeds leave open."""
-    return " ".join(_sentences(answer))
-
-
-def _sentences(answer: Answer) -> Iterator[str]:
     point, known = answer.operating_point, answer.uncertainty
     assert point is not None
     if answer.reason is not None:
@@ -69,10 +60,12 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
     if curve.looks is not None and not curve.looks.taken(curve.looks.order()[0]):
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
-    if least < FEWEST_SEEDS:
-        return f"that takes {FEWEST_SEEDS} seeds or more at each depth, and there is {least}"
+    if least < uncertainty.FEWEST_SEEDS:
+        fewest = uncertainty.FEWEST_SEEDS
+        return f"that takes {fewest} seeds or more at each depth, and there is {least}"
     # Enough at any number of depths; with many of them fewer seeds are.
-    return f"that takes {FEWEST_FREEDOM} seeds at each depth, and some depths have {least}"
+    fewest = uncertainty.FEWEST_FREEDOM
+    return f"that takes {fewest} seeds at each depth, and some depths have {least}"
 
 
 def _certified_text(answer: Answer) -> str:
@@ -96,8 +89,7 @@ def _certified_text(answer: Answer) -> str:
     return f"{text}; corrected for chance {number}."
 
 
-def _failures_text(known: Uncertainty, certified: FreezeDepth) -> Iterator[str]:
-    """What the seeds' failures, or their absence, leave open."""
+def _failures_text(known: uncertainty.Uncertainty, certified: FreezeDepth) -> Iterator[str]:
     failed, count = known.failures()
     if failed:
         yield (
@@ -109,7 +101,7 @@ def _failures_text(known: Uncertainty, certified: FreezeDepth) -> Iterator[str]:
     yield (
         "That holds if seeds fail no more often than they did here: "
         f"{seeds} seeds without a failure cannot exclude that up to "
-        f"{100 * excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
+        f"{100 * uncertainty.excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
         f"{depths_text([certified])}."
     )
 

@@ -32,8 +32,7 @@ _SUBSET, _EVALUATION, _SELECTION = 0, 1, 2
 def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
     """Read the task, take the recipe's subset, tokenise it for the model.
 
-    Raises DataError as `read_texts` does, and for a train_size above the number of training rows or
-    too small for its holdout.
+    Raises DataError as `read_texts` does, and for a train_size above the rows or below a holdout.
     """
     # Before the tokenizer's first use: its threads would fight with the trials for the cores, and a
     # process forked after them would be told so at length.
@@ -88,8 +87,7 @@ def stratified_order(labels: NDArray[Any], seed: int, stream: int = _SUBSET) -> 
 
     Class ids are strata; float labels are cut into ten bins of equal size first. Within a stratum
     the order is random; a stratum of n rows has its r-th row at place (r + 1/2) / n, so that a
-    prefix of K rows holds K n / E of them, give or take one. The same for one seed on every machine
-    and version of numpy.
+    prefix of K rows holds K n / E of them, give or take one. The same everywhere for one seed.
     """
     shuffled = _permutation(len(labels), seed, stream)
     strata = _strata(labels)[shuffled]
@@ -123,7 +121,6 @@ def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
-    """`train` and `evaluation`, a share of the training rows."""
     source = task.source
     assert isinstance(source, FilesSource) and source.evaluation_share is not None
     share, rows = source.evaluation_share, len(every)
@@ -170,8 +167,7 @@ def _held_out(
 
     Within a stratum of the whole training set [E] every 1/share-th row in the order, so that a
     larger prefix holds out what a smaller one does, and more. Of each class the nearest whole
-    number. The ten bins of float labels are too small to be rounded alike: each begins at a random
-    place.
+    number. Ten bins of floats are too small to be rounded alike: each begins at a random place.
     """
     strata = _strata(labels)[chosen]
     rank, sizes = _ranks(strata)

@@ -1,5 +1,4 @@
-"""The embedded default task: does this sentence document this name? From Python's own standard
-library.
+"""The embedded task: does this sentence document this name? From Python's standard library.
 
 Real English, on every machine with Python, without a download or a data file: the words of a
 function's or class's name, paired with the first sentence of its own docstring (label 1, "own") or

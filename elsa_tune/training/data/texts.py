@@ -193,7 +193,6 @@ def _incomplete(names: Sequence[str], row: Sequence[str | None]) -> str | None:
 
 
 def _label_number(task: TaskSpec, where: str, label: str) -> float:
-    """A label's class id or value. Raises DataError."""
     if task.kind is TaskKind.REGRESSION:
         try:
             value = float(label)

@@ -109,9 +109,7 @@ def _biases(
 
 
 def _padded(x: Tensor, square: Square, heads: Heads) -> Tensor:
-    """[b, w, h, d] of the square's tokens x [.., H]; padding repeats its row's first token, and
-    gets no gradient.
-    """
+    """[b, w, h, d] of x [.., H]; padding repeats its row's first token, and gets no gradient."""
     if square.index is not None:
         assert square.real is not None
         x = gathered(x, square.index, square.real)

@@ -88,9 +88,7 @@ def packed_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> st
 
 
 def tail_doubt(model: PreTrainedModel, data: TaskData, setting: Setting) -> str | None:
-    """Why padded batches that begin behind the frozen layers would not give what the model gives;
-    None where they do.
-    """
+    """Why padded batches behind the frozen layers would not give what the model gives, or None."""
     test = partial(_difference, model, data, setting, partial(PaddedModel, data=data))
     return _asked_once("behind kept layers", data, setting, test)
 

@@ -76,11 +76,10 @@ class PackedBatch:
 
     rows: int64 [B], their numbers in their split. ids, positions (0.. within its row) and places
     (in the split's flat arrays): int64 [P]; types: the same, or None where the model takes none;
-    starts: int64 [B], where each row's first token lies among
-    the P; row: int64 [P], the row of each token in this batch; inner: bool [P, 1], whether it is
-    not its row's first. ends: int32 [B + 1], where rows begin and end; each: int32 [B + 1], 0..B.
-    squares cover all rows; there are none under `Attention.ENDS`. longest: tokens of the longest
-    row, or of the one square.
+    starts: int64 [B], where each row's first token lies among the P; row: int64 [P], the row of
+    each token in this batch; inner: bool [P, 1], whether it is not its row's first. ends: int32
+    [B + 1], where rows begin and end; each: int32 [B + 1], 0..B. squares cover all rows; there are
+    none under `Attention.ENDS`. longest: tokens of the longest row, or of the one square.
     """
 
     layout: Layout

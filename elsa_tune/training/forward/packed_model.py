@@ -218,8 +218,7 @@ class PackedModel(nn.Module):
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> Iterator[tuple[int, Tensor]]:
         """(N, hidden states [tokens, H] behind layer N) of consecutive rows of a split, for each
-        wanted N, ascending, the tokens in the split's order. Each is handed on before the next
-        layer runs.
+        wanted N, ascending, tokens in the split's order. Each is handed on before the next runs.
         """
         batch = self.batch(rows, chunk)
         place = batch.places - int(rows.offsets[chunk[0]])

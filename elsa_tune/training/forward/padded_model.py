@@ -16,15 +16,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask, sdpa_mask
 
-from elsa_tune.training.data.tokens import (
-    IndexArray,
-    Indices,
-    PaddedBatch,
-    TaskData,
-    TokenRows,
-    pad_batch,
-    to_device,
-)
+from elsa_tune.training.data import tokens
+from elsa_tune.training.data.tokens import IndexArray, Indices, PaddedBatch, TaskData, TokenRows
 from elsa_tune.training.forward.packed_model import Passthrough
 from elsa_tune.training.model.parts import drop_layers, layer_list
 
@@ -50,9 +43,7 @@ class PaddedModel(nn.Module):
         self.deepest = len(layer_list(model)) - 1
 
     def drop_prefix(self, layers: int) -> None:
-        """As `PackedModel.drop_prefix`. Raises ValueError for an architecture without an embeddings
-        module of its own.
-        """
+        """As `PackedModel.drop_prefix`. Raises ValueError where embeddings are no module."""
         base: Any = self.model.base_model
         if not isinstance(getattr(base, "embeddings", None), nn.Module):
             raise ValueError("its embeddings are not a module of their own")
@@ -61,24 +52,25 @@ class PaddedModel(nn.Module):
 
     def batch(self, rows: TokenRows, indices: Indices) -> PaddedBatch:
         """These rows of a split."""
-        return pad_batch(rows, indices, self._data, self.model.device)
+        return tokens.pad_batch(rows, indices, self._data, self.model.device)
 
     def behind(
         self, rows: TokenRows, chunk: IndexArray, wanted: Collection[int]
     ) -> list[tuple[int, Tensor]]:
         """As `PackedModel.behind`, of the complete model."""
         base = int(rows.offsets[chunk[0]])
-        tokens = int(rows.offsets[chunk[-1] + 1]) - base
+        count = int(rows.offsets[chunk[-1] + 1]) - base
         found: dict[int, Tensor] = {}
         by_length = chunk[np.argsort(rows.lengths[chunk], kind="stable")]
         for start in range(0, len(chunk), _ROWS):
             batch = self.batch(rows, by_length[start : start + _ROWS])
             # Numbers from the host: a GPU would be waited for to count those of a mask.
-            real = to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)["real"]
+            there = tokens.to_device({"real": np.flatnonzero(batch.mask)}, self.model.device)
+            real = there["real"]
             place = batch.places.view(-1)[real] - base
             for n, hidden in self._hidden(batch, wanted).items():
                 if n not in found:
-                    found[n] = hidden.new_empty((tokens, hidden.shape[-1]))
+                    found[n] = hidden.new_empty((count, hidden.shape[-1]))
                 found[n][place] = hidden.flatten(0, 1)[real]
         return sorted(found.items())
 

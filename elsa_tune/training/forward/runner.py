@@ -92,8 +92,7 @@ class Runner:
 def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runner:
     """The fastest way to run this frozen model that computes what the whole model computes.
 
-    The model is on its device, its parameters are frozen. It may be taken apart: afterwards only
-    the runner may be used.
+    The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
     depth, recipe = setting.depth, setting.recipe
     layers = list(layer_list(model))
@@ -176,9 +175,8 @@ class Prefix:
     def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:
         """The hidden states behind a depth's frozen layers, computed if need be.
 
-        others: depths that later trials will want, kept on disk in the same pass where there is
-        room. Raises NotKeptError where there is no room for this one, OSError where the disk cannot
-        be written.
+        others: depths that later trials will want, kept on disk in the same pass if there is room.
+        Raises NotKeptError where there is none for this one, OSError where it cannot be written.
         """
         if self._shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
             return self._computed_here(frozen_layers)

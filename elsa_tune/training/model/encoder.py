@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -14,14 +15,7 @@ from typing import Any, cast
 import torch
 import transformers
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from elsa_tune.errors import ModelError, first_line
@@ -37,8 +31,6 @@ from elsa_tune.training.model import model_files
 from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import ModelParts, divide, final_linear
 
-State = dict[str, torch.Tensor]
-
 # Every file is fetched before, and a checkpoint's own code is never run.
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
@@ -46,7 +38,7 @@ LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 def facts(spec: ModelSpec) -> ModelFacts:
     """What the configuration alone tells; no weights are read or fetched.
 
-    The four models of the paper need no network, their configurations ship with the package. Raises
+    The paper's four models need no network, their configurations ship with the package. Raises
     ModelError for a model that cannot be had, or whose layers cannot be frozen one by one.
     """
     model = _skeleton(_configuration(spec), spec.name)
@@ -73,9 +65,8 @@ def facts(spec: ModelSpec) -> ModelFacts:
 
 
 def _max_positions(model: PreTrainedModel) -> int | None:
-    """A table of positions with a padding row (RoBERTa, MPNet) begins counting behind that row: of
-    its 514 rows 512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no
-    limit.
+    """A table with a padding row (RoBERTa, MPNet) begins counting behind that row: of its 514 rows
+    512 can be used. Models with relative positions only (XLNet, DeBERTa-v3) have no limit.
     """
     for name, module in model.base_model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):
@@ -88,24 +79,20 @@ def _max_positions(model: PreTrainedModel) -> int | None:
 
 
 def load_classifier(
-    spec: ModelSpec,
-    outputs: int,
-    seed: int,
-    regression: bool = False,
-    depth: FreezeDepth = FULL_MODEL,
+    spec: ModelSpec, outputs: int, seed: int, depth: FreezeDepth = FULL_MODEL
 ) -> PreTrainedModel:
     """The architecture's own classification model in fp32 on the CPU, in evaluation mode.
 
-    outputs: width of the head, 1 for regression. What the checkpoint lacks, and in any case the
-    task head, is initialised as the architecture does it, from `seed` alone: torch's global random
-    state is neither read nor changed. A checkpoint that was fine-tuned before loses its head. The
-    process keeps the last checkpoint in memory; what is frozen at `depth` is that memory, so it
-    must not be changed in place. Raises ModelError for whatever makes the model unusable.
+    outputs: width of the head, 1 for a regression alone. What the checkpoint lacks, and in any case
+    the task head, is initialised as the architecture does it, from `seed` alone: torch's global
+    random state is neither read nor changed. A checkpoint that was fine-tuned before loses its
+    head. The process keeps the last checkpoint in memory; what is frozen at `depth` is that memory,
+    so it must not be changed in place. Raises ModelError for whatever makes the model unusable.
     """
     pretrained = _pretrained(spec, outputs)
     config = copy.deepcopy(pretrained.config)
     config.num_labels = outputs
-    config.problem_type = "regression" if regression else "single_label_classification"
+    config.problem_type = "regression" if outputs == 1 else "single_label_classification"
     # Transformers puts the given tensors into the model as they are: what trains needs its own.
     frozen = pretrained.parts.frozen(depth)
     state = {
@@ -131,7 +118,7 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
             "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
         )
     with explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
     _check_tokenizer(tokenizer, _configuration(spec), spec.name)
     return cast(PreTrainedTokenizerBase, tokenizer)
 
@@ -140,7 +127,7 @@ def _configuration(spec: ModelSpec) -> PretrainedConfig:
     for known in KNOWN_MODELS.values():
         # The paper's four models are known without the hub.
         if spec.source is known.source is ModelSource.HUB and known.location == spec.location:
-            return AutoConfig.for_model(**shipped_configuration(known.name))
+            return transformers.AutoConfig.for_model(**shipped_configuration(known.name))
     return _read_configuration(model_folder(spec, weights=False), spec.name)
 
 
@@ -149,7 +136,7 @@ def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
         f"the configuration {folder / model_files.CONFIG} of model '{name}' names no architecture "
         f"that transformers {transformers.__version__} knows"
     ):
-        return cast(PretrainedConfig, AutoConfig.from_pretrained(folder, **LOCAL))
+        return cast(PretrainedConfig, transformers.AutoConfig.from_pretrained(folder, **LOCAL))
 
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
@@ -163,7 +150,8 @@ def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
             f"configuration of model '{name}' (architecture '{config.model_type}')"
         ),
     ):
-        return cast(PreTrainedModel, AutoModelForSequenceClassification.from_config(config))
+        model = transformers.AutoModelForSequenceClassification.from_config(config)
+        return cast(PreTrainedModel, model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +163,7 @@ class _Pretrained:
     kind: Any  # the model's class
     config: PretrainedConfig
     parts: ModelParts
-    state: State
+    state: dict[str, torch.Tensor]
 
 
 _last: _Pretrained | None = None
@@ -217,7 +205,7 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
             "foreign format; fetch or save them again"
         ),
     ):
-        model, report = AutoModelForSequenceClassification.from_pretrained(
+        model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder,
             config=loaded_config,
             dtype=torch.float32,
@@ -237,10 +225,9 @@ def _read_checkpoint(spec: ModelSpec, fingerprint: str, outputs: int) -> _Pretra
 
 def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) -> None:
     """Refuse a checkpoint that leaves embeddings or layers random."""
-    needed = [key for key in parts.embedding if key not in parts.fixed]
-    # XLNet's is for pretraining alone, and some checkpoints leave it out.
-    needed = [key for key in needed if not key.endswith("mask_emb")]
-    needed.extend(key for layer in parts.layers for key in layer)
+    encoder = itertools.chain(parts.embedding, *parts.layers)
+    # XLNet's mask_emb is for pretraining alone, and some checkpoints leave it out.
+    needed = [key for key in encoder if key not in parts.fixed and not key.endswith("mask_emb")]
     lacking = [key for key in needed if key in absent]
     if lacking:
         raise ModelError(
@@ -253,17 +240,15 @@ def _check_fit(parts: ModelParts, absent: set[str], model_type: str, name: str) 
 def _drawn_from_seed(model: PreTrainedModel, missing: set[str]) -> set[str]:
     """Names whose values a seed decides: what the checkpoint lacks, and always the task head.
 
-    A pretraining head that continues into the classifier (ModernBERT's) is kept, unless the
-    checkpoint has a classifier already: then it was fine-tuned before, and everything behind the
-    base model starts anew.
+    A pretraining head that continues into the classifier (ModernBERT's) is kept, unless there is a
+    classifier already: then it was fine-tuned, and everything behind the base model starts anew.
     """
     base, task_linear = f"{model.base_model_prefix}.", f"{final_linear(model)}."
     was_fine_tuned = any(
         key.startswith(task_linear) and key not in missing for key in model.state_dict()
     )
-    if not was_fine_tuned:
-        return missing
-    return missing | {key for key in model.state_dict() if not key.startswith(base)}
+    anew = (key for key in model.state_dict() if was_fine_tuned and not key.startswith(base))
+    return missing.union(anew)
 
 
 def _check_tokenizer(tokenizer: Any, config: PretrainedConfig, name: str) -> None:

@@ -107,7 +107,7 @@ def weight_files(folder: Path, name: str) -> list[Path]:
 def has_tokenizer(folder: Path) -> bool:
     """Whether the folder holds a vocabulary in any form."""
     names = (path.name for path in folder.iterdir())
-    return bool(_matching(names, ("tokenizer.json", "vocab*", "*.model")))
+    return bool(_matching(names, "tokenizer.json", "vocab*", "*.model"))
 
 
 def weights_fingerprint(spec: ModelSpec) -> str:
@@ -115,14 +115,13 @@ def weights_fingerprint(spec: ModelSpec) -> str:
 
     `sha256:` and the digest of the weights (of the digests in order, where there are several
     files), `+` and eight digits for configuration and tokenizer, and for the hub `@` and twelve of
-    the commit. Costs one read of the weights per process; nothing for the hub, whose cache knows
-    the digest.
+    the commit. Reads the weights once a process, but not the hub's, whose cache knows the digest.
     """
     folder = model_folder(spec)
     digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
     together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
     names = (path.name for path in folder.iterdir() if path.is_file())
-    small = sorted(_matching(names, (CONFIG, *TOKENIZER_PATTERNS)))
+    small = sorted(_matching(names, CONFIG, *TOKENIZER_PATTERNS))
     rest = _sha256("".join(sha256_of(folder / name) for name in small).encode())
     commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
     return f"sha256:{together}+{rest[:8]}{commit}"
@@ -130,10 +129,8 @@ def weights_fingerprint(spec: ModelSpec) -> str:
 
 def pinned(spec: ModelSpec) -> ModelSpec:
     """The same model with its hub revision, if any, as a full commit; fetched if need be."""
-    if spec.source is not ModelSource.HUB:
-        return spec
-    folder = model_folder(spec)
-    return replace(spec, revision=folder.name) if _COMMIT.fullmatch(folder.name) else spec
+    commit = model_folder(spec).name if spec.source is ModelSource.HUB else ""
+    return replace(spec, revision=commit) if _COMMIT.fullmatch(commit) else spec
 
 
 def folder_pooling(spec: ModelSpec) -> Pooling | None:
@@ -155,8 +152,8 @@ def folder_pooling(spec: ModelSpec) -> Pooling | None:
 
 def _package_folder(package: str) -> Path:
     found = importlib.util.find_spec(package)  # finds without running the package's code
-    places = list(found.submodule_search_locations or ()) if found is not None else []
-    for place in places:
+    places = None if found is None else found.submodule_search_locations
+    for place in places or ():
         for path in sorted(Path(place).rglob(WEIGHTS[0])):
             digest = sha256_of(path)
             if digest != PACKAGE_SHA256:
@@ -189,8 +186,7 @@ def _read_sha256(path: str, size: int, mtime_ns: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    patterns = tuple(patterns)
+def _matching(names: Iterable[str], *patterns: str) -> list[str]:
     return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
 
 
@@ -261,7 +257,7 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
     names = [name for name in names if "/" not in name or name == POOLING]
     if CONFIG not in names:
         raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
-    wanted = [CONFIG, *_matching(names, (*TOKENIZER_PATTERNS, POOLING))]
+    wanted = [CONFIG, *_matching(names, *TOKENIZER_PATTERNS, POOLING)]
     if weights:
         chosen = next((name for name in WEIGHTS if name in names), None)
         if chosen is None:
@@ -272,7 +268,7 @@ def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
         wanted.append(chosen)
         if chosen.endswith(".index.json"):
             stem, kind = chosen.removesuffix(".index.json").rsplit(".", 1)
-            wanted.extend(_matching(names, (f"{stem}-*.{kind}",)))
+            wanted += _matching(names, f"{stem}-*.{kind}")
     return wanted
 
 

@@ -119,8 +119,7 @@ def drop_layers(model: PreTrainedModel, count: int) -> None:
 def freeze(model: PreTrainedModel, depth: FreezeDepth) -> None:
     """Set `requires_grad` of every parameter to what the depth says, whatever it was before.
 
-    Gradients left on frozen parameters are dropped. Raises SpaceError for N above L, ModelError as
-    `divide` does.
+    Frozen parameters lose their gradients. Raises SpaceError for N above L, ModelError as `divide`.
     """
     frozen = divide(model).frozen(depth)
     for name, parameter in model.named_parameters():
