@@ -1,7 +1,5 @@
 """How a file gets to its place complete, where a cache is, and how a name becomes a file's."""
 
-from __future__ import annotations
-
 import os
 import re
 import uuid

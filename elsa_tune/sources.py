@@ -1,7 +1,5 @@
 """What can be asked for an answer: the record, a journal, a results table, printed numbers."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """How numbers and depths are written: qualities as fractions come out x 100, one decimal."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 
 from elsa_tune.specs.border import Border

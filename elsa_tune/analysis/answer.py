@@ -1,7 +1,5 @@
 """A freeze curve with what was decided from it, and when a depth is good enough."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Collection, Mapping, Sequence

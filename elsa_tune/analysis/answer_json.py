@@ -1,7 +1,5 @@
 """Answers and curves as plain, always finite values for JSON and CSV (docs/reference/answer.md)."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """From rows to answers: one per model, task and training size, then one over a model's tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 

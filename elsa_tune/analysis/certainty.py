@@ -6,8 +6,6 @@ Lehmacher 1995; Westfall and Krishen 2001, J. Stat. Plan. Inference 99, 25-40). 
 an intersection-union test (Berger 1982, Technometrics 24, 295-300): each task's must reject.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The freeze curve: quality against frozen layers, from the measuring trials of one group."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ to both, only raise it. The probability that either rejects falls with it (Slepi
 least one is the worst case. Pocock 1977 (Biometrika 64) is the case of equal levels.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Which results may be pooled: rows are divided into groups within which everything agrees."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ Pointwise: a depth counts only if every task passes at that same depth; the larg
 own answers would be wrong where a curve is not monotone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

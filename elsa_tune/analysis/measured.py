@@ -1,7 +1,5 @@
 """The trials of one depth: which rows count, as what quality, and what their learning rates say."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

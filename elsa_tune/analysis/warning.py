@@ -1,7 +1,5 @@
 """A warning as a value: a code (docs/reference/answer.md lists them) and a sentence."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

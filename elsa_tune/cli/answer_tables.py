@@ -1,7 +1,5 @@
 """Answers and curves as a person reads them: the sentence first, then one line per depth."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Sequence

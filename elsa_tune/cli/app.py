@@ -3,8 +3,6 @@
 It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Options that several commands share, so that they read and behave alike."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How commands that list or describe something print it: for a person, or as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime

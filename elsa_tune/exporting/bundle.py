@@ -1,7 +1,5 @@
 """From exported models of one base to one folder: checked, written, compared, measured."""
 
-from __future__ import annotations
-
 import json
 import time
 import timeit

@@ -1,7 +1,5 @@
 """Which depth of a search is exported, what it promised of that, and the card that says so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

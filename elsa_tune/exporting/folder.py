@@ -1,7 +1,5 @@
 """A folder that is written complete or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

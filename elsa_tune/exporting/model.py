@@ -1,7 +1,5 @@
 """From a search to a folder that transformers loads: choose, train once more, write, hand it on."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import json

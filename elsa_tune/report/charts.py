@@ -1,7 +1,5 @@
 """The figures of a report as data, which `figures` draws. Qualities are x 100."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The bytes are the same at every run: no dates, and a fixed salt for the names inside an SVG.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import math

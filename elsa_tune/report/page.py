@@ -4,8 +4,6 @@ A content security policy forbids it the network. The same input gives the same 
 written aside and renamed, the page last: a reader never meets half of one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

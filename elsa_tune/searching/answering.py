@@ -1,7 +1,5 @@
 """What a search has found, computed and drawn from its record; nothing here needs Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a person sees of a search on stderr: a live table on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -1,7 +1,5 @@
 """A table that fits a terminal's width, with no column that says nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table

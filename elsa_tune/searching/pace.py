@@ -1,7 +1,5 @@
 """How long trials take: by those that ran, by a like search that ran here, or by a probe."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 from collections import Counter

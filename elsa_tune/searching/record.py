@@ -1,7 +1,5 @@
 """The only writer of a search's record; nothing raises here, lest a trial be lost with it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import platform

@@ -4,8 +4,6 @@ work; nor does it where results are piped to a reader who has seen enough.
 It must stay light: whatever says something imports it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

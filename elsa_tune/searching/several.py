@@ -1,7 +1,5 @@
 """Several searches one after another, in one Ray: of a study's models and sizes, or of tasks."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """The specification of a search: made from what was asked, saved, and read back by `resume`."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -6,8 +6,6 @@ it: Python can then neither say nor record anything. While the driver lives, thi
 passes signals on. It must stay light: it forks before anything heavy is imported.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

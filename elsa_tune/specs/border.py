@@ -1,7 +1,5 @@
 """Whether the best of some learning rates lies at the border of what was tried."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 

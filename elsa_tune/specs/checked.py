@@ -1,7 +1,5 @@
 """Input from outside, YAML or JSON: bounded where it is read, and its faults in one sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The tasks with names: GLUE's nine, with the metrics of Lee, Tang, Lin 2019, and two embedded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from elsa_tune.specs.task import EmbeddedSource, GlueSource, Metric, TaskKind, TaskSpec

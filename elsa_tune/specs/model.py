@@ -1,7 +1,5 @@
 """Which model: its name, where it comes from, and what its configuration alone tells."""
 
-from __future__ import annotations
-
 import enum
 import importlib.resources
 import json

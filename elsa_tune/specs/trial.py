@@ -1,7 +1,5 @@
 """One trial: what to train, how, and what comes out of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Sequence

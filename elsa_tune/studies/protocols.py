@@ -1,7 +1,5 @@
 """The two published studies: what each asks for, and how much of it."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A published study as ordinary searches, carried out one after another, and what they found."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """A results table's columns: what ours hold, and where each stands in a table of any tool."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A results table of any tool as rows, and back; and the two studies' printed means, one such."""
 
-from __future__ import annotations
-
 import csv
 import enum
 import functools

@@ -4,8 +4,6 @@ No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. C
 4180; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

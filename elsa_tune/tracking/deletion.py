@@ -1,7 +1,5 @@
 """The deletion of a search: its folder, and its runs in MLflow."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

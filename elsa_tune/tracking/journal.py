@@ -3,8 +3,6 @@
 A line that a kill cut short is passed over by readers and removed by the next writer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl

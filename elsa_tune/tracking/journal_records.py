@@ -3,8 +3,6 @@
 Unknown fields, of a later version, are passed over; an unknown kind is an error.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math

@@ -1,7 +1,5 @@
 """The MLflow store, read: its runs as the states that a journal gives."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

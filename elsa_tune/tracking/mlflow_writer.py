@@ -4,8 +4,6 @@ Every method may be called again with the same record and leaves the store as on
 are found by their tags, so that no trial has two. Errors come as MLflow raises them.
 """
 
-from __future__ import annotations
-
 import getpass
 import logging
 import math

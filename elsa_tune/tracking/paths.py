@@ -1,7 +1,5 @@
 """Where records lie: the MLflow store of a working directory, and the folder of one search."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

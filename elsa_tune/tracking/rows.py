@@ -1,7 +1,5 @@
 """Recorded trials as result rows, from MLflow or a journal, with what they answered by example."""
 
-from __future__ import annotations
-
 import functools
 import os
 import tempfile

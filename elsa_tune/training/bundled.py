@@ -3,8 +3,6 @@
 Shapes: E texts, C outputs of a task.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`elsa_tune.freeze`: a model frozen as a search freezes it, for any trainer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Letters in shape comments: B batch, T tokens, C classes, E evaluation examples.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """What a process has of its machine: cores, memory, precision, and the same numbers every time."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

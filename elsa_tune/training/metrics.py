@@ -3,8 +3,6 @@
 Shapes: E evaluation examples, C classes.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

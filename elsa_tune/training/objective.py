@@ -3,8 +3,6 @@
 Letters in shape comments: B batch, C outputs, E evaluation examples.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

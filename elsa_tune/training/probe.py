@@ -3,8 +3,6 @@
 A floor for every depth, in seconds. Letters in shape comments: E rows of a split, H hidden size.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from dataclasses import dataclass, field

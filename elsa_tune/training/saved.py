@@ -1,7 +1,5 @@
 """A trained classifier as a folder that `from_pretrained` loads, and what such a folder answers."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import warnings

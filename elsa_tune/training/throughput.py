@@ -1,7 +1,5 @@
 """How trials share this machine best, one with many threads or many with few: found by training."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

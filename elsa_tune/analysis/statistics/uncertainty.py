@@ -11,8 +11,6 @@ other depths counts as a prior (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, 3).
 Letters in shape comments: R draws, S seeds.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """An answer in words, and the warnings beside it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping

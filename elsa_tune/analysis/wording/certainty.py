@@ -1,7 +1,5 @@
 """How sure an answer is, in words; and the command that would settle it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 

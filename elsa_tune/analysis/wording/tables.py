@@ -1,7 +1,5 @@
 """A curve's depths as the cells of a table, and an answer in Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from elsa_tune.analysis.answer import Answer

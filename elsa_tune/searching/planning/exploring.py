@@ -3,8 +3,6 @@
 Pure functions of the specification and the trials so far: a fresh, a resumed and a dry run agree.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

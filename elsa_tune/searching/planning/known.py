@@ -1,7 +1,5 @@
 """What the plan knows of a recorded trial, of one to come, and of what a trial costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Which trials run never endangers the certificate (docs/concepts/how-sure.md): it
 at planned looks alone. Measured and simulated: bench/strategy.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

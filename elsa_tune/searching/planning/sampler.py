@@ -2,8 +2,6 @@
 One study for all would give the full model fifteen tries of forty, and nine frozen layers two.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -2,8 +2,6 @@
 process is there at once and stays small.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import ray
 

@@ -1,7 +1,5 @@
 """The linear probe of a search: one task beside its trials, for which none of them waits."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What Ray Tune asks for trials: it asks the plan, which needs no state of Ray's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

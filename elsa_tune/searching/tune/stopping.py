@@ -2,8 +2,6 @@
 its last epoch: ASHA with rungs per depth. In common ones deep-frozen trials always lose.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Callable, Collection, Iterator, Sequence

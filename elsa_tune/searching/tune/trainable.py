@@ -1,7 +1,5 @@
 """What Ray runs in a worker: the trial's generator, each of its results reported."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

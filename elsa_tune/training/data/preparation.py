@@ -3,8 +3,6 @@
 E is the number of rows of a split.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

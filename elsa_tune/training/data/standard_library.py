@@ -5,8 +5,6 @@ function's or class's name, paired with the first sentence of its own docstring 
 of another one's in another file (label 0, "other").
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

@@ -4,8 +4,6 @@ Letters in shape comments: P tokens of a packed batch, H hidden size, h heads, d
 tokens and n queries a row of one square.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Does what runs fast compute what the whole model computes? Asked of a checkpoint, on few rows."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Shapes: P tokens of a packed batch, B rows, H hidden size, C outputs.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections import deque
 from collections.abc import Callable, Collection, Iterator

@@ -3,8 +3,6 @@
 Shapes: B rows, T tokens of the longest, H hidden size, C outputs.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial

@@ -6,8 +6,6 @@ lock on it, and what is locked is never evicted. What a killed writer leaves has
 written anew or evicted like any other. Nothing is written or deleted through a link.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -4,8 +4,6 @@ frozen layers' output where that is kept.
 Shapes: B rows of a batch, C outputs, H hidden size.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The encoder with its task head: counted from its configuration, loaded with its weights."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

@@ -1,7 +1,5 @@
 """A model's files: the folder on this machine that holds them, fetched from the hub if need be."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fnmatch

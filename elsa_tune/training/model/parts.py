@@ -12,8 +12,6 @@ each of its layers `r_s_bias` and `seg_embed` where no token types are given. Th
 their part, and stay as they are. Shapes: B rows, T tokens of the longest, H hidden size.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any
