@@ -377,7 +377,7 @@ def determinism(bench: Bench) -> None:
     for precision, frozen in cases[-1:] if bench.tiny else cases:
         key = f"{precision.value} N={frozen}"
         bench.record(f"strict {key}", lambda p=precision, n=frozen: equal(p, n))
-        with mock.patch.object(loop, "made_strict", lambda *_: None):
+        with mock.patch.object(loop.machine, "made_strict", lambda *_: None):
             bench.record(f"warning {key}", lambda p=precision, n=frozen: equal(p, n))
 
 
