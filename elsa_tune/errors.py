@@ -49,8 +49,8 @@ def _one_line(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says first, or else its name."""
-    lines = str(error).strip().splitlines()
+    """What another library's error says first, without colours, or else its name."""
+    lines = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError
+from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError, first_line
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.space import FIELDS, load_space
 from elsa_tune.tables.task_file import read_task_file
@@ -110,3 +110,9 @@ def test_a_long_value_is_shown_by_its_ends() -> None:
     assert len(shown) < 250 and "…" in shown and "is it's own; and; more" in shown
     path = "/tmp/" + 20 * "folder/"
     assert path in str(ElsaTuneError(f"no '{path}'"))
+
+
+def test_of_a_librarys_error_the_first_line_without_its_colours() -> None:
+    torchs = RuntimeError("\n\x1b[1;31mFailed\x1b[0m to export the model\n\x1b[96mSummary\x1b[0m")
+    assert first_line(torchs) == "Failed to export the model"
+    assert first_line(KeyError()) == "KeyError"
