@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.analysis.statistics.uncertainty import Interval, interval_of_next
+from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.specs.model import ModelSource, ModelSpec
@@ -48,7 +48,7 @@ class Choice:
             return f"{said}; by one measured seed the search promised no interval."
         low, high = self.promised.low, self.promised.high
         place = "below" if quality < low else "above" if quality > high else "within"
-        among = f"of a fresh seed by the {self.point.seeds} that the search measured"
+        among = "of a fresh seed by those that the search measured"
         return f"{said}, {place} {interval(low, high)}, the 95 % interval {among}."
 
 
@@ -82,10 +82,10 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
             f"`layers` is {wanted}, but no model with that many fine-tuned layers was measured, so "
             f"that its learning rate is not known; measured: {', '.join(map(str, measured))}"
         )
-    point, promised = measured[wanted], None
-    assert point.learning_rate is not None and point.quality is not None
-    if point.std is not None and point.seeds > 1:
-        promised = interval_of_next(point.quality, point.std, point.seeds)
+    point = measured[wanted]
+    assert point.learning_rate is not None
+    promised = answer.uncertainty.next_run(point.depth)
+    if promised is not None:
         lowest = 0.0 if answer.metric is None else Metric(answer.metric).lowest
         # Student's t knows no ends of a metric's range.
         promised = replace(promised, low=max(promised.low, lowest), high=min(promised.high, 1.0))

@@ -21,7 +21,6 @@ from elsa_tune.analysis.statistics.uncertainty import (
     Uncertainty,
     excluded_failure_rate,
     interval_of_mean,
-    interval_of_next,
 )
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import Predictions
@@ -408,8 +407,14 @@ def test_what_seeds_without_a_failure_exclude(seeds: int, share: float) -> None:
     assert (1 - excluded_failure_rate(seeds)) ** seeds == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("count", [2, 3, 8])
-def test_one_more_run_lies_where_students_t_has_it(count: int) -> None:
-    found = interval_of_next(0.8, 0.02, count)
-    half = stats.t.ppf(0.975, count - 1) * 0.02 * math.sqrt(1 + 1 / count)
-    assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.8 - half, 0.8 + half))
+def test_one_more_run_is_expected_by_the_moderated_spread() -> None:
+    variance, freedom = moderated(DEEP_RUNS, FULL_RUNS)
+    both = known(runs(FULL_MODEL, FULL_RUNS), runs(DEEP, DEEP_RUNS))
+    error = math.sqrt(variance * (1 + 1 / 3))
+    expected = students(np.mean(DEEP_RUNS), error, freedom)
+    assert ends(both.next_run(DEEP)) == pytest.approx(expected)
+    # Alone, by Student's t and its own spread; one seed tells of none.
+    alone = known(runs(DEEP, DEEP_RUNS))
+    error = np.std(DEEP_RUNS, ddof=1) * math.sqrt(1 + 1 / 3)
+    assert ends(alone.next_run(DEEP)) == pytest.approx(students(np.mean(DEEP_RUNS), error, 2))
+    assert known(runs(DEEP, DEEP_RUNS[:1])).next_run(DEEP) is None

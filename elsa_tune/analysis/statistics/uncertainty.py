@@ -150,6 +150,15 @@ class Uncertainty:
             return None
         return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread])
 
+    def next_run(self, depth: FreezeDepth) -> Interval | None:
+        """Of the quality of one more run on the same examples; None with one seed."""
+        runs = self.runs.get(depth)
+        if runs is None or runs.count < 2:
+            return None
+        spread = self.spread(depth)
+        variance = spread.variance * (1 + runs.count)  # its own beside the mean's
+        return _interval(runs.mean, 0.0, [dataclasses.replace(spread, variance=variance)])
+
     def example_variance(self, depth: FreezeDepth) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
         if self.examples is None or depth not in self.examples.depths:
@@ -327,11 +336,6 @@ def excluded_failure_rate(seeds: int) -> float:
 def interval_of_mean(mean: float, std: float, count: int) -> Interval:
     """Of a mean over so many runs, two or more, of which only the standard deviation is known."""
     return _interval(mean, 0.0, [Spread(variance=std**2 / count, freedom=count - 1)])
-
-
-def interval_of_next(mean: float, std: float, count: int) -> Interval:
-    """Of one more run, where so many, two or more, had this mean and standard deviation."""
-    return _interval(mean, 0.0, [Spread(variance=std**2 * (1 + 1 / count), freedom=count - 1)])
 
 
 def _interval(
