@@ -253,10 +253,10 @@ def draft_task(path: Path) -> str:
     texts = [name for name in columns if name in chosen]
     values = set(columns[label])
     are_few = len(values) <= MOST_CLASSES
-    name = slug(path.stem) or "task"
+    name, beside = slug(path.stem) or "task", _evaluation_beside(path)
     task: dict[str, Any] = {
         "name": f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name,
-        "files": str(path),
+        "files": str(path) if beside is None else {"train": str(path), "evaluation": str(beside)},
         "text": texts,
         "label": label,
     }
@@ -272,7 +272,9 @@ def draft_task(path: Path) -> str:
     unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
     comments = (
         f"Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
-        "files: a fifth is held out; or {train: ..., evaluation: ...}",
+        "files: evaluation rows by the file's name; without them a fifth is held out"
+        if beside
+        else "files: a fifth is held out; or {train: ..., evaluation: ...}",
         f"text: one or two columns with the most words; not used: {unused}",
         f"label: {len(values):,} different values. classes: in id order. metric: {metrics}",
     )
@@ -280,6 +282,15 @@ def draft_task(path: Path) -> str:
     return said + yaml.safe_dump(
         task, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf
     )
+
+
+def _evaluation_beside(path: Path) -> Path | None:
+    """tickets_dev.csv beside tickets.csv or tickets_train.csv, dev.csv beside train.csv."""
+    stem = re.sub(r"[-_.]?train(ing)?$", "", path.stem, flags=re.IGNORECASE)
+    ends = r"[-_.]?(dev|val(id(ation)?)?|eval(uation)?)"
+    named = re.compile(re.escape(stem) + ends, re.IGNORECASE)
+    found = sorted(one for one in path.parent.glob(f"*{path.suffix}") if named.fullmatch(one.stem))
+    return found[0] if found else None
 
 
 def _label(columns: dict[str, list[str]]) -> str | None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
-from elsa_tune.specs.task import GlueSource, Metric, TaskKind
+from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.tables.task_file import draft_task, resolve_task
 from elsa_tune.training.data.texts import read_texts
 
@@ -262,6 +262,28 @@ def test_a_table_without_a_text_or_a_label(
     _write(tmp_path, "rows.csv", rows)
     with pytest.raises(DataError, match=message):
         draft_task(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "is_named"),
+    [
+        ("tickets.csv", "tickets_dev.csv", True),
+        ("tickets-train.csv", "tickets-validation.csv", True),
+        ("train.csv", "dev.csv", True),
+        ("tickets.csv", "tickets_test.csv", False),
+        ("tickets.csv", "other_dev.csv", False),
+    ],
+)
+def test_evaluation_rows_beside_a_table_are_found_by_their_name(
+    name: str, beside: str, is_named: bool, tmp_path: Path
+) -> None:
+    for one in (name, beside):
+        _write(tmp_path, one, TICKETS)
+    drafted = tmp_path / "drafted.yaml"
+    drafted.write_text(draft_task(tmp_path / name))
+    source = resolve_task(str(drafted)).source
+    assert isinstance(source, FilesSource)
+    assert [Path(file).name for file in source.evaluation] == [beside] * is_named
 
 
 def test_options_about_no_task() -> None:
