@@ -25,6 +25,9 @@ MOST_SEEDS = 30
 # above by .84 standard errors, where the bound itself lies 1.64 below the value.
 POWER_MARGIN = 0.84 / 1.64
 
+# A second look that would reject in fewer cases is never taken.
+NO_PROMISE = 0.02
+
 PROCEDURE = "fixed-sequence testing from the full model down"
 
 
@@ -108,7 +111,9 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     assert full is not None
     points = [full, *_tested(answer)]
     if len(points) == 1:
-        return replace(answer, reason=Reason.LOOKS_NOT_PLANNED)
+        is_planned = answer.looks is not None and answer.looks.of
+        why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
+        return replace(answer, reason=why)
     raw, corrected = (
         {
             point.depth: found
@@ -147,13 +152,16 @@ def _tested(curve: FreezeCurve) -> list[CurvePoint]:
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
-    """Whether a planned look at the first depth that does not reject has not been taken."""
+    """Whether a planned look at the first depth that does not reject has not been taken, and might
+    reject.
+    """
     for point in points[1:]:
         contrast = answer.contrasts.get(point.depth)
         if answer.looks is None or (contrast is not None and contrast.lower > ROUNDING):
             continue
-        taken = 0 if contrast is None or contrast.look is None else contrast.look.number
-        return 1 < len(answer.looks.of[point.depth].counts) > taken
+        if contrast is None:
+            return len(answer.looks.of[point.depth].counts) > 1
+        return second_look_promises(answer, point.depth, answer.target) >= NO_PROMISE
     return False
 
 

@@ -29,8 +29,8 @@ SEARCH_OPTIONS = {
     "max_time": typer.Option(help="End after this time (90s, 30m, 2h) with what is done."),
     "gpu_hours": typer.Option(help="The same, once its GPUs have been taken for so many hours."),
     "until": typer.Option(
-        help="In a hunt: take the second look where the first did not certify, however little it "
-        "promises."
+        help="In a hunt: take the second look where the first did not certify, unless that would "
+        "certify in fewer than 2 of 100 cases."
     ),
     "metric": typer.Option(help="Use this metric instead of the task's."),
     "settings": typer.Option(

@@ -167,7 +167,7 @@ class SearchSpec:
     given rates, None where it does not. exploring_limit: exploring trials in all, at most; None
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
-    however little it promises. planned_seeds: those that the certificate is judged by, whatever is
+    even if it promises little. planned_seeds: those that the certificate is judged by, whatever is
     measured later; None for one seed, which certifies nothing, and for searches recorded before
     looks were planned. seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds.
     max_time: seconds. train_examples: those that are trained on; holdout_examples: those held out

@@ -55,7 +55,7 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
         return "chance is not known, so whether the full model learnt cannot be tested"
     if any(point.rates and not point.qualities for point in curve.measured):
         return "the rows are means, and single runs are needed"
-    if curve.looks is not None and not curve.looks.taken(curve.looks.order()[0]):
+    if curve.looks is not None and not any(map(curve.looks.taken, curve.looks.order()[:1])):
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     if least < uncertainty.FEWEST_SEEDS:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from elsa_tune.analysis.answer import ROUNDING
-from elsa_tune.analysis.certainty import contrast_of, second_look_promises
+from elsa_tune.analysis.certainty import NO_PROMISE, contrast_of, second_look_promises
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.searching.planning.exploring import ABOVE_CHANCE, waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost, tried
@@ -73,18 +73,30 @@ def walk(
         seeds = spec.measuring_seeds[:count]
         return tuple(one for one in left if one.depth == depth and one.seed in seeds)
 
-    if FULL_MODEL not in rates:
-        return Walk((), "the full model's learning rate is being explored", waits=True)
+    def first_looks(depths: Iterable[FreezeDepth]) -> tuple[TrialSpec, ...]:
+        """What they lack, one depth after the other; nothing of those without a rate."""
+        return tuple(one for depth in depths for one in lacking(depth, spec.first_seeds(depth)))
+
     deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
-    if trials := lacking(FULL_MODEL, spec.first_seeds(FULL_MODEL)):
-        return Walk(trials, "the full model comes first")
+    ladder = spec.depths[1 : spec.depths.index(deep[0])]
+    explored = {depth: _explored(known, depth, rates[depth]) for depth in deep if depth in rates}
+    # How seeds spread is learnt where they are cheap, before anything is tested.
+    begin = [depth for depth in deep if depth == deep[0] or _is_free(spec, depth)]
+    is_at_chance = waits_for_full_model(spec, known)
+    trials = first_looks([FULL_MODEL])
+    if FULL_MODEL not in rates or trials:
+        if not is_at_chance:
+            # Needed in any case, by workers that would wait for the full model's trials.
+            enough = spec.target * _explored(known, FULL_MODEL)
+            trials += first_looks(depth for depth in begin if explored.get(depth, 0.0) >= enough)
+        why = "the full model comes first"
+        return Walk(trials, why, waits=FULL_MODEL not in rates)
     full = None if curve is None else curve.full
     if curve is None or full is None or full.quality is None:
         return Walk((), "the full model gave no result")
     # What the examples leave open of the full model's quality; its square.
     of_examples = curve.uncertainty
     variance = None if of_examples is None else of_examples.example_variance(FULL_MODEL)
-    is_at_chance = waits_for_full_model(spec, known)
     if variance is not None and curve.chance is not None:
         is_at_chance |= full.quality - curve.chance <= ABOVE_CHANCE * math.sqrt(variance)
     if is_at_chance:
@@ -96,13 +108,10 @@ def walk(
     if variance is not None:
         # Both depths' examples taken as independent, which calls fewer depths hopeless.
         far = HOPELESS * math.sqrt(variance * (1 + spec.target**2))
-        explored = {depth: _explored(known, depth, rates[depth]) for depth in deep}
         hopeless = {depth for depth in deep if explored[depth] - enough < -far}
-    # How seeds spread is learnt where they are cheap, before anything is tested.
-    begin = [d for d in deep if _is_free(spec, d) or (d == deep[0] and d not in hopeless)]
-    for depth in begin:
-        if trials := lacking(depth, spec.first_seeds(depth)):
-            return Walk(trials, f"the first look at {depths_text([depth])}")
+    begin = [depth for depth in begin if _is_free(spec, depth) or depth not in hopeless]
+    if trials := first_looks([*begin, *ladder[:1]]):
+        return Walk(trials, f"the first look at {depths_text([trials[0].depth])}")
     points = {point.depth: point for point in curve.measured}
     for depth in spec.depths[1:]:
         where = depths_text([depth])
@@ -130,11 +139,13 @@ def walk(
         trials = (*lacking(FULL_MODEL, there), *lacking(depth, here))
         if not trials:
             return Walk((), f"{where} is undecided after its last look")
-        promise, told = float(point.quality > enough), ""
+        promise, least, told = float(point.quality > enough), PROMISING, ""
         if contrast is not None:
             promise = second_look_promises(curve, depth, spec.target)
             told = f", which would certify it with about {100 * promise:.0f} %"
-        if promise < PROMISING and not spec.until_certified:
+        if spec.until_certified:
+            least = 0.0 if contrast is None else NO_PROMISE
+        if promise < least:
             return Walk((), f"{where} is undecided without a second look{told}")
         return Walk(trials, f"the second look at {where}{told}")
     return Walk((), "every depth keeps the target")
@@ -144,7 +155,7 @@ def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
     return relative_cost(spec, depth) < FREE
 
 
-def _explored(known: Sequence[KnownTrial], depth: FreezeDepth, rate: float) -> float:
-    """The quality of the depth's exploring run at its rate; infinite where there is none."""
-    runs = (one for one in tried(known, depth) if one.trial.learning_rate == rate)
+def _explored(known: Sequence[KnownTrial], depth: FreezeDepth, rate: float | None = None) -> float:
+    """The best quality of a depth's exploring runs, at this rate; infinite where there is none."""
+    runs = (one for one in tried(known, depth) if rate in (None, one.trial.learning_rate))
     return max((one.quality for one in runs if one.quality is not None), default=math.inf)
