@@ -209,7 +209,9 @@ class SearchRun:
         spec = self._spec
         exempt = [depth for depth in spec.explored if is_cheap(spec, depth)]
         score = spec.recipe.selection.score
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt)
+        # A cluster's GPUs are for others while they wait.
+        here = spec.address is None
+        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt, here)
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial, one.scores)

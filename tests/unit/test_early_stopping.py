@@ -8,7 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray import tune
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.utils.object_cache import _ObjectCache
 
 from elsa_tune.searching.tune.stopping import PerDepthAsha
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -115,3 +118,19 @@ def test_the_named_metric_decides_also_in_a_replay() -> None:
 def test_where_nothing_is_stopped(scheduler: PerDepthAsha) -> None:
     for number, quality in enumerate((0.9, 0.1, 0.0)):
         assert report(scheduler, add(scheduler, str(number), "0"), 1, quality) == CONTINUE
+
+
+def test_workers_that_wait_are_kept() -> None:
+    """In Ray's own cache, by its own name: else each one loads its libraries anew."""
+    assert "_actor_cache" in TuneController.__init__.__code__.co_names
+    kept, share = [], tune.PlacementGroupFactory([{"CPU": 1}])
+    for keeps in (True, False):
+        idle: Any = _ObjectCache(may_keep_one=True)
+        scheduler = PerDepthAsha(None, 2, keeps_workers=keeps)
+        for number in range(2):
+            trial = make_trial(str(number), "0")
+            trial.placement_group_factory = share
+            scheduler.on_trial_add(SimpleNamespace(_actor_cache=idle), trial)
+        kept.append([idle.cache_object(share, number) for number in range(2)])
+        assert not list(idle.flush_cached_objects())
+    assert kept == [[True, True], [True, False]]

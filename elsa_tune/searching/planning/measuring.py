@@ -87,7 +87,8 @@ def walk(
     if FULL_MODEL not in rates or trials:
         if not is_at_chance:
             # Needed in any case, by workers that would wait for the full model's trials.
-            enough = spec.target * _explored(known, FULL_MODEL)
+            ended = (one.quality for one in tried(known, FULL_MODEL) if one.status.is_final)
+            enough = spec.target * max((q for q in ended if q is not None), default=math.inf)
             trials += first_looks(depth for depth in begin if explored.get(depth, 0.0) >= enough)
         why = "the full model comes first"
         return Walk(trials, why, waits=FULL_MODEL not in rates)
@@ -155,7 +156,7 @@ def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
     return relative_cost(spec, depth) < FREE
 
 
-def _explored(known: Sequence[KnownTrial], depth: FreezeDepth, rate: float | None = None) -> float:
-    """The best quality of a depth's exploring runs, at this rate; infinite where there is none."""
-    runs = (one for one in tried(known, depth) if rate in (None, one.trial.learning_rate))
+def _explored(known: Sequence[KnownTrial], depth: FreezeDepth, rate: float) -> float:
+    """The quality of the depth's exploring run at its rate; infinite where there is none."""
+    runs = (one for one in tried(known, depth) if one.trial.learning_rate == rate)
     return max((one.quality for one in runs if one.quality is not None), default=math.inf)

@@ -73,7 +73,8 @@ class PerDepthAsha(FIFOScheduler):
 
     evaluations: planned per trial; the last one is never a reason to stop. A trial's depth is read
     from `trial.config["trial"]`, its age from the report's `evaluation`, its merit from its
-    `metric`. exempt: depths whose trials cost too little to be worth stopping.
+    `metric`. exempt: depths whose trials cost too little to be worth stopping. keeps_workers: Ray
+    keeps every worker for later trials; else one, and each further one loads its libraries anew.
     """
 
     def __init__(
@@ -82,12 +83,14 @@ class PerDepthAsha(FIFOScheduler):
         evaluations: int,
         metric: str = QUALITY,
         exempt: Collection[FreezeDepth] = (),
+        keeps_workers: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Ray ships no types here
         self._asha = asha
         self._evaluations = evaluations
         self._compared_by = metric
         self._exempt = frozenset(exempt)
+        self._keeps_workers = keeps_workers
         self._by_depth: dict[FreezeDepth, AsyncHyperBandScheduler] = {}
         self.stopped: set[str] = set()
 
@@ -101,6 +104,10 @@ class PerDepthAsha(FIFOScheduler):
             self.on_trial_result(controller, trial, reported)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        # Ray has no setting for it; without this attribute, trials only begin later.
+        idle = getattr(tune_controller, "_actor_cache", None)
+        if self._keeps_workers and idle is not None:
+            idle.increase_max(trial.placement_group_factory)
         if (rungs := self._rungs(trial)) is not None:
             rungs.on_trial_add(tune_controller, trial)
 
