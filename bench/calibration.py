@@ -30,6 +30,7 @@ no more often than they did).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
 import json
@@ -43,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtri
+from threadpoolctl import threadpool_limits
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.statistics import resampling, uncertainty
@@ -292,11 +294,17 @@ def _fewer_draws(draws: int) -> None:
     """
     made = functools.cache(lambda *size: list(_weights(*size)))
     mock.patch.object(resampling, "_poisson_weights", made).start()
+    threadpool_limits(1)  # once for all: setting it for each study takes a fifth of its time
+    mock.patch.object(resampling, "threadpool_limits", _no_limits).start()
     mock.patch.object(resampling, "RESAMPLES", draws).start()
     mock.patch.object(uncertainty, "RESAMPLES", draws).start()
     defaults = resampling.resample.__defaults__
     assert defaults is not None
     resampling.resample.__defaults__ = (draws, *defaults[1:])
+
+
+def _no_limits(*_: object) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 def main() -> None:

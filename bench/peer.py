@@ -6,6 +6,13 @@ Ten trials: N = 0, 3, 4, 5, 6 x two seeds at one learning rate (ours measures, s
 early on either side), the same rows from one folder, the same batch size, epochs and evaluation
 points. Whole commands are timed, start-up and our cold cache included, one side after the other.
 Writes bench/results/peer_TASK.json.
+
+    python bench/peer.py --certified ... sst2      # an hour and a half
+
+From the same rows to a certified answer, each as a user would: our hunt (until certified), three
+epochs a trial as both others; ours with five seeds at every depth; and the peer's grid of two rates
+x five depths x five seeds, whose table `operating-point --from` answers. Each of ours has a store
+and a cache of its own. Writes bench/results/certified_TASK.json.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +43,11 @@ GRIDS = {"rte": ("RTE", 500, 3), "sst2": ("SST-2", 1000, 6)}
 FROZEN = [0, 3, 4, 5, 6]
 SEEDS = [1, 2]
 RATE = 5e-5
+CERTIFIED = {
+    "hunt": ("--space", "hunt", "--until", "certified"),
+    "even": ("--space", "joint", "--seeds", "5"),
+}
+RATES, MANY_SEEDS, EPOCHS = [2e-5, 5e-5], [1, 2, 3, 4, 5], 3
 
 
 def main() -> None:
@@ -47,6 +60,7 @@ def main() -> None:
     parser.add_argument(
         "--frozen", type=int, nargs="+", default=FROZEN, help="Some of the grid's depths only."
     )
+    parser.add_argument("--certified", action="store_true", help="To a certified answer instead.")
     parser.add_argument("--skip-peer", action="store_true", help="Only ours, for a quick look.")
     options = parser.parse_args()
     folder, rows, epochs = GRIDS[options.task]
@@ -54,12 +68,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         _write_rows(Path(options.data_dir) / folder, place / "data" / folder, rows)
+        if options.certified:
+            print(machine.write(f"certified_{options.task}", *_to_certified(place, options)))
+            return
         ours = _ours(place, options.task, frozen, epochs)
         print(json.dumps(ours), flush=True)
         warm = _ours(place, options.task, frozen, epochs, again=True)
-        peer = None if options.skip_peer else _peer(place, options.peer, folder, frozen, epochs)
+        data, grid = place / "data" / folder, ([RATE], SEEDS)
+        peer = None
+        if not options.skip_peer:
+            peer = _peer(place, data, options.peer, frozen, epochs, *grid)
     results: dict[str, Any] = {"ours": ours, "ours_with_a_warm_cache": warm, "peer": peer}
     if peer is not None:
+        del peer["rows"]
         for count in ("trials", "steps", "full_length"):
             if ours[count] != peer[count]:
                 sys.exit(f"not the same work: {count} {ours[count]} and {peer[count]}")
@@ -89,6 +110,66 @@ def _write_rows(source: Path, target: Path, count: int) -> None:
         if split == "train":
             frame = frame.sample(count, random_state=0)
         frame.to_csv(target / f"{split}.tsv", index=False, **kept)
+
+
+def _to_certified(place: Path, options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Whole commands, one after the other, until each has its answer; what they did, and a note."""
+    folder, rows, _ = GRIDS[options.task]
+    found: dict[str, Any] = {}
+    for side, settings in CERTIFIED.items():
+        place_of = place / side
+        store = ("--storage-path", str(place_of), "--tracking-uri", f"sqlite:///{place_of}.db")
+        command = [
+            *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm"),
+            *("--task", options.task, "--data-dir", str(place / "data"), "--name", side),
+            *(*settings, "--set", f"epochs={EPOCHS}", *store),
+        ]
+        environment = {**os.environ, "ELSA_TUNE_CACHE": f"{place_of}-cache"}
+        wall, _ = _timed(command, environment, place, allowed=(0, 3))
+        journal = (place_of / side / "journal.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in journal]
+        trials = {r["trial"] for r in records if r["kind"] == "trial_started"} - {"probe"}
+        reports = [r for r in records if r["kind"] == "report" and r["trial"] in trials]
+        asked = ("--search", side, "--storage-path", str(place_of))
+        found[side] = {
+            "minutes": round(wall / 60, 1),
+            "trials": len(trials),
+            "epochs": len(reports),
+            **_answer(place, *asked),
+        }
+        print(json.dumps(found), flush=True)
+    if options.skip_peer:
+        return found, "ours alone"
+    data = place / "data" / folder
+    peer = _peer(place, data, options.peer, FROZEN, EPOCHS, RATES, MANY_SEEDS)
+    table = place / "peer.csv"
+    pd.DataFrame(peer["rows"]).to_csv(table, index=False)
+    fixed = {"model": "minilm", "task": options.task, "layers": 6}
+    mapped = [word for name, value in fixed.items() for word in ("--map", f"{name}=={value}")]
+    found["peer"] = {
+        "minutes": round(peer["wall_s"] / 60, 1),
+        "trials": peer["trials"],
+        "epochs": peer["trials"] * EPOCHS,
+        **_answer(place, "--from", str(table), *mapped),
+    }
+    print(json.dumps(found, indent=1))
+    note = (
+        f"{options.task}: {rows} examples, {EPOCHS} epochs a trial, fp32; whole commands, one "
+        f"after the other, each until its answer; the peer: rates {RATES}, N = {FROZEN}, "
+        f"{len(MANY_SEEDS)} seeds, one trial at a time on all cores, as the guides have it"
+    )
+    return found, note
+
+
+def _answer(place: Path, *asked: str) -> dict[str, Any]:
+    """What `operating-point` says of it."""
+    command = [sys.executable, "-m", "elsa_tune", "operating-point", *asked, "--format", "json"]
+    done = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, check=False)
+    [answer] = json.loads(done.stdout)
+    points = {name: answer[name] for name in ("operating_point", "certified")}
+    layers = {n: point and point["fine_tuned_layers"] for n, point in points.items()}
+    curve = {p["frozen_layers"]: round(p["quality"], 4) for p in answer["curve"] if p["quality"]}
+    return {**layers, "reason": answer["reason"], "curve": curve}
 
 
 def _ours(
@@ -136,21 +217,27 @@ def _ours(
     }
 
 
-def _peer(place: Path, script: str, folder: str, frozen: list[int], epochs: int) -> dict[str, Any]:
+def _peer(
+    place: Path, data: Path, script: str, frozen: list[int], epochs: int, *grid: Sequence[float]
+) -> dict[str, Any]:
+    """data: its folder of rows. grid: rates and seeds."""
+    rates, seeds = grid
     model = model_folder(resolve_model("minilm"))
     command = [
         *(sys.executable, str(Path(script).resolve()), "--model", str(model)),
-        *("--data", str(place / "data" / folder), "--mode", "grid", "--epochs", str(epochs)),
-        *("--learning-rates", str(RATE), "--seeds", *map(str, SEEDS)),
+        *("--data", str(data), "--mode", "grid", "--epochs", str(epochs)),
+        *("--learning-rates", *map(str, rates), "--seeds", *map(str, seeds)),
         *("--frozen", *map(str, frozen), "--out", str(place / "peer")),
     ]
     output = place / "peer.json"
     wall, memory = _timed(command, dict(os.environ), place, output=output)
     printed = json.loads(output.read_text().splitlines()[-1])
-    seconds, quality = defaultdict(list), defaultdict(list)
+    seconds, quality, rows = defaultdict(list), defaultdict(list), []
     for file in place.glob("peer/**/result.json"):
         last = json.loads(file.read_text().splitlines()[-1])
         n = str(last["config"]["frozen"])
+        config = {f"config/{name}": last["config"][name] for name in ("frozen", "lr", "seed")}
+        rows.append({"quality": last["quality"], **config})
         seconds[n].append(last["time_total_s"])
         quality[n].append(last["quality"])
     return {
@@ -163,6 +250,7 @@ def _peer(place: Path, script: str, folder: str, frozen: list[int], epochs: int)
             n: round(statistics.median(s), 2) for n, s in sorted(seconds.items())
         },
         "peak_memory_mib": memory,
+        "rows": rows,
     }
 
 

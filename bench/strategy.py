@@ -16,6 +16,8 @@ a false claim at the chosen rates (`false`), and against the full model at its b
 Families: smooth, flat, cliff, uneven, near_chance, all_needed, rough_rates, unlearnt, minilm (the
 first table that was measured, 6 layers), boundary, noisy_full, noisy_depth, plateau (as in
 calibration.py). 24 layers were kept aside from every choice of a constant.
+
+`--metrics f1 matthews`: the same studies, judged by another metric of their answers.
 """
 
 from __future__ import annotations
@@ -38,9 +40,12 @@ import machine
 import numpy as np
 import optuna
 from calibration import DIFFICULTY, NOISY, OF_DEPTH, OF_SEED, OWN, TARGET, _fewer_draws, _Kept
+from calibration import quality_of as metric_of
+from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.statistics import resampling
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.exploring import is_cheap
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
@@ -83,7 +88,10 @@ MINILM = {
 class World:
     """One study's truth, its examples, and every run that is made in it."""
 
-    def __init__(self, family: str, layers: int, examples: int, draw: np.random.Generator) -> None:
+    def __init__(
+        self, family: str, layers: int, examples: int, metric: str, draw: np.random.Generator
+    ) -> None:
+        self.metric = metric
         self.layers = 6 if family == "minilm" else layers
         half = math.ceil(self.layers / 2)
         self.depths = (0, *range(half, self.layers + 1))
@@ -115,7 +123,9 @@ class World:
             at = self.at = int(draw.integers(1, count))
             best = self.prevalence + gain * np.where(np.arange(count) < at, 0.98, 0.5)
             best[0] = self.prevalence + gain
-            best[at : count if family == "plateau" else at + 1] = TARGET * best[0] - 1e-6
+            least = TARGET * metric_of(metric, best[0], self.prevalence) - 1e-6
+            missed = brentq(lambda a: metric_of(metric, a, self.prevalence) - least, 0.5, 0.9999)
+            best[at : count if family == "plateau" else at + 1] = missed
         self.best = dict(zip(self.depths, best, strict=True))
         slope = draw.uniform(0.6, 2.6), draw.uniform(0, 1.2)
         centres = slope[0] + slope[1] * frozen + draw.normal(0, 0.15, count)
@@ -132,12 +142,17 @@ class World:
         self.spread = dict(zip(self.depths, spread, strict=True))
         labels = draw.random(examples) >= self.prevalence
         self.labels = (labels if labels.mean() < 0.5 else ~labels).astype(np.int8)
-        self.chance = 1 - float(self.labels.mean())
+        rarer = float(self.labels.mean())
+        constant = {"accuracy": 1 - rarer, "f1": 2 * rarer / (1 + rarer)}
+        self.chance = constant.get(metric, 0.0)
         self.difficulty = draw.normal(0, DIFFICULTY, examples)
         self.of_depth = {n: draw.normal(0, OF_DEPTH, examples) for n in self.depths}
 
     def quality(self, frozen: int, rate: float) -> float:
         """What a fresh seed can expect."""
+        return metric_of(self.metric, self._accuracy(frozen, rate), self.prevalence)
+
+    def _accuracy(self, frozen: int, rate: float) -> float:
         place = math.log2(rate / 1e-5)
         if self.family == "minilm":
             return float(np.interp(place, np.log2([1, 2, 3, 4, 5]), MINILM[frozen]))
@@ -159,11 +174,11 @@ class World:
         """A trial's qualities at each epoch, and its last answers."""
         frozen, spread = trial.depth.frozen_layers, self.spread[trial.depth.frozen_layers]
         total = math.sqrt(OWN + DIFFICULTY**2 + OF_DEPTH**2 + OF_SEED**2)
-        expected = self.quality(frozen, trial.learning_rate)
+        expected = self._accuracy(frozen, trial.learning_rate)
         place = math.log2(trial.learning_rate / 1e-5)
         of_seed = self.draw.normal(0, spread)
         qualities: list[float] = []
-        right = np.zeros(self.examples, bool)
+        answered = self.labels
         for epoch in range(1, EPOCHS + 1):
             late = (1 - epoch / EPOCHS) ** 1.2
             progress = min(max(1 - self.slow * late * 2 ** (self.tilt * (1.6 - place)), 0.02), 1)
@@ -172,8 +187,13 @@ class World:
             level += self.draw.normal(0, spread * EARLY_NOISE[epoch - 1])
             share = ndtr(level + self.difficulty + self.of_depth[frozen])
             right = self.draw.random(self.examples) < share
-            qualities.append(float(right.mean()))
-        return qualities, np.where(right, self.labels, 1 - self.labels).astype(np.int8)
+            answered = np.where(right, self.labels, 1 - self.labels).astype(np.int8)
+            qualities.append(resampling.score(self.answers(answered), self.metric))
+        return qualities, answered
+
+    def answers(self, answered: np.ndarray) -> Predictions:
+        """A run's answers, as they are kept."""
+        return Predictions(predictions=answered, labels=self.labels, classes=2)
 
 
 class Study:
@@ -240,9 +260,7 @@ class Study:
         )
         if not is_over or trial.phase is Phase.EXPLORE:
             return
-        self.answers[trial.key] = Predictions(
-            predictions=answered, labels=self.world.labels, classes=2
-        )
+        self.answers[trial.key] = self.world.answers(answered)
         self.rows.append(
             ResultRow(
                 model="synthetic",
@@ -252,7 +270,7 @@ class Study:
                 quality=qualities[-1],
                 status=status,
                 phase=trial.phase,
-                metric="accuracy",
+                metric=self.world.metric,
                 chance=self.world.chance,
                 learning_rate=trial.learning_rate,
                 seed=trial.seed,
@@ -319,15 +337,15 @@ def specification(plan: str, world: World) -> SearchSpec:
     return dataclasses.replace(spec, chance=world.chance, evaluation_examples=world.examples)
 
 
-def cell(job: tuple[str, str, int, int, int, int]) -> dict[str, Any]:
+def cell(job: tuple[str, str, int, int, int, str, int]) -> dict[str, Any]:
     """All studies of one family and plan."""
-    family, plan, layers, examples, workers, studies = job
+    family, plan, layers, examples, workers, metric, studies = job
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     started, found = time.monotonic(), []
     for number in range(studies):
         # The same worlds for every plan.
         key = [FAMILIES.index(family), layers, examples, number]
-        world = World(family, layers, examples, np.random.default_rng(key))
+        world = World(family, layers, examples, metric, np.random.default_rng(key))
         study = Study(world, specification(plan, world), workers)
         study.search()
         found.append(study.verdict())
@@ -343,6 +361,7 @@ def cell(job: tuple[str, str, int, int, int, int]) -> dict[str, Any]:
         "layers": layers,
         "examples": examples,
         "workers": workers,
+        "metric": metric,
         "studies": studies,
         **{name: mean(name) for name in found[0]},
         "cost_90": round(costs[int(0.9 * (len(costs) - 1))], 2),
@@ -359,13 +378,15 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", type=int, default=[12])
     parser.add_argument("--examples", nargs="+", type=int, default=[1000])
     parser.add_argument("--workers", nargs="+", type=int, default=[1])
+    parser.add_argument("--metrics", nargs="+", default=["accuracy"])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--name", default="strategy")
     options = parser.parse_args()
     jobs = [
         (*one, options.studies)
         for one in itertools.product(
-            options.families, options.plans, options.layers, options.examples, options.workers
+            *(options.families, options.plans, options.layers, options.examples),
+            *(options.workers, options.metrics),
         )
     ]
     results = []
