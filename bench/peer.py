@@ -128,7 +128,8 @@ def _to_certified(place: Path, options: argparse.Namespace) -> tuple[dict[str, A
         wall, _ = _timed(command, environment, place, allowed=(0, 3))
         journal = (place_of / side / "journal.jsonl").read_text().splitlines()
         records = [json.loads(line) for line in journal]
-        trials = {r["trial"] for r in records if r["kind"] == "trial_started"} - {"probe"}
+        started = {r["trial"] for r in records if r["kind"] == "trial_started"}
+        trials = {key for key in started if not key.startswith("probe")}
         reports = [r for r in records if r["kind"] == "report" and r["trial"] in trials]
         asked = ("--search", side, "--storage-path", str(place_of))
         found[side] = {
