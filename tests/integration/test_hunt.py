@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -66,8 +67,8 @@ def test_interrupted_while_measuring_it_goes_on_and_takes_every_test(
     # Everything is certified, or the first depth that is not has no look left that may certify it.
     assert found["next_step"] is None
     if any(one["lower_bound"] <= 0 for one in looks):
-        said = resumed.err
-        assert "after its last look" in said or "about 0 %" in said or "about 1 %" in said, said
+        ends = "after its last look|would certify it with about [012] %|far from the target"
+        assert re.search(ends, resumed.err), resumed.err
 
 
 def test_what_is_no_hunt_is_refused_before_any_work(

@@ -120,7 +120,7 @@ def walk(
             return Walk((), f"the learning rate of {where} is being explored", waits=True)
         if depth in hopeless and not _is_free(spec, depth):
             return Walk((), f"{where} is far from the target")
-        if trials := lacking(depth, spec.first_seeds(depth)):
+        if trials := first_looks([depth]):
             return Walk(trials, f"the first look at {where}")
         point = points.get(depth)
         contrast = contrast_of(curve, depth, spec.target)
