@@ -5,7 +5,8 @@
 Ten trials: N = 0, 3, 4, 5, 6 x two seeds at one learning rate (ours measures, so nothing is stopped
 early on either side), the same rows from one folder, the same batch size, epochs and evaluation
 points. Whole commands are timed, start-up and our cold cache included, one side after the other.
-Writes bench/results/peer_TASK.json.
+Writes bench/results/peer_TASK.json. `--precision bf16`: both sides in bf16, and ours in fp32 too,
+on a CPU that has bf16 units (peer_TASK_bf16.json).
 
     python bench/peer.py --certified ... sst2      # an hour and a half
 
@@ -39,7 +40,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.training.model.model_files import model_folder
 
 # task: GLUE folder, training rows, epochs
-GRIDS = {"rte": ("RTE", 500, 3), "sst2": ("SST-2", 1000, 6)}
+GRIDS = {"rte": ("RTE", 500, 3), "mrpc": ("MRPC", 500, 3), "sst2": ("SST-2", 1000, 6)}
 FROZEN = [0, 3, 4, 5, 6]
 SEEDS = [1, 2]
 RATE = 5e-5
@@ -60,25 +61,31 @@ def main() -> None:
     parser.add_argument(
         "--frozen", type=int, nargs="+", default=FROZEN, help="Some of the grid's depths only."
     )
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--certified", action="store_true", help="To a certified answer instead.")
     parser.add_argument("--skip-peer", action="store_true", help="Only ours, for a quick look.")
     options = parser.parse_args()
     folder, rows, epochs = GRIDS[options.task]
-    epochs, frozen = options.epochs or epochs, options.frozen
+    epochs, frozen, precision = options.epochs or epochs, options.frozen, options.precision
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         _write_rows(Path(options.data_dir) / folder, place / "data" / folder, rows)
         if options.certified:
             print(machine.write(f"certified_{options.task}", *_to_certified(place, options)))
             return
-        ours = _ours(place, options.task, frozen, epochs)
-        print(json.dumps(ours), flush=True)
-        warm = _ours(place, options.task, frozen, epochs, again=True)
-        data, grid = place / "data" / folder, ([RATE], SEEDS)
-        peer = None
+        searches = {"ours": (precision, "cold"), "ours_with_a_warm_cache": (precision, "again")}
+        if precision == "bf16":
+            searches["ours_in_fp32"] = ("fp32", "fp32")
+        results: dict[str, Any] = {}
+        for side, (arithmetic, name) in searches.items():
+            results[side] = _ours(place, options.task, frozen, epochs, arithmetic, name)
+            print(json.dumps(results[side]), flush=True)
+        ours, peer = results["ours"], None
         if not options.skip_peer:
-            peer = _peer(place, data, options.peer, frozen, epochs, *grid)
-    results: dict[str, Any] = {"ours": ours, "ours_with_a_warm_cache": warm, "peer": peer}
+            grid, more = ([RATE], SEEDS), ["--bf16"] * (precision == "bf16")
+            data = place / "data" / folder
+            peer = _peer(place, data, options.peer, frozen, epochs, *grid, more=more)
+    results["peer"] = peer
     if peer is not None:
         del peer["rows"]
         for count in ("trials", "steps", "full_length"):
@@ -92,12 +99,13 @@ def main() -> None:
     print(json.dumps(results, indent=1))
     note = (
         f"{options.task}: {rows} examples, {epochs} epochs, N = {frozen} x seeds {SEEDS}, "
-        f"lr {RATE}, fp32 on both sides; whole commands; the peer with one trial at a time on all "
-        "cores, as the guides have it; warm: our command again, its cache filled; peak memory is "
-        "of the worker process that trains, in MiB"
+        f"lr {RATE}, {precision} on both sides; whole commands; the peer with one trial at a time "
+        "on all cores, as the guides have it; warm: our command again, its cache filled; peak "
+        "memory is of the worker process that trains, in MiB"
     )
     if not options.skip_peer:
         part = "" if frozen == FROZEN else "_N" + "_".join(map(str, frozen))
+        part += "_bf16" * (precision == "bf16")
         print(machine.write(f"peer_{options.task}{part}", results, note))
 
 
@@ -174,9 +182,8 @@ def _answer(place: Path, *asked: str) -> dict[str, Any]:
 
 
 def _ours(
-    place: Path, task: str, frozen: list[int], epochs: int, again: bool = False
+    place: Path, task: str, frozen: list[int], epochs: int, precision: str, name: str
 ) -> dict[str, Any]:
-    name = "again" if again else "cold"
     command = [
         *(sys.executable, "-m", "elsa_tune", "search", "--model", "minilm", "--task", task),
         *("--data-dir", str(place / "data"), "--space", "grid", "--name", name),
@@ -184,12 +191,14 @@ def _ours(
         *("--set", f"learning_rate={RATE}", "--set", "frozen_dropout=false"),
         # The peer has neither.
         *("--set", "linear_probe=false", "--set", "extend=false"),
+        *("--set", f"precision={precision}"),
         # As the peer has them: an epoch of warm-up, no weight decay.
         *("--set", f"warmup_ratio={1 / epochs:.6f}", "--set", "weight_decay=0"),
         *("--storage-path", str(place / "searches")),
         *("--tracking-uri", f"sqlite:///{place}/mlflow.db"),
     ]
-    environment = {**os.environ, "ELSA_TUNE_CACHE": str(place / "cache")}
+    cache = place / ("fp32-cache" if name == "fp32" else "cache")
+    environment = {**os.environ, "ELSA_TUNE_CACHE": str(cache)}
     wall, memory = _timed(command, environment, place, allowed=(0, 3))
     journal = (place / "searches" / name / "journal.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in journal]
@@ -219,16 +228,22 @@ def _ours(
 
 
 def _peer(
-    place: Path, data: Path, script: str, frozen: list[int], epochs: int, *grid: Sequence[float]
+    place: Path,
+    data: Path,
+    script: str,
+    frozen: list[int],
+    epochs: int,
+    *grid: Sequence[float],
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """data: its folder of rows. grid: rates and seeds."""
+    """data: its folder of rows. grid: rates and seeds. more: options of its own."""
     rates, seeds = grid
     model = model_folder(resolve_model("minilm"))
     command = [
         *(sys.executable, str(Path(script).resolve()), "--model", str(model)),
         *("--data", str(data), "--mode", "grid", "--epochs", str(epochs)),
         *("--learning-rates", *map(str, rates), "--seeds", *map(str, seeds)),
-        *("--frozen", *map(str, frozen), "--out", str(place / "peer")),
+        *("--frozen", *map(str, frozen), "--out", str(place / "peer"), *more),
     ]
     output = place / "peer.json"
     wall, memory = _timed(command, dict(os.environ), place, output=output)

@@ -17,7 +17,8 @@ Families: smooth, flat, cliff, uneven, near_chance, all_needed, rough_rates, unl
 first table that was measured, 6 layers), boundary, noisy_full, noisy_depth, plateau (as in
 calibration.py). 24 layers were kept aside from every choice of a constant.
 
-`--metrics f1 matthews`: the same studies, judged by another metric of their answers.
+`--metrics f1 matthews`: the same studies, judged by another metric of their answers. Cells are
+written as they end, over those of an earlier run with the same `--name`; others stay.
 """
 
 from __future__ import annotations
@@ -389,14 +390,23 @@ def main() -> None:
             *(options.workers, options.metrics),
         )
     ]
-    results = []
+    note = "synthetic studies; cost and time in trials of the full model, shares of studies"
+    file = machine.RESULTS / f"{options.name}.json"
+    cells = (
+        {_key(one): one for one in json.loads(file.read_text())["results"]} if file.exists() else {}
+    )
     start = functools.partial(_fewer_draws, 1000)
     with ProcessPoolExecutor(options.processes, initializer=start) as pool:
         for found in pool.map(cell, jobs):
-            results.append(found)
+            cells[_key(found)] = found
             print(json.dumps(found), flush=True)
-    note = "synthetic studies; cost and time in trials of the full model, shares of studies"
-    print(machine.write(options.name, results, note))
+            machine.write(options.name, list(cells.values()), note)
+
+
+def _key(found: dict[str, Any]) -> tuple[Any, ...]:
+    """Which cell this is; one that is there already is written over, others stay."""
+    names = ("family", "plan", "layers", "examples", "workers")
+    return (*(found[name] for name in names), found.get("metric", "accuracy"))
 
 
 if __name__ == "__main__":

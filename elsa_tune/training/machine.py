@@ -134,10 +134,12 @@ def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
     return any(words in str(error) for words in _NO_MEMORY)
 
 
-def has_bf16_units() -> bool:
-    """Whether this machine's GPU has units for bf16 and TF32 (NVIDIA's have since Ampere); others
-    emulate bf16, more slowly than they compute fp32.
+def has_bf16_units(device: str = "cuda") -> bool:
+    """Whether this machine's GPU has units for bf16 and TF32 (NVIDIA's have since Ampere), or its
+    CPU for bf16; others emulate bf16, more slowly than they compute fp32.
     """
+    if device == "cpu":
+        return any("bf16" in name and has for name, has in torch.cpu.get_capabilities().items())
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 

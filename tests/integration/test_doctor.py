@@ -19,6 +19,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.tune.cluster import Capacity, share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
+from elsa_tune.specs.trial import Precision
 from elsa_tune.training import throughput
 from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.throughput import Division, Throughput, divisions
@@ -86,6 +87,17 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
     assert said == []
     assert share(request, HERE, said.append) == Resources(cpus=1, gpus=0)
     assert "doctor --tune" in said.pop()
+    for faster, precision, words in (
+        (1.64, Precision.AUTO, ["with precision=bf16 they would train 1.6 times as fast"]),
+        (1.64, Precision.BF16, []),
+        (1.1, Precision.AUTO, []),
+    ):
+        throughput.remember(Division(trials=8, threads=1), "cpu", "minilm", "rte", faster)
+        recipe = make_trial(resolve_model("minilm"), precision=precision).recipe
+        share(dataclasses.replace(request, recipe=recipe), HERE, said.append)
+        assert "doctor --tune" in said.pop(0)
+        assert [line.strip() for line in said] == words
+        said.clear()
     asked = dataclasses.replace(request, cpus_per_trial=2.0)
     assert share(asked, HERE, said.append) == Resources(cpus=2, gpus=0)
     # It says nothing of other models and of another machine's cores.
@@ -142,18 +154,23 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(make_bench(tmp_path / "bench").folder)
+    monkeypatch.setattr("elsa_tune.training.machine.has_bf16_units", lambda device: True)
     app(["doctor"], standalone_mode=False)
     before = capsys.readouterr().out
     assert "not measured" in before and f"{usable_cores()} cores" in before
     tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"]
     app(tune, standalone_mode=False)
     tuned = capsys.readouterr()
-    ways = [line for line in tuned.err.splitlines() if "tokens/s" in line]
+    *ways, rounded = [line for line in tuned.err.splitlines() if "tokens/s" in line]
     assert len(ways) == len(divisions(usable_cores()))
     rates = [float(way.split(": ")[1].split(" ")[0].replace(",", "")) for way in ways]
     assert all(rate > 0 for rate in rates)
     best = ways[rates.index(max(rates))].split(":")[0].strip()
     assert f"best {best}" in " ".join(tuned.out.split())
+    assert rounded.strip().startswith(f"{best}, in bf16: ")
+    faster = throughput.remembered("cpu")["model"].bf16
+    assert faster is not None and faster > 0
+    assert f"precision=bf16 {faster:.2f} times as fast" in " ".join(tuned.out.split())
     app(["doctor"], standalone_mode=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"trials model: {best} (mood, " in shown

@@ -14,6 +14,7 @@ from elsa_tune.training.machine import (
     CONTEXT_MIB,
     MIB,
     PeakMemory,
+    has_bf16_units,
     room,
     take_share,
     usable_cores,
@@ -77,3 +78,19 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatc
     """Slurm and taskset give fewer than the machine has."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     assert usable_cores() == Capacity.of_this_machine().cpus == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "has"),
+    [
+        ({"avx2": True, "avx512_bf16": False, "amx_bf16": False, "architecture": "x86_64"}, False),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"neon": True, "bf16": True}, True),
+        ({}, False),
+    ],
+)
+def test_a_cpu_says_whether_it_has_units_for_bf16(
+    found: dict[str, object], has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    assert has_bf16_units("cpu") is has

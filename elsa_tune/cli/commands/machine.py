@@ -24,7 +24,7 @@ def list_entries(format: FormatOption = "table") -> None:
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()
-    entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
+    entries = store.entries()
     rows = [dataclasses.asdict(one) | {"last_used": local_time(one.last_used)} for one in entries]
     show(rows, format, ("bytes", "last_used", "in_use", "what"))
     if format == "table":
@@ -45,9 +45,8 @@ def prune(
     from elsa_tune.training.forward.prefix_store import PrefixStore
 
     store = PrefixStore()
-    entries = sorted(store.entries(), key=lambda one: one.last_used, reverse=True)
     kept = removed = 0
-    for entry in entries:
+    for entry in store.entries():
         if kept + entry.bytes <= keep_gb * 1e9 or not store.evict(entry.key):
             kept += entry.bytes
         else:
@@ -119,8 +118,10 @@ def _show_machine() -> None:
 
 
 def _tune(trial: TrialSpec, seconds: float) -> None:
+    from elsa_tune.specs.trial import Precision
     from elsa_tune.training.data.preparation import prepare
-    from elsa_tune.training.throughput import Throughput, remember, tune
+    from elsa_tune.training.machine import has_bf16_units
+    from elsa_tune.training.throughput import Throughput, measure, remember, tune
 
     device = _device()
     data = prepare(trial.model, trial.task, trial.recipe)
@@ -133,16 +134,23 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
             found[division] = one.tokens_per_second
             told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
         say(f"  {_words(division, device)}: {told}")
-    best = max(found, key=found.__getitem__)
+    best, bf16 = max(found, key=found.__getitem__), None
+    if device == "cpu" and has_bf16_units(device):
+        recipe = dataclasses.replace(trial.recipe, precision=Precision.BF16)
+        trial = dataclasses.replace(trial, recipe=recipe)
+        [in_bf16] = measure([(trial, data)], best, device, seconds)
+        bf16 = round(in_bf16.tokens_per_second / found[best], 2)
+        say(f"  {_words(best, device)}, in bf16: {in_bf16.tokens_per_second:,.0f} tokens/s")
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
     try:
-        remember(best, device, model, task)
+        remember(best, device, model, task, bf16)
         kept = f"searches of {model} on this machine take {options} unless you give others"
     except OSError as error:
         kept = f"not kept ({error}); give {options} to your searches"
-    show({"best": _words(best, device), "from now on": kept})
+    faster = "not tried" if bf16 is None else f"{bf16:.2f} times as fast"
+    show({"best": _words(best, device), "from now on": kept, "precision=bf16": faster})
 
 
 def _words(division: Division, device: str) -> str:

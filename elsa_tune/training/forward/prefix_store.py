@@ -126,13 +126,13 @@ class PrefixStore:
 
     def make_room(self, wanted: int) -> None:
         """Evict what was used longest ago until `wanted` bytes fit; else raise NotKeptError."""
-        entries = sorted(self.entries(), key=lambda one: one.last_used)
+        entries = self.entries()
         used = sum(entry.bytes for entry in entries)
 
         def fits() -> bool:
             return used + wanted <= self.budget and self._free() >= wanted + KEPT_FREE
 
-        for entry in entries if wanted <= self.budget else []:
+        for entry in reversed(entries) if wanted <= self.budget else []:
             if not fits() and self.evict(entry.key):
                 used -= entry.bytes
         if not fits():
@@ -175,7 +175,7 @@ class PrefixStore:
                 raise
 
     def entries(self) -> list[EntrySummary]:
-        """Every entry, unfinished and damaged ones included."""
+        """Every entry, the most recently used first, unfinished and damaged ones included."""
         found = []
         for entry in self.folder.glob("[!.]*"):
             if entry.suffix == ".lock":
@@ -193,7 +193,7 @@ class PrefixStore:
                         in_use=_is_locked(entry),
                     )
                 )
-        return found
+        return sorted(found, key=lambda one: one.last_used, reverse=True)
 
     def evict(self, key: str) -> bool:
         """Remove an entry unless somebody reads or writes it; whether it was removed."""

@@ -117,10 +117,11 @@ def weights_fingerprint(spec: ModelSpec) -> str:
     """
     folder = model_folder(spec)
     digests = [sha256_of(path) for path in weight_files(folder, spec.name)]
-    together = digests[0] if len(digests) == 1 else _sha256("".join(digests).encode())
     names = (path.name for path in folder.iterdir() if path.is_file())
-    small = sorted(_matching(names, CONFIG, *TOKENIZER_PATTERNS))
-    rest = _sha256("".join(sha256_of(folder / name) for name in small).encode())
+    small = [sha256_of(folder / n) for n in sorted(_matching(names, CONFIG, *TOKENIZER_PATTERNS))]
+    together, rest = (hashlib.sha256("".join(d).encode()).hexdigest() for d in (digests, small))
+    if len(digests) == 1:
+        [together] = digests
     commit = f"@{folder.name[:12]}" if _COMMIT.fullmatch(folder.name) else ""
     return f"sha256:{together}+{rest[:8]}{commit}"
 
@@ -162,10 +163,6 @@ def _package_folder(package: str) -> Path:
                 )
             return path.parent
     raise ModelError(f"the weights of the package {package} are not installed: {PACKAGE_REMEDY}")
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def sha256_of(path: Path) -> str:
