@@ -70,6 +70,7 @@ FAMILIES = (
 PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hunt": ("hunt", ()),
     "hunt, until certified": ("hunt", ()),
+    "hunt, thorough": ("hunt", ("thorough=true",)),
     "even, 3 seeds": ("joint", ()),
     "even, 5 seeds": ("joint", ("seeds=5",)),
 }

@@ -85,6 +85,7 @@ def specify(request: Request) -> SearchSpec:
         planned_seeds=seeds if seeds >= FEWEST_SEEDS else None,
         strategy=space.strategy,
         target=space.target,
+        thorough=space.thorough,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),
@@ -94,7 +95,7 @@ def specify(request: Request) -> SearchSpec:
         max_time=request.max_time,
         linear_probe=space.linear_probe,
     )
-    return until_certain(spec) if request.until_certified else spec
+    return until_certain(spec) if request.until_certified or space.thorough else spec
 
 
 def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDepth, ...]:
@@ -236,7 +237,7 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
         "model": spec.model.location,
         "task": spec.task.name,
         "metric": spec.task.metric,
-        **{name: getattr(spec, name) for name in (*names, "target", "seed")},
+        **{name: getattr(spec, name) for name in (*names, "target", "thorough", "seed")},
         **spec.recipe.comparable(),
     }
 

@@ -130,9 +130,10 @@ class Looks:
 
 
 # A hunt's looks: seeds of the depth, seeds of the full model. The ladder's depths cost more, and
-# are further from the target.
+# are further from the target. A thorough hunt has more of the full model at second looks.
 LOOKS: Counts = ((4, 2), (8, 3))
 LADDER_LOOKS: Counts = ((2, 2), (5, 3))
+THOROUGH = 5
 
 
 def hunted(depths: Sequence[FreezeDepth], layers: int) -> tuple[FreezeDepth, ...]:
@@ -167,9 +168,10 @@ class SearchSpec:
     given rates, None where it does not. exploring_limit: exploring trials in all, at most; None
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
-    even if it promises little. planned_seeds: those that the certificate is judged by, whatever is
-    measured later; None for one seed, which certifies nothing, and for searches recorded before
-    looks were planned. seed: exploring trials use it; measuring trials use seed+1 .. seed+seeds.
+    even if it promises little. thorough: its second looks have five seeds of the full model.
+    planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
+    seed, which certifies nothing, and for searches recorded before looks were planned. seed:
+    exploring trials use it; measuring trials use seed+1 .. seed+seeds.
     max_time: seconds. train_examples: those that are trained on; holdout_examples: those held out
     beside them. fingerprints: compared before results are pooled. linear_probe: the frozen model is
     probed beside the plan.
@@ -197,6 +199,7 @@ class SearchSpec:
     strategy: Strategy = Strategy.EVEN
     target: float = 0.9
     until_certified: bool = False
+    thorough: bool = False
     extend: Extension | None = None
     exploring_limit: int | None = None
     max_time: float | None = None
@@ -241,7 +244,8 @@ class SearchSpec:
             return None
         counts: Counts = ((self.planned_seeds, self.planned_seeds),)
         if self.strategy is Strategy.HUNT:
-            counts = LOOKS if depth in self.explored else LADDER_LOOKS
+            first, (here, full) = LOOKS if depth in self.explored else LADDER_LOOKS
+            counts = (first, (here, THOROUGH if self.thorough else full))
         return Looks(
             after=order[max(0, order.index(depth) - 1)].frozen_layers,
             first_seed=self.seed + 1,

@@ -71,7 +71,8 @@ class Space(BaseModel):
     The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
     epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
     seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
-    as many as that takes. training: every other field of a file, one of `Recipe`'s.
+    as many as that takes, and more of the full model if `thorough`. training: every other field of
+    a file, one of `Recipe`'s.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,6 +86,7 @@ class Space(BaseModel):
     full_model_learning_rate: Annotated[Rates, BeforeValidator(_readable_rates)] | None = None
     strategy: Strategy = Strategy.EVEN
     target: Annotated[float, Gt(0), Le(1)] = 0.9
+    thorough: bool = False
     tries: Count | None = None
     extend: bool = True
     sampler: SamplerName = SamplerName.TPE
@@ -113,6 +115,8 @@ class Space(BaseModel):
             )
         if self.sampler is SamplerName.GRID and self.rates.values is None:
             raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
+        if self.thorough and self.strategy is not Strategy.HUNT:
+            raise ValueError("thorough is for hunts; set strategy: hunt, or leave thorough out")
         return self
 
     def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:

@@ -19,7 +19,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.measuring import walk
 from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.specification import specify, until_certain, with_seeds
+from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FreezeDepth
@@ -221,6 +221,41 @@ def test_a_doubtful_depth_has_a_second_look_that_counts(tmp_path: Path) -> None:
     assert one.measured()[9] == 8 and one.measured()[0] == 3
     look = one.answer().contrasts[FreezeDepth.of(9)].look
     assert look is not None and (look.number, look.seeds, look.full_seeds) == (2, 8, 3)
+
+
+def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path) -> None:
+    plan, plain = spec(tmp_path, "thorough=true"), spec(tmp_path)
+    ladder, deep = FreezeDepth.of(6), FreezeDepth.of(9)
+    for depth, first, second in ((ladder, (2, 2), (5, 5)), (deep, (4, 2), (8, 5))):
+        looks, usual = plan.looks(depth), plain.looks(depth)
+        assert looks is not None and usual is not None
+        assert looks.counts == (first, second) and usual.counts == (first, (second[0], 3))
+    # What a hunt leaves because it promises little it takes without being asked.
+    poor = {**CLEAR, 9: 0.82}
+    one = Drawn(plan, poor, 0.004)
+    one.run()
+    assert (one.measured()[9], one.measured()[0]) == (8, 5)
+    assert one.answer().next_step is None
+    usual_one = Drawn(plain, poor, 0.004)
+    usual_one.run()
+    assert (usual_one.measured()[9], usual_one.measured()[0]) == (4, 2)
+    assert "thorough True (recorded: False)" in differences(plan, plain)
+
+
+def test_thorough_is_refused_where_nothing_is_hunted() -> None:
+    with pytest.raises(SpaceError, match="thorough is for hunts; set strategy: hunt, or leave"):
+        load_space("joint", ["thorough=true"])
+
+
+def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Path) -> None:
+    whole = Drawn(spec(tmp_path), CLEAR, 0.004)
+    keys = whole.run()
+    cut = Drawn(whole.spec, CLEAR, 0.004)
+    within = next(n for n, key in enumerate(keys) if key.startswith("measure-N6-"))
+    cut.rows = {key: row for key, row in whole.rows.items() if key in keys[: within + 1]}
+    cut.answers = whole.answers
+    assert cut.measured()[6] == 1 and cut.answer().reason is Reason.TOO_FEW_SEEDS
+    assert cut.answer().next_step == "elsa-tune resume s --until certified"
 
 
 def test_killed_after_any_trial_it_goes_on_with_the_same_and_claims_no_more(tmp_path: Path) -> None:

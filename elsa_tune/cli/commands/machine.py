@@ -81,12 +81,6 @@ def doctor(
         _tune(trial, seconds)
 
 
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def _show_machine() -> None:
     import platform
     from importlib import metadata
@@ -98,7 +92,7 @@ def _show_machine() -> None:
     from elsa_tune.training.machine import resolve_precision, usable_cores
     from elsa_tune.training.throughput import memory_mb, remembered
 
-    device = _device()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     store = PrefixStore()
     versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
@@ -118,12 +112,14 @@ def _show_machine() -> None:
 
 
 def _tune(trial: TrialSpec, seconds: float) -> None:
+    import torch
+
     from elsa_tune.specs.trial import Precision
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.machine import has_bf16_units
     from elsa_tune.training.throughput import Throughput, measure, remember, tune
 
-    device = _device()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
     say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
