@@ -170,7 +170,7 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     assert rounded.strip().startswith(f"{best}, in bf16: ")
     faster = throughput.remembered("cpu")["model"].bf16
     assert faster is not None and faster > 0
-    assert f"precision=bf16 {faster:.2f} times as fast" in " ".join(tuned.out.split())
+    assert f"{best}; with precision=bf16 {faster:.2f} times as fast" in " ".join(tuned.out.split())
     app(["doctor"], standalone_mode=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"trials model: {best} (mood, " in shown

@@ -73,6 +73,9 @@ def test_exploring_and_unfinished_trials_are_no_measurements() -> None:
     assert "4 measuring trials" in warning
     for reason in ("1 interrupted", "1 failed", "1 stopped early", "1 completed without a quality"):
         assert reason in warning
+    one = only_curve([*seeds(0, [0.8, 0.82]), row(0, None, seed=4, status=TrialStatus.FAILED)])
+    said = "1 measuring trial is not counted (1 failed)"
+    assert said in warned(one, WarningCode.NOT_COUNTED)
 
 
 def test_a_depth_that_was_only_explored_has_no_quality() -> None:

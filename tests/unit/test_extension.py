@@ -156,6 +156,15 @@ def test_each_depth_finds_its_own_rate(sampler: SamplerName) -> None:
     assert explore(spec_of(sampler=sampler, extend=None), deeper_wants_more)[9:] == []
 
 
+def test_of_two_best_rates_a_depth_lends_the_lower() -> None:
+    def score(depth: FreezeDepth, rate: float) -> float:
+        return {1e-4: 0.8, 2e-4: 0.8}.get(rate, 0.6 + 1000 * min(rate, 1e-4))
+
+    known = explore(spec_of(), score)
+    assert rates_of(known, DEPTHS[1])[3:] == [1e-4, 2e-4]
+    assert rates_of(known, DEPTHS[2])[3] == 1e-4
+
+
 def test_a_search_that_was_cut_anywhere_goes_on_to_the_same_rates() -> None:
     spec = spec_of()
     whole = explore(spec, deeper_wants_more)

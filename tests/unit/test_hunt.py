@@ -16,13 +16,14 @@ from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.planning.exploring import waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.measuring import walk
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.trainable import TRIAL
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import SearchSpec, hunted
@@ -202,6 +203,32 @@ def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_s
     }  # the ladder's waits for the anchor's
     one.run()
     assert certified(one.answer()) == 3
+
+
+@pytest.mark.parametrize(
+    ("scores", "waits"),
+    [
+        ((0.54, 0.5), False),  # 1.645 standard errors of 1,000 examples are 2.6 points
+        ((0.52, 0.5), True),
+        ((0.9, None), False),
+        ((None, None), True),  # each diverged
+    ],
+)
+def test_a_full_model_within_what_examples_leave_open_is_waited_for(
+    tmp_path: Path, scores: tuple[float | None, ...], waits: bool
+) -> None:
+    plan = spec(tmp_path)
+    assert plan.tries == len(scores)
+    known = [
+        KnownTrial(
+            trial=plan.trial(Phase.EXPLORE, FULL_MODEL, rate, plan.seed),
+            status=TrialStatus.DIVERGED if score is None else TrialStatus.COMPLETED,
+            qualities=() if score is None else (score, score),
+        )
+        for rate, score in zip((3e-5, 5e-5), scores, strict=True)
+    ]
+    assert waits_for_full_model(plan, known) is waits
+    assert not waits_for_full_model(plan, known[1:])
 
 
 def test_where_all_layers_are_needed_the_walk_ends_at_its_first_step(tmp_path: Path) -> None:

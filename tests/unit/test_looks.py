@@ -109,6 +109,19 @@ def test_a_look_whose_seed_is_missing_does_not_count() -> None:
     assert "the seeds planned for the first test are not all there" in answer.certainty
 
 
+def test_where_the_planned_seeds_are_all_there_and_too_few_it_says_so() -> None:
+    answer = answered([*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.89, 0.891], 0, *TWO)])
+    assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
+    assert "that takes 3 seeds at each depth, and some depths have 2" in answer.certainty
+
+
+def test_a_walk_is_what_has_more_than_one_look() -> None:
+    for counts, walks in ((TWO, True), (((2, 2),), False)):
+        rows = [*planned(0, FULL[:2], 0, *counts), *planned(3, [0.89, 0.891], 0, *counts)]
+        looks = answered(rows).looks
+        assert looks is not None and looks.is_walk is walks
+
+
 def test_the_second_look_is_taken_where_the_first_rejects_nothing() -> None:
     rows = [*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.83, 0.80], 0, *TWO)]
     rows += planned(5, [0.72, 0.73], 3, *TWO)

@@ -263,6 +263,12 @@ def test_the_moves_of_a_depth_are_the_mean_of_its_runs_about_their_own() -> None
     assert not draws.are_counted
 
 
+def test_a_single_run_flips_with_no_other() -> None:
+    resampled, _ = _answers(0.0)
+    draws = ExampleDraws.of(resampled, {FULL_MODEL: [0], DEEP: [1, 2]})
+    assert set(draws.flips) == {DEEP}
+
+
 @pytest.mark.parametrize("count", [20, 400])
 def test_runs_without_a_mistake_may_make_some_on_fresh_examples(count: int) -> None:
     resampled = Resampled(np.ones((RESAMPLES, 6)), np.full(RESAMPLES, 0.5), examples=count)

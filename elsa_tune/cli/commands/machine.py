@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from elsa_tune.cli.options import DataDir
 from elsa_tune.cli.printing import FormatOption, local_time, show
+from elsa_tune.errors import RunError
 from elsa_tune.searching.saying import say
 
 if TYPE_CHECKING:
@@ -76,12 +78,12 @@ def doctor(
 
     # The full model, on which a search spends most.
     trial = read_inputs(model, task, data_dir=data_dir).trial() if tune else None
-    _show_machine()
+    device = _show_machine()
     if trial is not None:
-        _tune(trial, seconds)
+        _tune(trial, device, seconds)
 
 
-def _show_machine() -> None:
+def _show_machine() -> str:
     import platform
     from importlib import metadata
 
@@ -109,17 +111,15 @@ def _show_machine() -> None:
         or "not measured: `elsa-tune doctor --tune` finds the best number",
     }
     show(lines)
+    return device
 
 
-def _tune(trial: TrialSpec, seconds: float) -> None:
-    import torch
-
+def _tune(trial: TrialSpec, device: str, seconds: float) -> None:
     from elsa_tune.specs.trial import Precision
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.machine import has_bf16_units
     from elsa_tune.training.throughput import Throughput, measure, remember, tune
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
     say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
@@ -134,9 +134,10 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
     if device == "cpu" and has_bf16_units(device):
         recipe = dataclasses.replace(trial.recipe, precision=Precision.BF16)
         trial = dataclasses.replace(trial, recipe=recipe)
-        [in_bf16] = measure([(trial, data)], best, device, seconds)
-        bf16 = round(in_bf16.tokens_per_second / found[best], 2)
-        say(f"  {_words(best, device)}, in bf16: {in_bf16.tokens_per_second:,.0f} tokens/s")
+        with contextlib.suppress(RunError):  # where memory ran out: fp32 is what counts
+            [in_bf16] = measure([(trial, data)], best, device, seconds)
+            bf16 = round(in_bf16.tokens_per_second / found[best], 2)
+            say(f"  {_words(best, device)}, in bf16: {in_bf16.tokens_per_second:,.0f} tokens/s")
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"
@@ -145,8 +146,8 @@ def _tune(trial: TrialSpec, seconds: float) -> None:
         kept = f"searches of {model} on this machine take {options} unless you give others"
     except OSError as error:
         kept = f"not kept ({error}); give {options} to your searches"
-    faster = "not tried" if bf16 is None else f"{bf16:.2f} times as fast"
-    show({"best": _words(best, device), "from now on": kept, "precision=bf16": faster})
+    faster = "" if bf16 is None else f"; with precision=bf16 {bf16:.2f} times as fast"
+    show({"best": _words(best, device) + faster, "from now on": kept})
 
 
 def _words(division: Division, device: str) -> str:

@@ -27,7 +27,6 @@ CONNECT_SECONDS = 5.0
 # A cold node reads torch from a shared disk.
 ANSWER_SECONDS = 60.0
 DEFAULT_PORT = 6379
-WORTHWHILE = 1.2  # so many times as fast, bf16 is worth a word
 
 # Ray reads these when it is imported or started; the reasons stand beside them.
 _ENVIRONMENT = {
@@ -113,7 +112,7 @@ def share(
             if say is not None:
                 each = f"{cpus:g} CPU" + (f" and {gpus:g} GPU" if gpus else "")
                 say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
-                if (tuned.bf16 or 0) >= WORTHWHILE and request.recipe.precision is Precision.AUTO:
+                if (tuned.bf16 or 0) >= 1.2 and request.recipe.precision is Precision.AUTO:
                     say(f"  with precision=bf16 they would train {tuned.bf16:.1f} times as fast")
     return capacity.resources(cpus, gpus)
 
