@@ -51,7 +51,7 @@ def test_an_interrupted_study_goes_on_is_then_done_and_takes_more_seeds(
 
     dry = inside(*STUDY, "--seeds", "3", "--dry-run")
     assert dry.status == 0, dry.err
-    assert " 14 3 " in " ".join(dry.out.split())
+    assert f" 14 {14 - len(before)} interrupted" in " ".join(dry.out.split())
     assert "time: about" in dry.out
 
     # It goes on where it was, with one seed more than it began with.
