@@ -169,18 +169,21 @@ def strategy() -> str:
     by_family: dict[str, dict[str, dict[str, Any]]] = {}
     for one in measured["results"]:
         by_family.setdefault(one["family"], {})[one["plan"]] = one
-    rows = [
-        "| studies | cost: hunt | three seeds | certified near the truth, %: hunt | three seeds "
-        "| certified and false, %: hunt | three seeds |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    names = {
+        "hunt": "hunt",
+        "hunt, thorough": "thorough hunt",
+        "even, 3 seeds": "three seeds",
+        "even, 5 seeds": "five seeds",
+    }
+    rows = [f"| studies | {' | '.join(names.values())} |", "|---" * (1 + len(names)) + "|"]
     for family, plans in by_family.items():
-        pair = [plans["hunt"], plans["even, 3 seeds"]]
-        cells = [
-            *(f"{one['cost']:.1f}" for one in pair),
-            *("-" if one["near"] is None else f"{100 * one['near']:.0f}" for one in pair),
-            *(f"{100 * one['false']:.1f}" for one in pair),
-        ]
+        cells = []
+        for one in map(plans.get, names):
+            if one is None:
+                cells.append("")
+                continue
+            near = "-" if one["near"] is None else f"{100 * one['near']:.0f}"
+            cells.append(f"{one['cost']:.1f} / {near} / {100 * one['false']:.1f}")
         rows.append(f"| {family.replace('_', ' ')} | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
