@@ -391,7 +391,10 @@ def main() -> None:
             *(options.workers, options.metrics),
         )
     ]
-    note = "synthetic studies; cost and time in trials of the full model, shares of studies"
+    note = (
+        "synthetic studies; cost and time in trials of the full model, shares of studies; machine "
+        "and date are those of the last cells"
+    )
     file = machine.RESULTS / f"{options.name}.json"
     cells = (
         {_key(one): one for one in json.loads(file.read_text())["results"]} if file.exists() else {}

@@ -84,7 +84,7 @@ def _go_on(search: Request, say: Say) -> None:
         finished = resume(
             paths,
             say,
-            more=more_of(search.seeds, until_certified=False),
+            more=more_of(search.seeds, search.until_certified),
             max_time=math.inf,
             tracking_uri=search.tracking_uri,
             address=search.address,

@@ -171,10 +171,9 @@ class SearchSpec:
     even if it promises little. thorough: its second looks have five seeds of the full model.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
     seed, which certifies nothing, and for searches recorded before looks were planned. seed:
-    exploring trials use it; measuring trials use seed+1 .. seed+seeds.
-    max_time: seconds. train_examples: those that are trained on; holdout_examples: those held out
-    beside them. fingerprints: compared before results are pooled. linear_probe: the frozen model is
-    probed beside the plan.
+    exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds.
+    train_examples: those that are trained on; holdout_examples: those held out beside them.
+    fingerprints: compared before results are pooled. linear_probe: the frozen model is probed too.
     """
 
     name: str

@@ -71,8 +71,7 @@ class Space(BaseModel):
     The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
     epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
     seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
-    as many as that takes, and more of the full model if `thorough`. training: every other field of
-    a file, one of `Recipe`'s.
+    as many as that takes, more if `thorough`. training: every other field of a file (`Recipe`'s).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

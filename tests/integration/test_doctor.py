@@ -88,7 +88,7 @@ def test_a_search_takes_what_was_found_unless_told_otherwise(tmp_path: Path) -> 
     assert share(request, HERE, said.append) == Resources(cpus=1, gpus=0)
     assert "doctor --tune" in said.pop()
     for faster, precision, words in (
-        (1.64, Precision.AUTO, ["with precision=bf16 they would train 1.6 times as fast"]),
+        (1.64, Precision.AUTO, ["precision=bf16 trains the full model 1.6 times as fast"]),
         (1.64, Precision.BF16, []),
         (1.1, Precision.AUTO, []),
     ):
@@ -158,9 +158,18 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     app(["doctor"], standalone_mode=False)
     before = capsys.readouterr().out
     assert "not measured" in before and f"{usable_cores()} cores" in before
+    precisions: list[Precision] = []
+    measure = throughput.measure
+
+    def watched(trainings: Any, *how: Any) -> list[Throughput]:
+        precisions.append(trainings[0][0].recipe.precision)
+        return measure(trainings, *how)
+
+    monkeypatch.setattr(throughput, "measure", watched)
     tune = ["doctor", "--tune", "--model", "model", "--task", "task.yaml", "--seconds", "1"]
     app(tune, standalone_mode=False)
     tuned = capsys.readouterr()
+    assert precisions == [Precision.AUTO] * len(divisions(usable_cores())) + [Precision.BF16]
     *ways, rounded = [line for line in tuned.err.splitlines() if "tokens/s" in line]
     assert len(ways) == len(divisions(usable_cores()))
     rates = [float(way.split(": ")[1].split(" ")[0].replace(",", "")) for way in ways]

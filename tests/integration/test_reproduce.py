@@ -1,4 +1,4 @@
-"""`elsa-tune reproduce` as a user runs it, with a tiny model: interrupted, finished, extended."""
+"""`elsa-tune reproduce` as a user runs it, with a tiny model: interrupted, extended, finished."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ended(bench: Bench) -> list[str]:
     return [record["trial"] for record in records if record["status"] == "completed"]
 
 
-def test_an_interrupted_study_goes_on_is_then_done_and_takes_more_seeds(
+def test_an_interrupted_study_goes_on_with_more_seeds_and_is_then_done(
     bench: Bench, inside: Run
 ) -> None:
     process = bench.start(*STUDY, "--seeds", "2")

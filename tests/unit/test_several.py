@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, StorageError, UsageError
+from elsa_tune.searching import several
 from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
 from elsa_tune.searching.several import curves_of
-from elsa_tune.searching.specification import check_same, save_specification, specify
+from elsa_tune.searching.specification import (
+    check_same,
+    save_specification,
+    specify,
+    until_certain,
+)
+from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 
 
@@ -76,6 +84,24 @@ def test_a_recorded_search_that_was_asked_otherwise_is_refused(tmp_path: Path) -
     with pytest.raises(StorageError, match="seeds 9"):
         check_same(other)
     assert curves_of([first, second]) == []
+
+
+def test_a_recorded_hunt_is_asked_to_go_on_until_it_is_certified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def resume(paths: SearchPaths, say: object, *, more: object, **how: object) -> SimpleNamespace:
+        asked.append(more)
+        return SimpleNamespace(unsent=0, status=SearchStatus.COMPLETED)
+
+    monkeypatch.setattr(several, "resume", resume)
+    for until in ("certified", None):
+        first, _ = requests(tmp_path, "rte", "mrpc", space="hunt", until=until)
+        if until:
+            recorded(first)
+        several._go_on(first, print)
+    assert asked == [until_certain, None]
 
 
 def test_export_all_looks_for_the_searches_of_the_name(

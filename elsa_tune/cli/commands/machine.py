@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,10 +133,13 @@ def _tune(trial: TrialSpec, device: str, seconds: float) -> None:
     if device == "cpu" and has_bf16_units(device):
         recipe = dataclasses.replace(trial.recipe, precision=Precision.BF16)
         trial = dataclasses.replace(trial, recipe=recipe)
-        with contextlib.suppress(RunError):  # where memory ran out: fp32 is what counts
-            [in_bf16] = measure([(trial, data)], best, device, seconds)
-            bf16 = round(in_bf16.tokens_per_second / found[best], 2)
-            say(f"  {_words(best, device)}, in bf16: {in_bf16.tokens_per_second:,.0f} tokens/s")
+        try:
+            [one] = measure([(trial, data)], best, device, seconds)
+            bf16 = round(one.tokens_per_second / found[best], 2)
+            told = f"{one.tokens_per_second:,.0f} tokens/s, {one.peak_memory_mb:,.0f} MiB each"
+        except RunError as error:
+            told = str(error)
+        say(f"  {_words(best, device)}, in bf16: {told}")
     options = f"--cpus-per-trial {best.threads}"
     if device == "cuda":
         options = f"--gpus-per-trial {1 / best.trials:g} {options}"

@@ -113,7 +113,7 @@ def share(
                 each = f"{cpus:g} CPU" + (f" and {gpus:g} GPU" if gpus else "")
                 say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
                 if (tuned.bf16 or 0) >= 1.2 and request.recipe.precision is Precision.AUTO:
-                    say(f"  with precision=bf16 they would train {tuned.bf16:.1f} times as fast")
+                    say(f"  precision=bf16 trains the full model {tuned.bf16:.1f} times as fast")
     return capacity.resources(cpus, gpus)
 
 
