@@ -46,7 +46,8 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
         done = run(
             *bench.search("two", *there, "--cpus-per-trial", "1"),
             *("--set", "depths=[0, 2]", "--set", "learning_rate=0.003"),
-            *("--set", "epochs=4", "--seeds", "3"),
+            # Enough of them for the second worker to come while the first still has some to do.
+            *("--set", "epochs=4", "--seeds", "8"),
         )
     finally:
         cluster.shutdown()
@@ -65,7 +66,7 @@ def test_a_search_on_two_nodes_uses_both_and_refuses_what_neither_has(
     assert done.status in (0, 3), done.err
     records = bench.records("two")
     completed = [r for r in of_kind(records, "trial_ended") if r["status"] == "completed"]
-    assert len(completed) == 6
+    assert len(completed) == 16
     nodes = {r["tags"]["node"] for r in of_kind(records, "report")}
     assert len(nodes) == 2
     recorded = bench.query("select distinct value from tags where key = 'node'")
