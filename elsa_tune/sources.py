@@ -2,21 +2,24 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import NoAnswerError, ResultsError, StorageError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.results_csv import import_results, published_rows
-from elsa_tune.tracking.mlflow_reader import is_unmade, read_searches
+from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.mlflow_reader import is_unmade, local_folder, read_searches
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
-from elsa_tune.tracking.rows import KeptPredictions, origin_of, read_rows, rows_of
+from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
 
 FULL = "full"  # the whole training set, among training sizes
@@ -117,7 +120,9 @@ class Source(ABC):
         if any(row.predictions for row in rows):
             evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
-        return freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
+        curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
+        there = self.searches(question)
+        return [replace(one, warnings=(*_incomplete(one, there), *one.warnings)) for one in curves]
 
 
 class Table(Source):
@@ -214,15 +219,24 @@ class Store(Source):
 
     def __init__(self, tracking_uri: str) -> None:
         self.tracking_uri = self._uri = tracking_uri
+        self._read: dict[Any, list[SearchState]] = {}
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search and tasks that are asked for, in the order of their start."""
-        rows = read_rows(self._uri, question.tasks, question.search)
+        rows = self._rows(question)
         # Only on the way to a complaint is the whole store worth reading.
-        return rows if question.is_met_by(rows) else read_rows(self._uri)
+        return rows if question.is_met_by(rows) else self._rows(Question())
+
+    def _rows(self, question: Question) -> list[ResultRow]:
+        states = [state for _, state in self.searches(question)]
+        return [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
-        return [(None, one) for one in read_searches(self._uri, question.tasks, question.search)]
+        """The store is asked once."""
+        asked = question.tasks, question.search
+        if asked not in self._read:
+            self._read[asked] = read_searches(self._uri, *asked)
+        return [(None, one) for one in self._read[asked]]
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
@@ -264,6 +278,18 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
         pass  # nothing is there, or nothing of this name
     default = places.tracking_uri()
     return journals if is_unmade(default) and search_names(places.storage) else Store(default)
+
+
+def _incomplete(curve: FreezeCurve, searches: Searches) -> Iterator[AnswerWarning]:
+    """A warning for each search of a curve that has trials left."""
+    for folder, state in searches:
+        name = state.search.name
+        is_open = state.search.attempt and not state.is_complete
+        if is_open and name in (curve.search or "").split(", "):
+            text = f"search '{name}' is not complete ({state.status_text})"
+            if folder is not None and state.status is not SearchStatus.RUNNING:
+                text += f"; `{SearchPaths(folder.parent, name).resume}` goes on"
+            yield AnswerWarning(WarningCode.INCOMPLETE, text)
 
 
 def _missing(

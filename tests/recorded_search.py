@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_TAG, TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths
@@ -159,6 +160,14 @@ def store_runs(uri: str, search: str = "first") -> dict[str, Any]:
 def journal_rows(journal: Path) -> list[ResultRow]:
     """What a search's journal says, as rows."""
     return rows_of(read_state(journal), journal.absolute().parent)
+
+
+def store_rows(
+    uri: str, tasks: Sequence[str] | None = None, search: str | None = None
+) -> list[ResultRow]:
+    """What MLflow says, as rows."""
+    states = read_searches(uri, tasks, search)
+    return [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
 
 
 def searched(storage: Path, name: str = "first") -> SearchPaths:

@@ -24,6 +24,7 @@ class WarningCode(enum.StrEnum):
     SEEDS_DIFFER = "depths_differ_in_seeds"
     TRIES_DIFFER = "depths_differ_in_tries"
     # Of the curve's runs.
+    INCOMPLETE = "search_incomplete"
     SEVERAL_RATES = "several_rates_measured"
     SEEDS_FAILED = "seeds_failed"
     NOT_COUNTED = "trials_not_counted"

@@ -27,6 +27,7 @@ from elsa_tune.words import listed, percent, points, target_text
 
 PAGE = "index.html"
 FIGURES = "figures"
+OVERVIEW = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
 # What an earlier report may have left among the figures: beside this page it would mislead.
 _OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
 
@@ -109,7 +110,7 @@ def page_html(
         heading=_headline(named, target),
         story=story(answers),
         facts=facts(rows, origins or {}),
-        overview=None if len(answers) == 1 else answers_table(answers),
+        overview=None if len(answers) == 1 else _table(OVERVIEW, map(_answer_cells, answers)),
         warnings=_warnings(answers, named),
         charts=charts,
         page_svgs=page_svgs,
@@ -210,12 +211,6 @@ class Table:
         return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
 
 
-def answers_table(answers: Sequence[Answer]) -> Table:
-    """One row an answer, joint ones with the others."""
-    caption = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
-    return _table(caption, [_answer_cells(answer) for answer in answers])
-
-
 def curve_table(name: str, answer: Answer) -> Table:
     """One row a depth; the operating point is pointed out."""
     depths = [point.depth for point in answer.points]
@@ -253,7 +248,7 @@ def _answer_cells(answer: Answer) -> dict[str, str]:
     }
 
 
-def _table(caption: str, rows: Sequence[Mapping[str, str]], chosen: int | None = None) -> Table:
+def _table(caption: str, rows: Iterable[Mapping[str, str]], chosen: int | None = None) -> Table:
     """A column in which no cell holds anything is left out."""
     told = [{name: "" if cell == "-" else cell for name, cell in row.items()} for row in rows]
     kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]

@@ -4,7 +4,6 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,12 @@ from elsa_tune.specs.result_row import Predictions, ResultRow
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.mlflow_reader import local_folder, read_searches
 from elsa_tune.tracking.names import MACHINE_TAG
 from elsa_tune.tracking.state import SearchState, TrialState
 
 _ROW = TypeAdapter(ResultRow)
 _DEPTH = ("frozen_layers", "embeddings_frozen")
 RUN_SCHEME = "runs:/"
-
-
-def read_rows(
-    tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
-) -> list[ResultRow]:
-    """`rows_of` the searches on these tasks and of this name; errors as in `read_searches`."""
-    return [
-        row
-        for state in read_searches(tracking_uri, tasks, search)
-        for row in rows_of(state, local_folder(state.search.tags))
-    ]
 
 
 def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:

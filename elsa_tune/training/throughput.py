@@ -24,7 +24,6 @@ from elsa_tune.training.loop import steps
 _WARM_STEPS = 2
 # Trials side by side may take so much of the memory: the driver and the page cache need the rest.
 _MEMORY_SHARE = 0.8
-_MOST_TRIALS_A_GPU = 8
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -61,7 +60,7 @@ class Tuned:
 def divisions(cores: int, gpus: int = 0) -> list[Division]:
     """Every division worth trying, few trials first."""
     if gpus:
-        shares = [n for n in (1, 2, 4, _MOST_TRIALS_A_GPU) if n * gpus <= max(cores, gpus)]
+        shares = [n for n in (1, 2, 4, 8) if n * gpus <= max(cores, gpus)]
         return [Division(trials=n, threads=max(1, cores // (n * gpus))) for n in shares]
     threads = {cores, *(2**power for power in range(cores.bit_length()) if 2**power <= cores)}
     return [Division(trials=cores // n, threads=n) for n in sorted(threads, reverse=True)]
@@ -103,7 +102,8 @@ def measure(
     """
     # Not a pool of the standard library: one whose first process dies while the next one starts
     # may wait for ever for what that next one never says.
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # torch is imported once, not in each
+    context.set_forkserver_preload([__name__])
     processes, ends, found = [], [], []
     try:
         for _ in range(division.trials):

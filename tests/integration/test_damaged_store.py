@@ -19,8 +19,8 @@ from elsa_tune.tracking.mlflow_reader import _search_state
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import KeptPredictions, read_rows
-from tests.recorded_search import record, whole_search
+from elsa_tune.tracking.rows import KeptPredictions
+from tests.recorded_search import record, store_rows, whole_search
 from tests.unit.result_rows import row
 
 
@@ -101,4 +101,4 @@ def test_a_folder_of_any_name_can_be_worked_in(tmp_path: Path) -> None:
     places.root.mkdir(parents=True)
     store = MlflowStore(places.tracking_uri(), places.artifact_root)
     assert record(SearchPaths(places.storage, "mine"), whole_search("mine", 1), store) == 0
-    assert [row.search for row in read_rows(places.tracking_uri())] == ["mine"]
+    assert [row.search for row in store_rows(places.tracking_uri())] == ["mine"]

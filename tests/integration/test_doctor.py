@@ -132,7 +132,7 @@ def test_a_trial_that_is_killed_ends_the_measurement(tmp_path: Path) -> None:
 def test_one_that_is_killed_while_the_next_one_starts_ends_it_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     begin = context.Process.start
     begun: list[int | None] = []
 

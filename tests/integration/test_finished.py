@@ -22,8 +22,7 @@ from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import read_rows
-from tests.recorded_search import journal_rows, record, store_runs, whole_search
+from tests.recorded_search import journal_rows, record, store_rows, store_runs, whole_search
 from tests.unit.search_examples import make_spec
 
 REPORTED = Decision(what=REPORT, value="report")
@@ -79,7 +78,7 @@ def test_a_store_that_was_lost_is_filled_again(
         client.delete_run(run.info.run_id)
     assert is_lost(store.uri, spec.search_id)
     assert resume(finished, print).unsent == 0
-    assert read_rows(store.uri, search="first") == journal_rows(finished.journal) != []
+    assert store_rows(store.uri, search="first") == journal_rows(finished.journal) != []
 
 
 def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
@@ -96,7 +95,7 @@ def test_another_store_is_given_everything_and_remembered(
     elsewhere = places.tracking_uri("sqlite:///elsewhere/other.db")
     ended = resume(finished, print, tracking_uri=elsewhere)
     assert (ended.unsent, ended.spec.tracking_uri) == (0, elsewhere)
-    assert read_rows(elsewhere, search="first") == journal_rows(finished.journal) != []
+    assert store_rows(elsewhere, search="first") == journal_rows(finished.journal) != []
     assert load_specification(finished).tracking_uri == elsewhere
     assert resume(finished, print).spec.tracking_uri == elsewhere
 

@@ -33,13 +33,13 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import read_rows
 from tests.integration.conftest import Server
 from tests.recorded_search import (
     journal_rows,
     record,
     report,
     search_started,
+    store_rows,
     store_runs,
     trial_ended,
     trial_started,
@@ -64,7 +64,7 @@ def run_statuses(uri: str) -> set[str]:
 
 def check_equal(paths: SearchPaths, uri: str) -> None:
     """Journal and store agree, trial by trial and point by point, and nothing is there twice."""
-    assert read_rows(uri, search=paths.name) == journal_rows(paths.journal)
+    assert store_rows(uri, search=paths.name) == journal_rows(paths.journal)
     runs = store_runs(uri, paths.name)
     written: dict[str, list[tuple[int, int, float]]] = {}
     for entry in read_journal(paths.journal):
@@ -242,7 +242,7 @@ def test_predictions_that_cannot_be_kept_do_not_hold_up_the_others(
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
         assert forwarder.close(30) == 0
     assert caplog.text.count("did not reach MLflow") == 2 and "refuses" not in caplog.text
-    assert {row.status for row in read_rows(store.uri)} == {TrialStatus.COMPLETED}
+    assert {row.status for row in store_rows(store.uri)} == {TrialStatus.COMPLETED}
 
 
 def test_another_store_gets_everything_from_the_beginning(
@@ -255,7 +255,7 @@ def test_another_store_gets_everything_from_the_beginning(
     shutil.copyfile(database_template, other)
     record(paths, records[5:], MlflowStore(f"sqlite:///{other}", places.artifact_root))
     check_equal(paths, f"sqlite:///{other}")
-    assert len(read_rows(store.uri)) == 1
+    assert len(store_rows(store.uri)) == 1
 
 
 def test_a_watermark_is_believed_only_while_the_store_has_the_search(
@@ -278,7 +278,7 @@ def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: M
     # Somebody removes the runs for good, as `mlflow gc` does, while the search goes on.
     for run in store_runs(store.uri).values():
         MlflowClient(store.uri)._tracking_client.store._hard_delete_run(run.info.run_id)
-    assert read_rows(store.uri) == []
+    assert store_rows(store.uri) == []
     assert record(paths, records[5:], MlflowStore(store.uri, places.artifact_root)) == 0
     check_equal(paths, store.uri)
 
@@ -349,7 +349,7 @@ def test_after_a_killed_driver_the_next_one_completes_the_record(
     assert missed, "the driver was killed with records on their way"
     open_before = {row.seed for row in journal_rows(paths.journal) if not row.status.is_final}
     # The next driver: what was missed arrives, nothing is left RUNNING, and the work goes on.
-    unfinished = [row for row in read_rows(store.uri) if not row.status.is_final]
+    unfinished = [row for row in store_rows(store.uri) if not row.status.is_final]
     assert all(row.status is TrialStatus.INTERRUPTED for row in unfinished)
     again = sorted(open_before) or [0]
     key = f"measure-N{again[0] % 7}-s{again[0]}"  # type: ignore[operator]
@@ -377,7 +377,7 @@ def test_two_searches_at_once_on_one_store_both_get_everything(
     uri = places.tracking_uri()
     for name in names:
         check_equal(SearchPaths(places.storage, name), uri)
-    assert len(read_rows(uri)) == 16
+    assert len(store_rows(uri)) == 16
     assert len(MlflowClient(uri).search_experiments()) == 2  # MLflow's Default, and elsa-tune/rte
 
 
@@ -433,7 +433,7 @@ def test_a_server_that_is_down_killed_and_back(
     check_equal(paths, server.uri)
     assert run_statuses(server.uri) == {"FINISHED"}
     # Through the server and straight from its database the record is the same.
-    assert read_rows(server.uri) == read_rows(f"sqlite:///{server.database}")
+    assert store_rows(server.uri) == store_rows(f"sqlite:///{server.database}")
     run = store_runs(server.uri)[trials[2]].info
     artifacts = MlflowClient(server.uri).list_artifacts(run.run_id, "predictions")
     assert [artifact.path for artifact in artifacts] == ["predictions/a.npz"]

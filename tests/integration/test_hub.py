@@ -188,13 +188,25 @@ def ask(
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+REFUSED = {
+    ("load", "owner/unknown"): "neither a local folder nor a model on the hub is called",
+    ("load", "owner/gated"): "accept them on http://127.0.0.1",
+    ("load", "owner/tiny", "v9"): "'owner/tiny' has no revision 'v9'",
+    ("load", "owner/bare"): "holds no weights that transformers can load",
+    ("facts", "owner/empty"): "holds no config.json, so it is no transformers model",
+    ("load", "owner/albert"): "'albert' shares one set of weights among all its layers",
+}
+
+
 @pytest.mark.timeout(240)
-def test_a_model_from_the_hub_and_then_from_its_cache(hub: StandIn, tmp_path: Path) -> None:
+def test_a_model_from_the_hub_or_its_refusal_and_then_from_its_cache(
+    hub: StandIn, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     plan = [(action, "owner/tiny") for action in ("load", "tokenizer", "fingerprint", "pinned")]
     local = ("load", str(hub.folders["owner/tiny"]))
-    fresh = ask(home, hub.port, *plan, local, ("facts", "owner/bare"))
-    loaded, tokens, fingerprint, pinned, from_folder, counted = (one["value"] for one in fresh)
+    fresh = ask(home, hub.port, *plan, local, ("facts", "owner/bare"), *REFUSED)
+    loaded, tokens, fingerprint, pinned, from_folder, counted = (one["value"] for one in fresh[:6])
     assert loaded == from_folder  # the very weights, and the same head from the same seed
     assert tokens[0] == 2
     digest = etag(hub.folders["owner/tiny"] / "model.safetensors")
@@ -203,7 +215,13 @@ def test_a_model_from_the_hub_and_then_from_its_cache(hub: StandIn, tmp_path: Pa
     assert pinned == SHA
     assert counted > 10_000  # from a repository without weights
     assert not any("tf_model" in request or "README" in request for request in hub.requests)
-    assert sum(r.startswith("GET") and "model.safetensors" in r for r in hub.requests) == 1
+    hub_weights = [r for r in hub.requests if r.startswith("GET") and "model.safetensors" in r]
+    assert sum("tiny" in request for request in hub_weights) == 1
+    for answer, part in zip(fresh[6:], REFUSED.values(), strict=True):
+        assert part in answer.get("error", "nothing was refused")
+        assert "\n" not in answer["error"]
+    # A refused model must not have cost a download of its weights.
+    assert not any("bare" in request or "gated" in request for request in hub_weights)
 
     hub.stop()
     again, same_tokens, same_print, exact, part, missing, other, _, offline, unknown = ask(
@@ -234,26 +252,6 @@ def test_a_model_from_the_hub_and_then_from_its_cache(hub: StandIn, tmp_path: Pa
         assert "\n" not in answer["error"]
     assert "cannot be reached (HF_HUB_OFFLINE forbids to ask it)" in unknown["error"]
     assert all(one["seconds"] < PATIENCE for one in (again, exact, part, missing, other, unknown))
-
-
-@pytest.mark.timeout(120)
-def test_what_the_hub_refuses_is_said_in_one_sentence(hub: StandIn, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    expected = {
-        ("load", "owner/unknown"): "neither a local folder nor a model on the hub is called",
-        ("load", "owner/gated"): "accept them on http://127.0.0.1",
-        ("load", "owner/tiny", "v9"): "'owner/tiny' has no revision 'v9'",
-        ("load", "owner/bare"): "holds no weights that transformers can load",
-        ("facts", "owner/empty"): "holds no config.json, so it is no transformers model",
-        ("load", "owner/albert"): "'albert' shares one set of weights among all its layers",
-    }
-    answers = ask(home, hub.port, *expected)
-    for answer, part in zip(answers, expected.values(), strict=True):
-        assert part in answer.get("error", "nothing was refused")
-        assert "\n" not in answer["error"]
-    # A refused model must not have cost a download of its weights.
-    hub_weights = [r for r in hub.requests if r.startswith("GET") and "safetensors" in r]
-    assert not any("bare" in request or "gated" in request for request in hub_weights)
 
 
 @pytest.mark.timeout(120)

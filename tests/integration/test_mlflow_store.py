@@ -35,13 +35,13 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
-from elsa_tune.tracking.rows import read_rows
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_rows,
     record,
     report,
     search_started,
+    store_rows,
     trial_ended,
     trial_started,
     whole_search,
@@ -154,9 +154,9 @@ def test_journal_and_store_give_the_same_rows(
     record(paths, records, store)
     if end == "driver lives":
         with Journal(paths.journal):
-            rows, written = read_rows(uri), journal_rows(paths.journal)
+            rows, written = store_rows(uri), journal_rows(paths.journal)
     else:
-        rows, written = read_rows(uri), journal_rows(paths.journal)
+        rows, written = store_rows(uri), journal_rows(paths.journal)
     assert rows == written
     by_seed = {row.seed: row for row in rows}
     assert [row.seed for row in rows][:4] == [0, 1, 2, 3]
@@ -177,11 +177,11 @@ def test_rows_by_task_and_search(places: StorePaths, store: MlflowStore) -> None
     record(SearchPaths(places.storage, "first"), list(whole_search("first", 2)), store)
     record(SearchPaths(places.storage, "second"), list(whole_search("second", 3)), store)
     uri = places.tracking_uri()
-    assert len(read_rows(uri)) == 5
-    assert {row.search for row in read_rows(uri, search="second")} == {"second"}
-    assert len(read_rows(uri, tasks=["rte", "cola"], search="first")) == 2
-    assert read_rows(uri, tasks=["cola"]) == []
-    assert read_rows(uri, search="it's") == []
+    assert len(store_rows(uri)) == 5
+    assert {row.search for row in store_rows(uri, search="second")} == {"second"}
+    assert len(store_rows(uri, tasks=["rte", "cola"], search="first")) == 2
+    assert store_rows(uri, tasks=["cola"]) == []
+    assert store_rows(uri, search="it's") == []
 
 
 def test_replaying_a_whole_journal_changes_nothing(places: StorePaths, store: MlflowStore) -> None:
@@ -326,10 +326,10 @@ def test_a_deleted_experiment_comes_back(places: StorePaths, store: MlflowStore)
     experiment = client.get_experiment_by_name("elsa-tune/rte")
     assert experiment is not None
     client.delete_experiment(experiment.experiment_id)
-    assert read_rows(store.uri) == []
+    assert store_rows(store.uri) == []
     fresh = MlflowStore(store.uri, store.artifact_root)
     record(SearchPaths(places.storage, "second"), list(whole_search("second", 1)), fresh)
-    assert {row.search for row in read_rows(store.uri)} == {"first", "second"}
+    assert {row.search for row in store_rows(store.uri)} == {"first", "second"}
 
 
 def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
         trial_ended(A, TrialStatus.COMPLETED, 0.8), artifact="predictions/a.npz"
     )
     assert record(paths, [search_started(), trial_started(A), ended], store) == 0
-    assert len(read_rows(store.uri)) == 1
+    assert len(store_rows(store.uri)) == 1
     assert [file.name for file in places.artifact_root.rglob("*.npz")] == ["a.npz"]
 
 
@@ -356,7 +356,7 @@ def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: M
     broken = dataclasses.replace(trial_started(A), time=2.0, params={"model": "minilm"})
     store.begin_trial(search, broken)
     with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*frozen_layers"):
-        read_rows(store.uri)
+        store_rows(store.uri)
 
 
 def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: MlflowStore) -> None:
@@ -364,7 +364,7 @@ def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: M
     search = dataclasses.replace(search_started(), time=1.0)
     store.begin_search(search, {})
     store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0, params={}))
-    assert read_rows(store.uri) == []
+    assert store_rows(store.uri) == []
 
 
 # ---- is it there ---------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: M
 
 def test_a_store_that_was_never_made_is_not_made_by_a_question(tmp_path: Path) -> None:
     with pytest.raises(TrackingError, match=r"nothing is recorded in .*elsa-tune search"):
-        read_rows(StorePaths(tmp_path).tracking_uri())
+        store_rows(StorePaths(tmp_path).tracking_uri())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -389,7 +389,7 @@ def test_a_uri_that_nothing_answers_fails_in_seconds() -> None:
         with pytest.raises(TrackingError, match="nothing came within 1 s"):
             MlflowStore(closed).check(timeout_s=1)
         with pytest.raises(TrackingError, match="does not answer"):
-            read_rows(f"http://me:secret@127.0.0.1:{free_and_closed()}")
+            store_rows(f"http://me:secret@127.0.0.1:{free_and_closed()}")
         assert time.monotonic() - start < 15
 
 
@@ -504,12 +504,12 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     assert not paths.folder.exists()
     left = list_searches(places.storage, uri, warnings.append)
     assert [state.search.name for _, state in left] == ["first"] and warnings == []
-    assert {row.search for row in read_rows(uri)} == {"first"}
+    assert {row.search for row in store_rows(uri)} == {"first"}
     deleted = client_of(places).search_runs(["1"], run_view_type=ViewType.DELETED_ONLY)
     assert len(deleted) == 3
     # The name is free again, and its new runs are new.
     record(paths, list(whole_search("second", 1)), MlflowStore(uri, places.artifact_root))
-    assert len(read_rows(uri, search="second")) == 1
+    assert len(store_rows(uri, search="second")) == 1
 
 
 def test_deleting_with_a_silent_store_deletes_nothing(places: StorePaths) -> None:
@@ -552,4 +552,4 @@ def test_a_report_of_nothing_finite_is_left_out(places: StorePaths, store: Mlflo
     paths = SearchPaths(places.storage, "first")
     assert record(paths, [search_started(), trial_started(A), broken], store) == 0
     assert runs_in(places)[A].data.metrics == {"x": 1.0, "evaluation": 1.0}
-    assert read_rows(store.uri) == journal_rows(paths.journal)
+    assert store_rows(store.uri) == journal_rows(paths.journal)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,12 @@ import pytest
 
 from elsa_tune.cli.app import app, with_options
 from elsa_tune.errors import UsageError
+from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
-from elsa_tune.tracking.rows import read_rows
 from elsa_tune.training.metrics import score
-from tests.conftest import Run
-from tests.recorded_search import journal_rows
+from tests.conftest import Outcome, Run
+from tests.recorded_search import journal_rows, store_rows
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind
 
 pytestmark = pytest.mark.timeout(600)
@@ -41,18 +40,27 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def finished(bench: Bench) -> subprocess.CompletedProcess[str]:
-    return bench.run(*bench.search("first", *SETTINGS), timeout=500)
+def once() -> list[Outcome]:
+    """What the search of this module said, as soon as there is one."""
+    return []
 
 
-def test_it_ends_well_and_says_where_everything_is(
-    bench: Bench, finished: subprocess.CompletedProcess[str]
-) -> None:
-    assert finished.returncode == 0, finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert "full model" in finished.stdout
-    assert str(bench.journal("first")) in finished.stderr
-    assert "Next: elsa-tune export --search first" in finished.stderr
+@pytest.fixture
+def finished(
+    bench: Bench, once: list[Outcome], ray: Capacity, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> Outcome:
+    if not once:
+        monkeypatch.chdir(bench.folder)
+        once.append(run(*bench.search("first", *SETTINGS)))
+    return once[0]
+
+
+def test_it_ends_well_and_says_where_everything_is(bench: Bench, finished: Outcome) -> None:
+    assert finished.status == 0, finished.err
+    assert "Traceback" not in finished.err
+    assert "full model" in finished.out
+    assert str(bench.journal("first")) in finished.err
+    assert "Next: elsa-tune export --search first" in finished.err
 
 
 @pytest.mark.usefixtures("finished")
@@ -117,7 +125,7 @@ def test_how_each_trial_ran_is_recorded(bench: Bench) -> None:
 @pytest.mark.usefixtures("finished")
 def test_the_journal_and_mlflow_give_the_same_rows(bench: Bench) -> None:
     uri = f"sqlite:///{bench.folder}/mlruns/mlflow.db"
-    from_store = read_rows(uri, search="first")
+    from_store = store_rows(uri, search="first")
     from_journal = journal_rows(bench.journal("first"))
     key = lambda row: row.trial  # noqa: E731 - one use
     assert sorted(from_store, key=key) == sorted(from_journal, key=key)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from elsa_tune import sources
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from elsa_tune.tracking.state import SearchState
+from tests.recorded_search import search_started
 
 EMBEDDINGS_ONLY = FreezeDepth(0, True)
 
@@ -50,6 +57,33 @@ def falling_curve(**changes: Any) -> list[ResultRow]:
             **{"learning_rate": 5e-5 if frozen else 3e-5, **changes},
         )
     ]
+
+
+def fill_store(monkeypatch: pytest.MonkeyPatch, rows: Sequence[ResultRow]) -> list[str]:
+    """Put rows where the MLflow store would be; returns the URIs it is asked at."""
+    asked: list[str] = []
+    kept: dict[tuple[str, str], list[ResultRow]] = {}
+    for one in rows:
+        kept.setdefault((one.search or "", one.task), []).append(one)
+
+    def read_searches(
+        uri: str, tasks: Sequence[str] | None = None, search: str | None = None
+    ) -> list[SearchState]:
+        asked.append(uri)
+        end = SearchEnded(status=SearchStatus.COMPLETED)
+        return [
+            SearchState(search=search_started(name, task=task), end=end)
+            for name, task in kept
+            if search in (None, name) and (tasks is None or task in tasks)
+        ]
+
+    def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
+        return kept.get((state.search.name, state.search.task)) or read(state, folder)
+
+    read = sources.rows_of
+    monkeypatch.setattr(sources, "rows_of", rows_of)
+    monkeypatch.setattr(sources, "read_searches", read_searches)
+    return asked
 
 
 def codes(found: Answer | FreezeCurve) -> list[WarningCode]:

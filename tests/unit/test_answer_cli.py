@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from elsa_tune import sources
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.specs.result_row import ResultRow
@@ -22,7 +21,7 @@ from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.results_csv import write_results
 from tests.conftest import Run
 from tests.recorded_search import searched
-from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, fill_store, row, seeds
 
 
 @pytest.fixture
@@ -45,21 +44,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ResultRow]], li
     """Put rows where the MLflow store would be; returns the URIs it was asked at."""
 
     def fill(rows: Sequence[ResultRow]) -> list[str]:
-        asked: list[str] = []
-
-        def read_rows(
-            tracking_uri: str, tasks: Sequence[str] | None = None, search: str | None = None
-        ) -> list[ResultRow]:
-            asked.append(tracking_uri)
-            return [
-                one
-                for one in rows
-                if (tasks is None or one.task in tasks) and search in (None, one.search)
-            ]
-
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///somewhere.db")
-        monkeypatch.setattr(sources, "read_rows", read_rows)
-        return asked
+        return fill_store(monkeypatch, rows)
 
     return fill
 

@@ -231,11 +231,11 @@ def test_unlike_results_are_kept_apart_and_listed() -> None:
     heading, three, ten = str(caught.value).splitlines()
     assert "`search`" in heading
     assert three.strip() == (
-        "three: 15 measuring rows; epochs=3; 2 of 6 layers keep 90 % (83.0 of 90.0); rates 3e-05 "
+        "three: 15 measuring rows; epochs=3; 2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-05 "
         "at the full model, 5e-05 at N = 3, 4, 5, 6"
     )
     assert "epochs=10" in ten and "batch=16" not in three + ten
-    with pytest.raises(ResultsError, match=r"1 of 6 layers keep 80 %"):
+    with pytest.raises(ResultsError, match=r"1 of 6 layers for 80 %"):
         freeze_curves(rows, target=0.8)
 
 

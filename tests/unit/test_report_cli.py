@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune import sources
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tables.results_csv import write_results
@@ -25,7 +24,7 @@ from tests.recorded_search import (
     trial_started,
     whole_trial,
 )
-from tests.unit.result_rows import falling_curve, seeds
+from tests.unit.result_rows import falling_curve, fill_store, seeds
 
 
 @pytest.fixture
@@ -123,8 +122,7 @@ def test_a_journal_also_tells_when_and_where_it_was_written(drawn: Run, tmp_path
 def test_a_password_does_not_get_into_the_page(
     drawn: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "read_rows", lambda *_: falling_curve(search="first"))
-    monkeypatch.setattr(sources, "read_searches", lambda *_, **__: [])
+    fill_store(monkeypatch, falling_curve(search="first"))
     out = tmp_path / "report"
     # The shell's quotes come between the quote in the password and what stands after it.
     uri = "https://someone:it's secret@tracking.example"

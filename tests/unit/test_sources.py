@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from elsa_tune import sources
-from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
 from tests.recorded_search import searched
-from tests.unit.result_rows import falling_curve
+from tests.unit.result_rows import falling_curve, fill_store
 
 ASK = ("operating-point", "--model", "minilm", "--task")
 Asked = Callable[[], list[str]]
@@ -30,18 +31,10 @@ def store(storage: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Its MLflow store, which knows `elsewhere`, minilm on rte and on cola; the URIs that were
     asked.
     """
-    asked: list[str] = []
-
-    def read_rows(
-        uri: str, tasks: Sequence[str] | None = None, search: str | None = None
-    ) -> list[ResultRow]:
-        asked.append(uri)
-        return [*falling_curve(search="elsewhere"), *falling_curve(search="c", task="cola")]
-
     places = StorePaths(storage.parents[1])
     places.database.write_bytes(b"there")
-    monkeypatch.setattr(sources, "read_rows", read_rows)
-    return asked
+    known = [*falling_curve(search="elsewhere"), *falling_curve(search="c", task="cola")]
+    return fill_store(monkeypatch, known)
 
 
 def test_the_journals_are_asked_before_the_store(run: Run, store: list[str]) -> None:
@@ -91,3 +84,19 @@ def test_searches_are_asked_in_the_order_of_their_start(run: Run, storage: Path)
         "  first",
         "  a",
     ]
+
+
+def test_a_search_with_trials_left_is_said_to_be_incomplete(run: Run, storage: Path) -> None:
+    ask = ("operating-point", "--search", "first", "--format", "json")
+
+    def said() -> list[str]:
+        [answer] = json.loads(run(*ask).out)
+        return [one["text"] for one in answer["warnings"] if one["code"] == "search_incomplete"]
+
+    assert said() == ["search 'first' is not complete (killed); `elsa-tune resume first` goes on"]
+    with Journal(SearchPaths(storage, "first").journal) as journal:
+        assert said() == ["search 'first' is not complete (running)"]
+        journal.append(SearchEnded(status=SearchStatus.TIME_UP))
+        assert "not complete (time up)" in said()[0]
+        journal.append(SearchEnded(status=SearchStatus.COMPLETED))
+        assert said() == []

@@ -76,14 +76,14 @@ def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarni
 
 
 def in_short(answer: Answer) -> str:
-    """`2 of 6 layers keep 90 % (83.0 of 90.0); rates 3e-05 at the full model, 5e-05 at N = 4`."""
+    """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-05 at the full model, 5e-05 at N = 4`."""
     point, full = answer.operating_point, answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
     told = f"no answer{reason}"
     if point is not None and full is not None:
         numbers = f"{points(point.quality)} of {points(full.quality)}"
         number = of_layers(point.fine_tuned_layers, answer.layers)
-        told = f"{number} keep {target_text(answer.target)} ({numbers})"
+        told = f"{number} for {target_text(answer.target)} ({numbers})"
     rates: dict[float | None, list[FreezeDepth]] = {}
     for one in answer.with_quality:
         rates.setdefault(one.learning_rate, []).append(one.depth)

@@ -103,15 +103,8 @@ def resume(
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of
 
-    finished = go_on(
-        paths,
-        say,
-        more=more_of(seeds, until is not None),
-        max_time=seconds,
-        tracking_uri=uri,
-        address=address,
-    )
-    _conclude(finished)
+    more = more_of(seeds, until is not None)
+    _conclude(go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address))
 
 
 def _conclude_several(requests: Sequence[Request]) -> None:

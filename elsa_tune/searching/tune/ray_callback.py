@@ -81,7 +81,9 @@ class Recorder(NeverRestored, Callback):
             self._record.begin(spec)  # it failed before Ray could start it
         diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
-        self._end(spec.key, status, message=_last_line(error))
+        # A remote traceback ends with what matters.
+        said = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+        self._end(spec.key, status, message=f"{type(error).__name__}: {said[-1][:500]}")
 
     def end_the_rest(self) -> None:
         """Trials that Ray let go without a word were interrupted."""
@@ -122,9 +124,3 @@ def _error_of(trial: Trial) -> BaseException:
         error: BaseException = cloudpickle.load(file)
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, BaseException) else error
-
-
-def _last_line(error: BaseException) -> str:
-    """An error in one line; a remote traceback ends with what matters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1][:500] if lines else 'no message'}"

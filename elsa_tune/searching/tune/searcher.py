@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -113,11 +114,8 @@ class PlanSearcher(NeverRestored, Searcher):
         """What is recorded, and what was suggested and has not begun."""
         running = {trial.key: trial for trial in self._under_way.values()}
         known = [one for one in self._known() if one.trial.key not in running]
-        known += [
-            KnownTrial(trial=trial, status=TrialStatus.RUNNING, qualities=())
-            for trial in running.values()
-        ]
-        return known
+        begun = partial(KnownTrial, status=TrialStatus.RUNNING, qualities=())
+        return known + [begun(trial=trial) for trial in running.values()]
 
     def _trial(self, slot: Slot, known: Sequence[KnownTrial]) -> TrialSpec:
         rate = slot.learning_rate
