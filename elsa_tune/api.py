@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from elsa_tune.analysis.answer import DEFAULT_TARGET, Answer, check_target
+from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
@@ -79,7 +79,7 @@ class Search:
     def paths(self) -> SearchPaths:
         return SearchPaths(self.storage, self.name)
 
-    def answer(self, target: float = DEFAULT_TARGET) -> Answer:
+    def answer(self, target: float | None = None) -> Answer:
         """Raises NoAnswerError where no trial has a result yet."""
         return answer(self, target)[0]
 
@@ -142,15 +142,10 @@ def resume(
     from elsa_tune.searching.specification import more_of
 
     uri = None if tracking_uri is None else StorePaths(Path.cwd()).tracking_uri(tracking_uri)
-    finished = go_on(
-        load_search(name, storage_path=storage_path).paths,
-        say,
-        more=more_of(seeds, read_until(until)),
-        max_time=None if max_time is None else read_duration(max_time),
-        tracking_uri=uri,
-        address=address,
-    )
-    return _ended(finished)
+    paths = load_search(name, storage_path=storage_path).paths
+    more = more_of(seeds, read_until(until))
+    seconds = None if max_time is None else read_duration(max_time)
+    return _ended(go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address))
 
 
 def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
@@ -159,22 +154,21 @@ def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
     return Search(find_search(storage, name).name, storage)
 
 
-def answer(source: Any, target: float = DEFAULT_TARGET) -> Answers:
+def answer(source: Any, target: float | None = None) -> Answers:
     """`elsa-tune operating-point`, for every model, task and training size that a source has.
 
     source: a `Search`, a search's name, a results table or journal (path), a DataFrame with a
     table's columns, `published`, or an MLflow store (`sqlite:///...`, `http://...`). target: the
-    share of the full model's quality to keep, in (0, 1].
+    share of the full model's quality to keep, in (0, 1]; by default the search's own, else 0.9.
 
     Raises NoAnswerError where nothing is measured, ResultsError for what cannot be read.
     """
-    check_target(target)
-    return Answers(answer_curves(_curves(source, target), target))
+    return Answers(answer_curves(*_curves(source, target)))
 
 
 def curve(source: Any) -> Curves:
     """`elsa-tune curve`: the freeze curves of a source; sources and errors as in `answer`."""
-    return Curves(_curves(source, DEFAULT_TARGET))
+    return Curves(_curves(source)[0])
 
 
 def export(
@@ -212,7 +206,7 @@ def export(
     return request.out
 
 
-def _curves(source: Any, target: float) -> list[FreezeCurve]:
+def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(source, pd.DataFrame):
             file = Path(folder) / "results.csv"
@@ -220,7 +214,8 @@ def _curves(source: Any, target: float) -> list[FreezeCurve]:
             file.write_text(csv_text(list(source.columns), filled.to_numpy().tolist()))
             source = file
         asked, question = _source(source), Question(train_sizes=())
-        return asked.curves(question, asked.ask(question, say), target)
+        share = asked.target(question, target)
+        return asked.curves(question, asked.ask(question, say), share), share
 
 
 def _source(source: Any) -> Source:

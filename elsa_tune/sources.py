@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from elsa_tune.analysis.answer import DEFAULT_TARGET
+from elsa_tune.analysis.answer import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
@@ -74,6 +74,14 @@ class Source(ABC):
         """By search: when it started and on which machine, as far as that is kept."""
         states = [state for _, state in self.searches(question)]
         return {state.search.name: origin_of(state) for state in states if state.search.attempt}
+
+    def target(self, question: Question, given: float | None = None) -> float:
+        """The share to keep: the one given, else what the searches were asked for if they agree."""
+        if given is not None:
+            return check_target(given)
+        states = [state for _, state in self.searches(question)]
+        asked = {float(one.search.params.get("target", DEFAULT_TARGET)) for one in states}
+        return asked.pop() if len(asked) == 1 else DEFAULT_TARGET
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """The rows that the question is about, never empty.

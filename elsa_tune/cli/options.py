@@ -21,16 +21,13 @@ SEARCH_OPTIONS = {
     ),
     "space": typer.Option(help="A search space: a YAML file, or the name of a shipped one."),
     "name": typer.Option(help="The search's name. Default: model, task and time."),
-    "trials": typer.Option(
-        help="At most this many exploring trials in all, the same for each depth first."
-    ),
+    "trials": typer.Option(help="Most exploring trials in all; each depth first has equally many."),
     "seeds": typer.Option(help="Measuring trials per depth."),
     "train_size": typer.Option(help="Train on a stratified, nested subset of N examples."),
     "max_time": typer.Option(help="End after this time (90s, 30m, 2h) with what is done."),
-    "gpu_hours": typer.Option(help="The same, once its GPUs have been taken for so many hours."),
+    "gpu_hours": typer.Option(help="The same, once its GPUs, busy or not, add up to these hours."),
     "until": typer.Option(
-        help="In a hunt: take the second look where the first did not certify, unless that would "
-        "certify in fewer than 2 of 100 cases."
+        help="In a hunt: take every second look that certifies in at least 2 of 100 cases."
     ),
     "metric": typer.Option(help="Use this metric instead of the task's."),
     "settings": typer.Option(
@@ -51,7 +48,9 @@ SEARCH_OPTIONS = {
     "gpus_per_trial": typer.Option(
         metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."
     ),
-    "cpus_per_trial": typer.Option(metavar="N", help="CPUs (and threads) per trial."),
+    "cpus_per_trial": typer.Option(
+        metavar="N", help="CPUs (and threads) per trial. Default: half a node's; with GPUs up to 4."
+    ),
 }
 Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]
 Settings = Annotated[list[str] | None, SEARCH_OPTIONS["settings"]]

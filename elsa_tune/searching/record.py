@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from elsa_tune.analysis.answer import DEFAULT_TARGET
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
@@ -225,7 +224,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             "evaluation_examples": str(spec.evaluation_examples),
             "chance": f"{spec.chance:.6g}",
             "comparison": spec.comparison,
-            "target": f"{DEFAULT_TARGET:g}",
+            "target": f"{spec.target:g}",
         },
         tags={
             **spec.versions,

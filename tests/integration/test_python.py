@@ -52,15 +52,15 @@ def test_the_guides_rows_become_a_model(
     assert model.config.id2label == {0: "bad", 1: "good"}
 
     found: elsa_tune.Search = names["found"]
-    assert (found.name, found.answer().task) == ("first", "mood")
+    assert (found.name, found.answer().task) == ("moods", "mood")
     trials = found.trials()
     assert list(trials["phase"]) == ["measure"] * 4
     assert set(found.to_dataframe()["frozen_layers"]) == {0, 1}
-    [again], [recorded] = elsa_tune.answer(trials), elsa_tune.answer("first")
+    [again], [recorded] = elsa_tune.answer(trials), elsa_tune.answer("moods")
     assert again.operating_point is not None and recorded.operating_point is not None
     assert again.operating_point.retention == recorded.operating_point.retention
     # The same once more is answered at once; asked otherwise it is refused.
-    assert elsa_tune.resume("first") == elsa_tune.load_search("first") == found
+    assert elsa_tune.resume("moods") == elsa_tune.load_search("moods") == found
     with pytest.raises(StorageError, match=r"epochs 4 \(recorded: 3\)"):
         exec(lines.replace("epochs=3", "epochs=4"), {})
     assert capsys.readouterr().out == ""

@@ -9,8 +9,10 @@ import io
 import json
 import re
 import shutil
+import typing
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,13 +49,27 @@ def _commands(command: Any, name: str) -> Iterator[str]:
 
 def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        shown = (parameter.metavar or parameter.name).strip("[]").upper()
+        shown = _value_of(parameter).strip("[]")
     else:
         shown = ", ".join([*parameter.opts, *parameter.secondary_opts])
         if not parameter.is_flag:
-            shown += f" {(parameter.metavar or parameter.name).upper()}"
+            shown += f" {_value_of(parameter)}"
     default = "" if parameter.required else _default(parameter.default)
     return f"| `{shown}` | {_plain(parameter.help or '')}{default} |".replace("<", "\\<")
+
+
+def _value_of(parameter: Any) -> str:
+    """Its choices, where only some words are taken; else what stands for it."""
+    words = _words(parameter.type_descriptor.annotation)
+    return "\\|".join(words) or (parameter.metavar or parameter.name).upper()
+
+
+def _words(taken: Any) -> list[str]:
+    if isinstance(taken, str):
+        return [taken]
+    if isinstance(taken, type) and issubclass(taken, StrEnum):
+        return [one.value for one in taken]
+    return [word for one in typing.get_args(taken) for word in _words(one)]
 
 
 def _default(value: Any) -> str:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+import elsa_tune
+from elsa_tune.searching.record import started
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
 from tests.recorded_search import searched
 from tests.unit.result_rows import falling_curve, fill_store
+from tests.unit.search_examples import make_spec
 
 ASK = ("operating-point", "--model", "minilm", "--task")
 Asked = Callable[[], list[str]]
@@ -100,3 +103,21 @@ def test_a_search_with_trials_left_is_said_to_be_incomplete(run: Run, storage: P
         assert "not complete (time up)" in said()[0]
         journal.append(SearchEnded(status=SearchStatus.COMPLETED))
         assert said() == []
+
+
+def test_a_search_is_answered_at_its_own_target_unless_another_is_given(
+    run: Run, storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def target(*more: str) -> float:
+        asked = run("operating-point", "--search", "first", "--format", "json", *more)
+        [answer] = json.loads(asked.out)
+        assert elsa_tune.answer("first", *map(float, more[1:]))[0].target == answer["target"]
+        return float(answer["target"])
+
+    assert target() == 0.9  # recorded before searches said what they were after
+    with Journal(SearchPaths(storage, "first").journal) as journal:
+        journal.append(started(make_spec(name="first", target=0.95), 2))
+    assert target() == 0.95
+    assert target("--target", "0.9") == 0.9
+    rows = elsa_tune.load_search("first").trials()
+    assert elsa_tune.answer(rows)[0].target == 0.9

@@ -75,7 +75,9 @@ class Asked:
     storage_path: StoragePath = None
 
 
-Target = Annotated[float, typer.Option(help="Share of the full model's quality to keep.")]
+Target = Annotated[
+    float | None, typer.Option(help="Share of quality to keep. Default: the search's own, or 0.9.")
+]
 ExcludeTask = Annotated[
     list[str] | None,
     typer.Option(metavar="TASK", help="Leave this out of the joint answer; repeatable."),
@@ -86,7 +88,7 @@ Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", hel
 @grouped
 def operating_point(
     asked: Asked,
-    target: Target = 0.9,
+    target: Target = None,
     exclude_task: ExcludeTask = None,
     format: Format = "table",
 ) -> None:
@@ -94,12 +96,11 @@ def operating_point(
 
     Exit status: 0 at least one answer; 2 bad input; 3 nothing that was asked has an answer.
     """
-    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answer_json import answer_object, answers_csv
     from elsa_tune.analysis.answers import answer_curves
 
-    check_target(target)
-    answers = answer_curves(_curves(asked, format, target), target, exclude_task or ())
+    curves, share = _curves(asked, format, target)
+    answers = answer_curves(curves, share, exclude_task or ())
     _print(answers, format, answer_object, answers_csv)
     _require_an_answer(answers, told=format == "table")
 
@@ -110,10 +111,9 @@ def curve(asked: Asked, format: Format = "table") -> None:
 
     Exit status: 0 at least one depth is measured; 2 bad input; 3 nothing is measured.
     """
-    from elsa_tune.analysis.answer import DEFAULT_TARGET
     from elsa_tune.analysis.answer_json import curves_csv, freeze_curve_object
 
-    curves = _curves(asked, format, DEFAULT_TARGET)
+    curves, _ = _curves(asked, format, None)
     _print(curves, format, freeze_curve_object, curves_csv)
     if not any(found.with_quality for found in curves):
         raise NoAnswerError("no measuring trial has completed, so there is no curve yet")
@@ -130,7 +130,7 @@ def report(
         ),
     ],
     asked: Asked,
-    target: Target = 0.9,
+    target: Target = None,
     exclude_task: ExcludeTask = None,
 ) -> None:
     """Write the answer as a folder: page, figures, tables.
@@ -138,14 +138,13 @@ def report(
     Prints the page's path. Exit status: 0 at least one answer; 2 bad input; 3 nothing that was
     asked has an answer (the report is still written).
     """
-    from elsa_tune.analysis.answer import check_target
     from elsa_tune.analysis.answers import answer_curves
     from elsa_tune.report.page import write_report
 
-    check_target(target)
     source, question = _read_question(asked)
+    share = source.target(question, target)
     rows = source.ask(question, _note)
-    answers = answer_curves(source.curves(question, rows, target), target, exclude_task or ())
+    answers = answer_curves(source.curves(question, rows, share), share, exclude_task or ())
     origins = source.origins(question)
     command = shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])
     page, *others = write_report(answers, rows, out, command, origins)
@@ -229,10 +228,12 @@ def _note(line: str) -> None:
     say(f"elsa-tune: {line}")
 
 
-def _curves(asked: Asked, format: str, target: float) -> list[FreezeCurve]:
+def _curves(asked: Asked, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
+    """The curves, and the share to keep."""
     source, question = _read_question(asked)
+    share = source.target(question, target)
     try:
-        return source.curves(question, source.ask(question, _note), target)
+        return source.curves(question, source.ask(question, _note), share), share
     except NoAnswerError:
         if format == "json":
             # A reader of stdout gets valid JSON here too.

@@ -77,7 +77,9 @@ def resume(
     ] = None,
     until: Annotated[
         Literal["certified"] | None,
-        typer.Option(help="In a hunt: take the second look where the first did not certify."),
+        typer.Option(
+            help="In a hunt: take every second look that certifies in at least 2 of 100 cases."
+        ),
     ] = None,
     max_time: Annotated[
         str | None, typer.Option(help="Time limit of this session. Default: as at the start.")
