@@ -214,8 +214,12 @@ def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve]
             file.write_text(csv_text(list(source.columns), filled.to_numpy().tolist()))
             source = file
         asked, question = _source(source), Question(train_sizes=())
-        share = asked.target(question, target)
-        return asked.curves(question, asked.ask(question, say), share), share
+        try:
+            share = asked.target(question, target)
+            return asked.curves(question, asked.ask(question, say), share), share
+        except ElsaTuneError as error:
+            error.args = (str(error).replace(f"{folder}/results.csv", "the DataFrame"),)
+            raise
 
 
 def _source(source: Any) -> Source:
@@ -228,7 +232,7 @@ def _source(source: Any) -> Source:
         return Store(StorePaths(Path.cwd()).tracking_uri(text))
     if text.endswith(".jsonl"):
         return Journals(Path(text))
-    if isinstance(source, Path) or text.endswith(".csv"):
+    if isinstance(source, Path) or text.endswith(".csv") or Path(text).is_file():
         return Table(Path(text))
     return Journals(load_search(text).paths.journal)
 

@@ -89,6 +89,9 @@ class Source(ABC):
         Raises UsageErrors for unknown names and unreadable sources, NoAnswerError without results.
         """
         rows = self.rows(question, say)
+        if not rows and question.search is not None and self.searches(question):
+            way = f"`elsa-tune resume {question.search}` goes on"
+            raise NoAnswerError(f"search '{question.search}' has begun no trial; {way}")
         for what, name in (("search", question.search), ("model", question.model)):
             if name is not None:
                 names = {getattr(row, what) for row in rows} - {None}
@@ -129,8 +132,12 @@ class Source(ABC):
             evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
         curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
-        there = self.searches(question)
-        return [replace(one, warnings=(*_incomplete(one, there), *one.warnings)) for one in curves]
+        there, is_own = self.searches(question), target == self.target(question)
+        for place, one in enumerate(curves):
+            looks = one.looks and replace(one.looks, go_on=is_own)
+            warnings = (*_incomplete(one, there), *one.warnings)
+            curves[place] = replace(one, looks=looks, warnings=warnings)
+        return curves
 
 
 class Table(Source):
@@ -177,12 +184,8 @@ class Journals(Source):
         """Those of the search asked for, or of all that can be read, by their start."""
         searches = self.searches(question, say)
         rows = [row for folder, state in searches for row in rows_of(state, folder)]
-        if not rows and not any(state.search.attempt for _, state in searches):
-            raise ResultsError(
-                f"{self.name} holds no record of a search; name a search's journal.jsonl"
-            )
-        if not rows:
-            raise NoAnswerError(f"no trial is recorded in {self.name}")
+        if not self.is_record and not any(state.search.attempt for _, state in searches):
+            raise ResultsError(f"{self.name} holds no record of a search")
         return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
@@ -248,12 +251,12 @@ class Store(Source):
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
-    """Every search in the folder or the store, latest first; what cannot be read is said.
+    """Every search in the folder and the store, latest first; what cannot be read is said.
 
-    tracking_uri: None looks at the folder alone. A store that does not exist yet holds no searches.
+    tracking_uri: None looks at the folder alone.
     """
     places: list[Source] = [Journals(storage)] if search_names(storage) else []
-    if tracking_uri is not None and not is_unmade(tracking_uri):
+    if tracking_uri is not None:
         places.append(Store(tracking_uri))
     found: dict[str, tuple[Path | None, SearchState]] = {}
     for place in places:
@@ -280,7 +283,8 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
         return Store(named)
     journals = Journals(places.storage, "the record")
     try:
-        if question.is_met_by(journals.rows(question, say)):
+        rows = journals.rows(question, say)
+        if question.is_met_by(rows) or (question.search is not None and not rows):
             return journals
     except (NoAnswerError, UsageError):
         pass  # nothing is there, or nothing of this name

@@ -18,8 +18,8 @@ METRIC_WORDS = {
 # Beside a learning rate that lies at the border of what was tried, and what that means.
 BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
 BORDER_WORDS = {
-    Border.HIGH: "the largest rate tried is the best",
-    Border.LOW: "the smallest rate tried is the best",
+    Border.HIGH: "higher rates may be better",
+    Border.LOW: "lower rates may be better",
 }
 
 

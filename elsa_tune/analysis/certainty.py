@@ -152,12 +152,12 @@ def _tested(curve: FreezeCurve) -> list[CurvePoint]:
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
-    """Whether a planned look at the first depth that does not reject has not been taken, and might
-    reject.
-    """
+    """Whether the first depth that does not reject has a planned look left that might."""
     for point in points[1:]:
         contrast = answer.contrasts.get(point.depth)
-        if answer.looks is None or (contrast is not None and contrast.lower > ROUNDING):
+        if answer.looks is None or not answer.looks.go_on:
+            break
+        if contrast is not None and contrast.lower > ROUNDING:
             continue
         if contrast is None:
             return len(answer.looks.of[point.depth].counts) > 1

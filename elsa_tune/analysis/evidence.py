@@ -100,9 +100,11 @@ def _example_draws(
 class PlannedLooks:
     """of: the looks of each measured depth; empty where they were planned for other results than
     these. taken: of one of them the looks whose seeds are all there, each with what it sees.
+    go_on: whether the search would take more of them, which it does for its own target alone.
     """
 
     of: Mapping[FreezeDepth, Looks]
+    go_on: bool = True
     taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
 
     @property

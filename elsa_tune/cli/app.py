@@ -3,7 +3,6 @@
 It must not import anything heavy: `elsa-tune --help` answers in 0.3 s.
 """
 
-import re
 import signal
 import sys
 
@@ -11,6 +10,7 @@ import typer
 
 from elsa_tune import __version__
 from elsa_tune.cli.commands import answer, catalogue, export, machine, record, reproduce, search
+from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.searching.saying import heard, results_piped, say
 from elsa_tune.tracking.paths import shown_uri
@@ -58,19 +58,6 @@ def entry() -> None:
 
         supervise(main)
     main()
-
-
-# What the code calls `storage_path` is typed as --storage-path.
-_SETTINGS = re.compile(
-    r"`(address|cpus_per_trial|data_dir|gpu_hours|gpus_per_trial|layers|map|max_time|model|name|"
-    r"onnx|out|overwrite|push|scale|search|seeds|set|space|storage_path|task|tracking_uri|"
-    r"train_size|trials|until)`"
-)
-
-
-def with_options(message: str) -> str:
-    """An error's message with its settings as they are typed."""
-    return _SETTINGS.sub(lambda found: "--" + found[1].replace("_", "-"), message)
 
 
 def main() -> None:

@@ -63,12 +63,12 @@ AskedUri = Annotated[
     typer.Option(
         "--tracking-uri",
         metavar="URI",
-        help="An MLflow store to ask instead of the journals: sqlite:///FILE.db or a server's "
-        "address. Default: MLFLOW_TRACKING_URI.",
+        help="An MLflow store to ask instead of the journals (`searches` lists both): "
+        "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI.",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
+    bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start no search.")
 ]
 
 

@@ -1,6 +1,7 @@
 """How commands that list or describe something print it: for a person, or as JSON."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -61,3 +62,16 @@ def local_time(seconds: float) -> str | None:
     if not seconds:
         return None
     return datetime.fromtimestamp(seconds).astimezone().isoformat("T", "seconds")
+
+
+# What the code calls `storage_path` is typed as --storage-path.
+_SETTINGS = re.compile(
+    r"`(address|cpus_per_trial|data_dir|gpu_hours|gpus_per_trial|layers|map|max_time|model|name|"
+    r"onnx|out|overwrite|push|scale|search|seeds|set|space|storage_path|task|tracking_uri|"
+    r"train_size|trials|until)`"
+)
+
+
+def with_options(message: str) -> str:
+    """An error's message with its settings as they are typed."""
+    return _SETTINGS.sub(lambda found: "--" + found[1].replace("_", "-"), message)

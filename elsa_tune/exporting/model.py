@@ -84,8 +84,11 @@ def export(request: ExportRequest, say: Say) -> float:
                 choice = choose(answers, request.layers)
                 say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
                 used, data = _data(spec, full=request.full, say=say)
-                rate, seed = choice.learning_rate, fresh_seed(record)
-                trial = used.trial(Phase.FINAL, choice.point.depth, rate, seed)
+                planned = record.state().planned_trials
+                seeds = {known_trial(spec, trial).trial.seed for trial in planned}
+                # One that no trial had, and the same however often a model is exported.
+                fresh = max(seeds | set(spec.measuring_seeds)) + 1
+                trial = used.trial(Phase.FINAL, choice.point.depth, choice.learning_rate, fresh)
                 quality, weights = train_final(used, trial, data, record, say)
             finally:
                 forwarder.close()
@@ -166,13 +169,6 @@ def _write_about(
 def _packages(spec: SearchSpec) -> dict[str, str]:
     names = ("elsa-tune", "torch", "transformers")
     return {name: spec.versions[f"version.{name}"] for name in names}
-
-
-def fresh_seed(record: SearchRecord) -> int:
-    """One that no trial of the search had; the same however often a model is exported."""
-    planned = record.state().planned_trials
-    used = {known_trial(record.spec, trial).trial.seed for trial in planned}
-    return max(used | set(record.spec.measuring_seeds)) + 1
 
 
 def train_final(

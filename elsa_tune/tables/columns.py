@@ -191,10 +191,9 @@ def lay_out(
             sources[column] = _named(path, header, mapping[column])
         elif found := candidates(header, column):
             if len(found) > 1:
-                raise ResultsError(
-                    f"{path}, line 1: {column} can be {' or '.join(found)}; choose one, as in "
-                    f"`map` {column}={found[0]}"
-                )
+                is_twice = len(set(found)) < len(found)
+                way = "rename one" if is_twice else f"choose one, as in `map` {column}={found[0]}"
+                raise ResultsError(f"{path}, line 1: {column} can be {' or '.join(found)}; {way}")
             sources[column] = found[0]
     _require(path, header, {*sources, *constants})
     is_ours = all(ours == theirs.lower() for ours, theirs in sources.items())

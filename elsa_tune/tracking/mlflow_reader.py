@@ -48,7 +48,10 @@ def read_searches(
     states: dict[str, SearchState] = {}
     try:
         client = connection.client()
-        for run in sorted(_runs(client, condition, tasks), key=_each_search_before_its_trials):
+        runs = sorted(_runs(client, condition, tasks), key=lambda run: run.info.run_id)
+        runs.sort(key=lambda run: run.info.start_time)
+        runs.sort(key=lambda run: names.TRIAL_TAG in run.data.tags)  # searches before their trials
+        for run in runs:
             search_id = run.data.tags.get(names.SEARCH_ID_TAG, "")
             if search_id not in states:
                 states[search_id] = _search_state(run)
@@ -61,10 +64,6 @@ def read_searches(
     except Exception as error:  # the client's, the server's and the network's: no common base
         raise unusable(tracking_uri, error) from error
     return sorted(states.values(), key=lambda state: state.started)
-
-
-def _each_search_before_its_trials(run: Any) -> tuple[bool, int, str]:
-    return names.TRIAL_TAG in run.data.tags, run.info.start_time, run.info.run_id
 
 
 def _search_state(run: Any) -> SearchState:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elsa_tune.cli.app import app, with_options
+from elsa_tune.cli.app import app
+from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.task import Metric
@@ -140,8 +141,9 @@ def test_the_linear_probe_is_counted_nowhere(
     bench: Bench, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bench.folder)
-    for place in ("mlruns/searches", "elsewhere"):  # from the journal, and from the store alone
-        listed = run("searches", "--storage-path", place, "--format", "json")
+    store = ("--tracking-uri", "sqlite:///mlruns/mlflow.db")
+    for more in ((), ("--storage-path", "elsewhere", *store)):  # from the journal, from the store
+        listed = run("searches", "--format", "json", *more)
         (found,) = json.loads(listed.out)
         assert (found["trials_done"], found["trials_planned"]) == (16, 16)
     trials = bench.journal("first").parent / "report" / "trials.csv"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune import errors
-from elsa_tune.cli import app
+from elsa_tune.cli import printing
 from tests.repo.test_command_line import surface
 
 
@@ -91,7 +91,7 @@ def texts_below_the_command_line(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_below_the_command_line_messages_name_settings_not_options(root: Path) -> None:
-    """A user of Python reads them too; `cli.app.with_options` writes them as options."""
+    """A user of Python reads them too; `cli.printing.with_options` writes them as options."""
     options = re.compile(r"(?<![\w(-])--[a-z]+[a-z-]*(?![\w:;])")
     # Whole commands to type, their own and other programs'; one is put together of parts.
     commands = re.compile(r"elsa-tune [a-z]|hf download|ray start|install --force|^ --target ")
@@ -103,8 +103,10 @@ def test_below_the_command_line_messages_name_settings_not_options(root: Path) -
 
 def test_settings_in_messages_are_options_of_some_command() -> None:
     known = set(" ".join(" ".join(names) for names in surface().values()).split())
-    names = app._SETTINGS.pattern.strip("`()").split("|")
+    names = printing._SETTINGS.pattern.strip("`()").split("|")
     assert len(names) > 15
     assert {f"--{name.replace('_', '-')}" for name in names} <= known
-    said = app.with_options("leave `tracking_uri` out, or try `elsa-tune search`; `auto` will do")
+    said = printing.with_options(
+        "leave `tracking_uri` out, or try `elsa-tune search`; `auto` will do"
+    )
     assert said == "leave --tracking-uri out, or try `elsa-tune search`; `auto` will do"

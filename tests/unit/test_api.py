@@ -53,6 +53,11 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     assert done.stdout == "[]\n['pandas']\n"
 
 
+def test_an_error_in_a_dataframe_names_no_file() -> None:
+    with pytest.raises(ResultsError, match=r"^the DataFrame, line 2: field 'quality'"):
+        elsa_tune.answer(results().assign(quality=90))
+
+
 def test_a_dataframe_and_its_file_have_one_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

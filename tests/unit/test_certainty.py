@@ -113,7 +113,7 @@ def test_a_clear_case_is_certified_and_says_what_it_rests_on() -> None:
     )
     assert answer.certified.procedure.endswith("if seeds fail no more often than here")
     assert "3 seeds without a failure cannot exclude that up to 63 %" in answer.certainty
-    assert answer.certainty.endswith("of fresh seeds fail at N = 3.")
+    assert "of fresh seeds fail at N = 3. Among the measured depths" in answer.certainty
     assert answer.next_step is None
 
 
@@ -122,7 +122,7 @@ def test_two_seeds_certify_nothing() -> None:
     assert answer.operating_point is not None
     assert answer.certified is None and answer.plausible is None
     assert answer.reason is Reason.TOO_FEW_SEEDS
-    assert "takes 3 seeds at each depth, and some depths have 2" in answer.certainty
+    assert "takes at least 3 runs more than there are depths that learn" in answer.certainty
     # Two seeds say nothing of how seeds spread: no forecast, the usual number.
     assert answer.next_step == "elsa-tune resume 'my search' --seeds 5"
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.cli.app import with_options
+from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import (
     DataError,
     DivergedError,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elsa_tune.analysis.answer import Answer, Reason
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_curve, answer_rows, freeze_curves
 from elsa_tune.analysis.evidence import levels, second_level
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.errors import SpaceError
@@ -112,7 +112,16 @@ def test_a_look_whose_seed_is_missing_does_not_count() -> None:
 def test_where_the_planned_seeds_are_all_there_and_too_few_it_says_so() -> None:
     answer = answered([*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.89, 0.891], 0, *TWO)])
     assert answer.certified is None and answer.reason is Reason.TOO_FEW_SEEDS
-    assert "that takes 3 seeds at each depth, and some depths have 2" in answer.certainty
+    assert "that takes at least 3 runs more than there are depths that learn" in answer.certainty
+
+
+def test_a_look_that_is_open_is_advised_for_the_searchs_own_target_alone() -> None:
+    rows = [*planned(0, FULL[:2], 0, *TWO), *planned(3, [0.85, 0.80], 0, *TWO)]
+    (curve,) = freeze_curves([dataclasses.replace(row, trial=f"t{row.seed}") for row in rows])
+    assert answer_curve(curve).next_step == "elsa-tune resume s --until certified"
+    assert curve.looks is not None
+    other = dataclasses.replace(curve, looks=dataclasses.replace(curve.looks, go_on=False))
+    assert answer_curve(other).next_step is None
 
 
 def test_a_walk_is_what_has_more_than_one_look() -> None:

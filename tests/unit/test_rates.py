@@ -64,11 +64,17 @@ def test_borders_are_marked_and_said() -> None:
     found = answered(searched())
     borders = {point["frozen_layers"]: point["rate_at_border"] for point in found["curve"]}
     assert borders == {0: None, 4: "high", 5: None, 6: "high"}
-    assert "at N = 4, 6 is the largest" in texts(found, WarningCode.RATE_AT_BORDER)[0]
+    assert (
+        "higher learning rates may be better at N = 4, 6: the largest"
+        in texts(found, WarningCode.RATE_AT_BORDER)[0]
+    )
     lowest = answered(
         [*searched(), *tried(3, {1e-5: 0.9, 5e-5: 0.8}), row(3, 0.9, learning_rate=1e-5)]
     )
-    assert "at N = 3 is the smallest" in texts(lowest, WarningCode.RATE_AT_BORDER)[1]
+    assert (
+        "lower learning rates may be better at N = 3: the smallest"
+        in texts(lowest, WarningCode.RATE_AT_BORDER)[1]
+    )
 
 
 def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None:

@@ -181,7 +181,10 @@ def test_a_bad_optional_field_is_named(
             "model\ttask\tlayers\tfrozen_layers\tquality\tseed",
             "it has, separated by commas, model\ttask",
         ),
-        ("model,model,task,layers,frozen_layers,quality,seed", "model can be model or model"),
+        (
+            "model,model,task,layers,frozen_layers,quality,seed",
+            "model can be model or model; rename one",
+        ),
     ],
 )
 def test_a_bad_header_is_named(tmp_path: Path, header: str, complaint: str) -> None:

@@ -145,7 +145,6 @@ def test_searches_that_began_together_are_listed_by_name(
     for name in ("c", "b"):
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
     elsewhere = SearchState(search=search_started("a"), started=5.0)
-    monkeypatch.setattr(sources, "is_unmade", lambda uri: False)
     monkeypatch.setattr(sources, "read_searches", lambda uri, tasks, search: [elsewhere])
     found = sources.list_searches(storage, "a store", lambda line: None)
     assert [state.search.name for _, state in found] == ["a", "b", "c"]
@@ -161,6 +160,11 @@ def test_an_unreadable_journal_is_a_warning_and_the_rest_is_listed(
     out, err = capsys.readouterr()
     assert [entry["name"] for entry in json.loads(out)] == ["good"]
     assert "line 1 cannot be read" in err
+    assert run(monkeypatch, "searches", "--delete", "good") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "searches") == 0
+    assert "line 1 cannot be read" in (err := capsys.readouterr().err)
+    assert "no search is recorded" not in err
     # Deleting is the way out of it.
     assert run(monkeypatch, "searches", "--delete", "bad") == 0
     assert not bad.folder.exists()
@@ -174,6 +178,16 @@ def test_another_storage_path(
     assert run(monkeypatch, *arguments) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["folder"] == str(Path.cwd() / "else where" / "done")
+    # What a folder lacks is not looked for in MLflow, and a store that is not there is said.
+    StorePaths(Path.cwd()).database.parent.mkdir(exist_ok=True)
+    StorePaths(Path.cwd()).database.write_bytes(b"no database")
+    assert run(monkeypatch, "searches", "--storage-path", "nowhere") == 0
+    assert "no search is recorded in" in (err := capsys.readouterr().err) and "mlflow.db" not in err
+    assert run(monkeypatch, *arguments, "--tracking-uri", "sqlite:///none.db") == 0
+    out, err = capsys.readouterr()
+    assert (
+        len(json.loads(out)) == 1 and "nothing is recorded in" in err and "--tracking-uri or" in err
+    )
 
 
 def test_deleting(

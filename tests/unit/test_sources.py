@@ -14,7 +14,7 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
-from tests.recorded_search import searched
+from tests.recorded_search import journal_of, search_started, searched
 from tests.unit.result_rows import falling_curve, fill_store
 from tests.unit.search_examples import make_spec
 
@@ -121,3 +121,14 @@ def test_a_search_is_answered_at_its_own_target_unless_another_is_given(
     assert target("--target", "0.9") == 0.9
     rows = elsa_tune.load_search("first").trials()
     assert elsa_tune.answer(rows)[0].target == 0.9
+
+
+def test_a_search_that_was_killed_before_its_first_trial_can_be_gone_on_with(
+    run: Run, storage: Path
+) -> None:
+    paths = journal_of(storage, "early", [search_started("early")])
+    for _ in range(2):
+        found = run("operating-point", "--search", "early")
+        assert found.status == 3
+        assert "search 'early' has begun no trial; `elsa-tune resume early` goes on" in found.err
+        paths.journal.write_bytes(b"")  # killed even before

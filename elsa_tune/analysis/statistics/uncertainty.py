@@ -326,10 +326,7 @@ def learnt(
 
 
 def excluded_failure_rate(seeds: int) -> float:
-    """The largest share of failing seeds that S seeds without a failure leave possible at 95 %.
-
-    The exact binomial bound 1 - .05^(1/S): 3 seeds leave 63 %, 5 leave 45 %, 10 leave 26 %.
-    """
+    """The share of failing seeds that S without a failure leave possible at 95 % (binomial)."""
     return float(1 - 0.05 ** (1 / seeds))
 
 

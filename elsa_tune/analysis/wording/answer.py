@@ -307,17 +307,16 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
 
 def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
     """A curve is only as fair as its rates."""
-    for where, extreme, others in (
-        (Border.HIGH, "largest", "higher"),
-        (Border.LOW, "smallest", "lower"),
+    for where, why, others in (
+        (Border.HIGH, "the largest that was tried is the best, or none has learnt", "higher"),
+        (Border.LOW, "the smallest that was tried is the best", "lower"),
     ):
         found = [point for point in answer.points if point.tried.at_border is where]
         if found:
             yield AnswerWarning(
                 WarningCode.RATE_AT_BORDER,
-                f"the best learning rate at {depths_text(p.depth for p in found)} is the {extreme} "
-                f"that was tried: {others} ones may be better; a new search with `extend: true`, "
-                f"enough trials and time, or with {others} rates in `learning_rate` tries them",
+                f"{others} learning rates may be better at {depths_text(p.depth for p in found)}: "
+                f"{why}; a new search with {others} rates in `learning_rate` tries them",
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}

@@ -25,6 +25,8 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         yield _certified_text(answer)
         if not known.has_predictions:
             yield f"Predictions are not used: this rests on {known.basis}."
+        if not answer.certified.depth.is_full_model:
+            yield from _failures_text(known, answer.certified.depth)
     if answer.plausible is not None:
         yield plausible_text(answer.plausible, measured=len(answer.measured))
     if answer.seeds_to_settle is not None and not answer.open_look:
@@ -39,8 +41,6 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
             f"With so few evaluation examples {scores_alone}no number of seeds would certify "
             f"{layers_text(point.fine_tuned_layers)}."
         )
-    if answer.certified is not None and not answer.certified.depth.is_full_model:
-        yield from _failures_text(known, answer.certified.depth)
 
 
 def _why_not(curve: FreezeCurve, reason: Reason) -> str:
@@ -61,9 +61,8 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
     if least < uncertainty.FEWEST_SEEDS:
         fewest = uncertainty.FEWEST_SEEDS
         return f"that takes {fewest} seeds or more at each depth, and there is {least}"
-    # Enough at any number of depths; with many of them fewer seeds are.
     fewest = uncertainty.FEWEST_FREEDOM
-    return f"that takes {fewest} seeds at each depth, and some depths have {least}"
+    return f"that takes at least {fewest} runs more than there are depths that learn"
 
 
 def _certified_text(answer: Answer) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
-from elsa_tune.cli.printing import FormatOption, local_time, show
+from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.saying import heard, say
 
@@ -39,6 +39,7 @@ def searches(
     """List the recorded searches, with state and answer."""
     from elsa_tune.sources import list_searches
     from elsa_tune.tracking.deletion import delete_search
+    from elsa_tune.tracking.mlflow_reader import is_unmade
     from elsa_tune.tracking.paths import StorePaths
 
     places = StorePaths(Path.cwd())
@@ -50,12 +51,12 @@ def searches(
         return
     warnings: dict[str, None] = {}
     found = list_searches(storage, named, warnings.setdefault)
-    if named is None and not found:
+    if named is storage_path is None and not found and not is_unmade(places.tracking_uri()):
         # Those of other folders: MLflow takes seconds to ask.
         found = list_searches(storage, places.tracking_uri(), warnings.setdefault)
     for warning in warnings:
-        say(f"elsa-tune: {warning}")
-    if not found and format == "table":
+        say(with_options(f"elsa-tune: {warning}"))
+    if not found and not warnings and format == "table":
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
         return
     rows = [_as_json(folder, state) for folder, state in found]
@@ -138,14 +139,13 @@ def _say_page(store: MlflowStore, address: str) -> None:
 
 def _check_port(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another port with --port"
-            ) from error
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {why}; choose another port with --port"
+        ) from error
 
 
 def _serve(command: list[str]) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elsa_tune.cli.options import DryRun, grouped
-from elsa_tune.cli.printing import show
+from elsa_tune.cli.printing import show, with_options
 from elsa_tune.errors import InterruptedSearchError, RunError, UsageError
 from elsa_tune.searching.inputs import Places, SearchOptions
 from elsa_tune.searching.saying import say
@@ -121,7 +121,7 @@ def _print_plan(edition: Edition) -> None:
     ]
     left = sum(one.total() for _, one in every)
     show([*rows, {"search": "in all", "trials": sum(one.trials for one in plans), "to_go": left}])
-    typer.echo(f"time: {time}")
+    typer.echo(f"time: {with_options(time)}")
 
 
 def conclude(edition: Edition, failed: Mapping[str, str]) -> None:
