@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
 
 # Two tables may print the same chance with four decimals or in full.
 CHANCE_TOLERANCE = 1e-4
 
 # Metrics for which a constant answer scores 0 by definition.
-ZERO_CHANCE_METRICS = frozenset({"matthews", "pearson", "spearman"})
+ZERO_CHANCE_METRICS = frozenset(metric.value for metric in Metric if metric.lowest < 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,8 +59,7 @@ def _why_not(curve: FreezeCurve, reason: Reason) -> str:
         return "the seeds planned for the first test are not all there"
     least = min(point.seeds for point in curve.measured)
     if least < uncertainty.FEWEST_SEEDS:
-        fewest = uncertainty.FEWEST_SEEDS
-        return f"that takes {fewest} seeds or more at each depth, and there is {least}"
+        return f"that takes {uncertainty.FEWEST_SEEDS} seeds or more a depth, and there is {least}"
     fewest = uncertainty.FEWEST_FREEDOM
     return f"that takes at least {fewest} runs more than there are depths that learn"
 
