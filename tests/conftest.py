@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
-# Where every Python that a test starts finds `sitecustomize`.
-STARTED = (str(ROOT / "tests/started"), *os.environ.get("PYTHONPATH", "").split(os.pathsep))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, STARTED))
-
 # Ray starts its workers at nice 15: beside anything else that runs here they would hardly come on.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray spells it so)
 

@@ -54,11 +54,10 @@ class Bench:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """The command line in a process group of its own."""
-        path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
         return subprocess.Popen(
             [sys.executable, "-m", "elsa_tune", *arguments],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

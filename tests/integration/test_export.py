@@ -68,8 +68,7 @@ def start(
     root = Path(__file__).resolve().parents[2]
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
     kept = {name: value for name, value in os.environ.items() if name.upper() not in proxies}
-    kept["PYTHONPATH"] = os.pathsep.join([str(root), os.environ["PYTHONPATH"]])
-    kept |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    kept |= {"PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     return subprocess.Popen(
         [str(python), *arguments],
         cwd=cwd,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import nbformat
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 def test_the_notebook_runs_to_its_end(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(root), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(root))
     notebook = nbformat.read(root / "docs/guides/notebook.ipynb", as_version=4)
     (search,) = (cell for cell in notebook.cells if "elsa_tune.search(" in cell.source)
     # One trial at a time, as in tests/searching.py.

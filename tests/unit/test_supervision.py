@@ -72,7 +72,7 @@ def program(end: str, early: str | None = None) -> list[str]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SearchPaths:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return SearchPaths(tmp_path / "mlruns" / "searches", "mine")
 
 
