@@ -215,7 +215,7 @@ def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve]
             source = file
         asked, question = _source(source), Question(train_sizes=())
         try:
-            share = asked.target(question, target)
+            share = asked.target(question, say, target)
             return asked.curves(question, asked.ask(question, say), share), share
         except ElsaTuneError as error:
             error.args = (str(error).replace(f"{folder}/results.csv", "the DataFrame"),)

@@ -75,11 +75,11 @@ class Source(ABC):
         states = [state for _, state in self.searches(question)]
         return {state.search.name: origin_of(state) for state in states if state.search.attempt}
 
-    def target(self, question: Question, given: float | None = None) -> float:
+    def target(self, question: Question, say: Say, given: float | None = None) -> float:
         """The share to keep: the one given, else what the searches were asked for if they agree."""
         if given is not None:
             return check_target(given)
-        states = [state for _, state in self.searches(question)]
+        states = [state for _, state in self.searches(question, say)]
         asked = {float(one.search.params.get("target", DEFAULT_TARGET)) for one in states}
         return asked.pop() if len(asked) == 1 else DEFAULT_TARGET
 
@@ -132,7 +132,7 @@ class Source(ABC):
             evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
         curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
-        there, is_own = self.searches(question), target == self.target(question)
+        there, is_own = self.searches(question), target == self.target(question, lambda line: None)
         for place, one in enumerate(curves):
             looks = one.looks and replace(one.looks, go_on=is_own)
             warnings = (*_incomplete(one, there), *one.warnings)

@@ -132,3 +132,10 @@ def test_a_search_that_was_killed_before_its_first_trial_can_be_gone_on_with(
         assert found.status == 3
         assert "search 'early' has begun no trial; `elsa-tune resume early` goes on" in found.err
         paths.journal.write_bytes(b"")  # killed even before
+
+
+def test_a_journal_that_is_left_out_is_said_once(run: Run, storage: Path) -> None:
+    searched(storage, "bad").journal.write_text("{}\n{}\n")
+    for way in ((), ("--storage-path", str(storage))):
+        found = run(*ASK, "rte", *way)
+        assert found.status == 0 and found.err.count("left out: ") == 1

@@ -142,7 +142,7 @@ def report(
     from elsa_tune.report.page import write_report
 
     source, question = _read_question(asked)
-    share = source.target(question, target)
+    share = source.target(question, _note, target)
     rows = source.ask(question, _note)
     answers = answer_curves(source.curves(question, rows, share), share, exclude_task or ())
     origins = source.origins(question)
@@ -231,7 +231,7 @@ def _note(line: str) -> None:
 def _curves(asked: Asked, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
     """The curves, and the share to keep."""
     source, question = _read_question(asked)
-    share = source.target(question, target)
+    share = source.target(question, _note, target)
     try:
         return source.curves(question, source.ask(question, _note), share), share
     except NoAnswerError:
