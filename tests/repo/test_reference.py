@@ -209,6 +209,23 @@ def strategy() -> str:
     return "\n".join(rows) + "\n"
 
 
+def boundary() -> str:
+    """Hunts that end in a false claim, in percent, where one depth lies exactly at the target."""
+    measured = json.loads((ROOT / "bench" / "results" / "strategy_boundary.json").read_text())
+    false = {(r["metric"], r["examples"], r["family"]): r["false"] for r in measured["results"]}
+    families = dict.fromkeys(family for _, _, family in false)
+    shown = (one.replace("_", " ") for one in families)
+    rows = [
+        f"| metric | examples | {' | '.join(shown)} |",
+        "|---|---" + "|---" * len(families) + "|",
+    ]
+    for metric, examples in sorted({key[:2] for key in false}):
+        cells = (false.get((metric, examples, family)) for family in families)
+        told = ("" if cell is None else f"{100 * cell:.1f}" for cell in cells)
+        rows.append(f"| {metric} | {examples:,} | {' | '.join(told)} |")
+    return "\n".join(rows) + "\n"
+
+
 def bundle() -> str:
     """What T tasks cost alone and bundled, as bench/bundle.py measured it."""
     measured = json.loads((ROOT / "bench" / "results" / "bundle.json").read_text())
@@ -259,6 +276,7 @@ COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "demo": ("README.md", demo),
     "faults": ("docs/reliability.md", faults),
     "strategy": ("docs/measured.md", strategy),
+    "boundary": ("docs/measured.md", boundary),
     "certified": ("docs/measured.md", certified),
     "bundle": ("docs/measured.md", bundle),
 }
