@@ -215,8 +215,9 @@ def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve]
             source = file
         asked, question = _source(source), Question(train_sizes=())
         try:
-            share = asked.target(question, say, target)
-            return asked.curves(question, asked.ask(question, say), share), share
+            rows = asked.ask(question, say)
+            share = asked.target(question, rows, target)
+            return asked.curves(question, rows, share), share
         except ElsaTuneError as error:
             error.args = (str(error).replace(f"{folder}/results.csv", "the DataFrame"),)
             raise
@@ -232,7 +233,7 @@ def _source(source: Any) -> Source:
         return Store(StorePaths(Path.cwd()).tracking_uri(text))
     if text.endswith(".jsonl"):
         return Journals(Path(text))
-    if isinstance(source, Path) or text.endswith(".csv") or Path(text).is_file():
+    if isinstance(source, Path) or text.endswith(".csv"):
         return Table(Path(text))
     return Journals(load_search(text).paths.journal)
 

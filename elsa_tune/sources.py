@@ -75,13 +75,18 @@ class Source(ABC):
         states = [state for _, state in self.searches(question)]
         return {state.search.name: origin_of(state) for state in states if state.search.attempt}
 
-    def target(self, question: Question, say: Say, given: float | None = None) -> float:
-        """The share to keep: the one given, else what the searches were asked for if they agree."""
-        if given is not None:
-            return check_target(given)
-        states = [state for _, state in self.searches(question, say)]
-        asked = {float(one.search.params.get("target", DEFAULT_TARGET)) for one in states}
-        return asked.pop() if len(asked) == 1 else DEFAULT_TARGET
+    def target(
+        self, question: Question, rows: Iterable[ResultRow], given: float | None = None
+    ) -> float:
+        """The share to keep: the one given, else what the rows' searches were to keep."""
+        names = {row.search for row in rows}
+        its = [one.search for _, one in self.searches(question) if one.search.name in names]
+        asked = {one.params.get("target", str(DEFAULT_TARGET)) for one in its}
+        try:
+            own = float(asked.pop() if len(asked) == 1 else DEFAULT_TARGET)
+        except ValueError as error:
+            raise ResultsError(f"the target of {its[0].name} cannot be read: {error}") from error
+        return check_target(own if given is None else given)
 
     def ask(self, question: Question, say: Say) -> list[ResultRow]:
         """The rows that the question is about, never empty.
@@ -89,9 +94,11 @@ class Source(ABC):
         Raises UsageErrors for unknown names and unreadable sources, NoAnswerError without results.
         """
         rows = self.rows(question, say)
-        if not rows and question.search is not None and self.searches(question):
-            way = f"`elsa-tune resume {question.search}` goes on"
-            raise NoAnswerError(f"search '{question.search}' has begun no trial; {way}")
+        early = [] if rows else [one for one, _ in self.searches(question) if one is not None]
+        if early and (early[0] / "search.json").exists():
+            paths = SearchPaths(early[0].parent, early[0].name)
+            way = f"`{paths.resume}` goes on"
+            raise NoAnswerError(f"search '{paths.name}' has begun no trial; {way}")
         for what, name in (("search", question.search), ("model", question.model)):
             if name is not None:
                 names = {getattr(row, what) for row in rows} - {None}
@@ -132,11 +139,12 @@ class Source(ABC):
             evidence = KeptPredictions(self.tracking_uri)
         apart = not self.is_record or question.train_sizes is not None
         curves = freeze_curves(rows, evidence, train_sizes_apart=apart, target=target)
-        there, is_own = self.searches(question), target == self.target(question, lambda line: None)
         for place, one in enumerate(curves):
-            looks = one.looks and replace(one.looks, go_on=is_own)
-            warnings = (*_incomplete(one, there), *one.warnings)
-            curves[place] = replace(one, looks=looks, warnings=warnings)
+            names = (one.search or "").split(", ")
+            its = [there for there in self.searches(question) if there[1].search.name in names]
+            is_own = target == self.target(question, [row for row in rows if row.search in names])
+            looks = one.looks and replace(one.looks, is_own_target=is_own)
+            curves[place] = replace(one, looks=looks, warnings=(*_incomplete(its), *one.warnings))
         return curves
 
 
@@ -183,10 +191,10 @@ class Journals(Source):
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search asked for, or of all that can be read, by their start."""
         searches = self.searches(question, say)
-        rows = [row for folder, state in searches for row in rows_of(state, folder)]
-        if not self.is_record and not any(state.search.attempt for _, state in searches):
+        is_search = self.is_record or any(state.search.attempt for _, state in searches)
+        if not is_search and not (self._place.parent / "search.json").exists():
             raise ResultsError(f"{self.name} holds no record of a search")
-        return rows
+        return [row for folder, state in searches for row in rows_of(state, folder)]
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """Each journal is read once."""
@@ -234,13 +242,13 @@ class Store(Source):
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search and tasks that are asked for, in the order of their start."""
-        rows = self._rows(question)
         # Only on the way to a complaint is the whole store worth reading.
-        return rows if question.is_met_by(rows) else self._rows(Question())
-
-    def _rows(self, question: Question) -> list[ResultRow]:
-        states = [state for _, state in self.searches(question)]
-        return [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
+        for asked in (question, Question()):
+            states = [state for _, state in self.searches(asked)]
+            rows = [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
+            if question.is_met_by(rows):
+                break
+        return rows
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """The store is asked once."""
@@ -283,21 +291,20 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
         return Store(named)
     journals = Journals(places.storage, "the record")
     try:
-        rows = journals.rows(question, say)
-        if question.is_met_by(rows) or (question.search is not None and not rows):
+        if question.is_met_by(journals.rows(question, say)):
             return journals
     except (NoAnswerError, UsageError):
         pass  # nothing is there, or nothing of this name
-    default = places.tracking_uri()
-    return journals if is_unmade(default) and search_names(places.storage) else Store(default)
+    uri, names = places.tracking_uri(), search_names(places.storage)
+    is_alone = is_unmade(uri) or (question.search in names and not Store(uri).searches(question))
+    return journals if names and is_alone else Store(uri)
 
 
-def _incomplete(curve: FreezeCurve, searches: Searches) -> Iterator[AnswerWarning]:
-    """A warning for each search of a curve that has trials left."""
+def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
+    """A warning for each search that has trials left."""
     for folder, state in searches:
         name = state.search.name
-        is_open = state.search.attempt and not state.is_complete
-        if is_open and name in (curve.search or "").split(", "):
+        if state.search.attempt and not state.is_complete:
             text = f"search '{name}' is not complete ({state.status_text})"
             if folder is not None and state.status is not SearchStatus.RUNNING:
                 text += f"; `{SearchPaths(folder.parent, name).resume}` goes on"

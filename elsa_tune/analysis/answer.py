@@ -69,7 +69,7 @@ class Answer(FreezeCurve):
     None where there is none. seeds_to_settle: the seeds a depth that would certify the operating
     point in four of five cases, if they spread like those that are there; None where that cannot be
     said, or is certain. examples_forbid: no number of seeds would do, for examples are too few.
-    open_look: a planned look at the first depth that is not certified has not been taken.
+    open_look: the search has a look left, for this target, that might certify the next depth.
     """
 
     target: float

@@ -155,7 +155,7 @@ def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:
     """Whether the first depth that does not reject has a planned look left that might."""
     for point in points[1:]:
         contrast = answer.contrasts.get(point.depth)
-        if answer.looks is None or not answer.looks.go_on:
+        if answer.looks is None or not answer.looks.is_own_target:
             break
         if contrast is not None and contrast.lower > ROUNDING:
             continue

@@ -100,11 +100,11 @@ def _example_draws(
 class PlannedLooks:
     """of: the looks of each measured depth; empty where they were planned for other results than
     these. taken: of one of them the looks whose seeds are all there, each with what it sees.
-    go_on: whether the search would take more of them, which it does for its own target alone.
+    is_own_target: of the answer that is asked for; a search takes no further look for another.
     """
 
     of: Mapping[FreezeDepth, Looks]
-    go_on: bool = True
+    is_own_target: bool = True
     taken: Callable[[FreezeDepth], Taken] = field(repr=False, compare=False)
 
     @property

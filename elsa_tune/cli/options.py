@@ -27,7 +27,7 @@ SEARCH_OPTIONS = {
     "max_time": typer.Option(help="End after this time (90s, 30m, 2h) with what is done."),
     "gpu_hours": typer.Option(help="The same, once its GPUs, busy or not, add up to these hours."),
     "until": typer.Option(
-        help="In a hunt: take every second look that certifies in at least 2 of 100 cases."
+        help="In a hunt: take second looks that certify in 2 % of cases or more."
     ),
     "metric": typer.Option(help="Use this metric instead of the task's."),
     "settings": typer.Option(
@@ -49,7 +49,8 @@ SEARCH_OPTIONS = {
         metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."
     ),
     "cpus_per_trial": typer.Option(
-        metavar="N", help="CPUs (and threads) per trial. Default: half a node's; with GPUs up to 4."
+        metavar="N",
+        help="CPUs (threads) per trial. Default: by `doctor --tune`, or half; with GPUs up to 4.",
     ),
 }
 Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]

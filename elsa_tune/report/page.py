@@ -106,8 +106,11 @@ def page_html(
     )
     named = by_name(answers)
     target = answers[0].target if answers else DEFAULT_TARGET
+    models, tasks = ({getattr(one, what) for one in named.values()} for what in ("model", "task"))
+    about = models.pop() if len(models) == 1 else f"{len(models)} models"
+    about += f" on {tasks.pop() if len(tasks) == 1 else f'{len(tasks)} tasks'}"
     return environment.get_template("page.html.jinja").render(
-        heading=_headline(named, target),
+        heading=f"How many layers must be fine-tuned to keep {target_text(target)}: {about}",
         story=story(answers),
         facts=facts(rows, origins or {}),
         overview=None if len(answers) == 1 else _table(OVERVIEW, map(_answer_cells, answers)),
@@ -124,14 +127,6 @@ def page_html(
         command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
-
-
-def _headline(named: Mapping[str, Answer], target: float) -> str:
-    models = list(dict.fromkeys(answer.model for answer in named.values()))
-    tasks = list(dict.fromkeys(answer.task for answer in named.values()))
-    who = models[0] if len(models) == 1 else f"{len(models)} models"
-    what = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return f"How many layers must be fine-tuned to keep {target_text(target)}: {who} on {what}"
 
 
 def story(answers: Sequence[Answer]) -> list[str]:

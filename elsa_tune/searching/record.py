@@ -224,7 +224,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             "evaluation_examples": str(spec.evaluation_examples),
             "chance": f"{spec.chance:.6g}",
             "comparison": spec.comparison,
-            "target": f"{spec.target:g}",
+            "target": str(spec.target),
         },
         tags={
             **spec.versions,

@@ -120,7 +120,7 @@ def test_a_look_that_is_open_is_advised_for_the_searchs_own_target_alone() -> No
     (curve,) = freeze_curves([dataclasses.replace(row, trial=f"t{row.seed}") for row in rows])
     assert answer_curve(curve).next_step == "elsa-tune resume s --until certified"
     assert curve.looks is not None
-    other = dataclasses.replace(curve, looks=dataclasses.replace(curve.looks, go_on=False))
+    other = dataclasses.replace(curve, looks=dataclasses.replace(curve.looks, is_own_target=False))
     assert answer_curve(other).next_step is None
 
 

@@ -65,14 +65,14 @@ def test_borders_are_marked_and_said() -> None:
     borders = {point["frozen_layers"]: point["rate_at_border"] for point in found["curve"]}
     assert borders == {0: None, 4: "high", 5: None, 6: "high"}
     assert (
-        "higher learning rates may be better at N = 4, 6: the largest"
+        "higher learning rates than those tried may be better at N = 4, 6;"
         in texts(found, WarningCode.RATE_AT_BORDER)[0]
     )
     lowest = answered(
         [*searched(), *tried(3, {1e-5: 0.9, 5e-5: 0.8}), row(3, 0.9, learning_rate=1e-5)]
     )
     assert (
-        "lower learning rates may be better at N = 3: the smallest"
+        "lower learning rates than those tried may be better at N = 3;"
         in texts(lowest, WarningCode.RATE_AT_BORDER)[1]
     )
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import elsa_tune
+from elsa_tune.errors import NoAnswerError
 from elsa_tune.searching.record import started
+from elsa_tune.searching.specification import save_specification
+from elsa_tune.specs.search import Looks
+from elsa_tune.specs.trial import TrialStatus
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
+from elsa_tune.tracking.journal_records import Record, SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
-from tests.recorded_search import journal_of, search_started, searched
+from tests.recorded_search import (
+    journal_of,
+    report,
+    search_started,
+    searched,
+    trial_ended,
+    trial_started,
+)
 from tests.unit.result_rows import falling_curve, fill_store
 from tests.unit.search_examples import make_spec
 
@@ -106,7 +119,7 @@ def test_a_search_with_trials_left_is_said_to_be_incomplete(run: Run, storage: P
 
 
 def test_a_search_is_answered_at_its_own_target_unless_another_is_given(
-    run: Run, storage: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, storage: Path
 ) -> None:
     def target(*more: str) -> float:
         asked = run("operating-point", "--search", "first", "--format", "json", *more)
@@ -127,11 +140,54 @@ def test_a_search_that_was_killed_before_its_first_trial_can_be_gone_on_with(
     run: Run, storage: Path
 ) -> None:
     paths = journal_of(storage, "early", [search_started("early")])
+    save_specification(make_spec(name="early"), paths)
+    words = "search 'early' has begun no trial; `elsa-tune resume early` goes on"
     for _ in range(2):
-        found = run("operating-point", "--search", "early")
-        assert found.status == 3
-        assert "search 'early' has begun no trial; `elsa-tune resume early` goes on" in found.err
+        for way in (("--search", "early"), ("--from", str(paths.journal))):
+            found = run("operating-point", *way)
+            assert found.status == 3 and words in found.err
+        with pytest.raises(NoAnswerError, match=re.escape(words)):
+            elsa_tune.answer("early")
         paths.journal.write_bytes(b"")  # killed even before
+
+
+def test_an_empty_journal_does_not_hide_what_mlflow_has(run: Run, store: list[str]) -> None:
+    paths = SearchPaths(StorePaths(Path.cwd()).storage, "elsewhere")
+    paths.check_writable()
+    save_specification(make_spec(name="elsewhere"), paths)
+    paths.journal.write_bytes(b"")
+    found = run("operating-point", "--search", "elsewhere")
+    assert found.status == 0 and "search elsewhere" in found.out
+
+
+def test_each_search_is_answered_and_advised_at_its_own_target(run: Run, storage: Path) -> None:
+    """A hunt for 95 % beside a search for 90: its second look may still be taken, for 95 %."""
+    looks = str(Looks(after=0, first_seed=1, counts=((2, 2), (5, 3))))
+    records: list[Record] = [started(make_spec(name="hunt", target=0.95), 1)]
+    for frozen, qualities in ((0, (0.90, 0.902)), (3, (0.90, 0.85))):
+        for seed, quality in enumerate(qualities, 1):
+            key = f"measure-N{frozen}-s{seed}"
+            records.append(trial_started(key, search="hunt", task="cola", looks=looks))
+            records += [report(key, 3, quality), trial_ended(key, TrialStatus.COMPLETED, quality)]
+    journal_of(storage, "hunt", [*records, SearchEnded(status=SearchStatus.COMPLETED)])
+
+    def asked(*more: str) -> tuple[float, str | None]:
+        [answer] = json.loads(run("operating-point", *more, "--format", "json").out)
+        return answer["target"], answer["next_step"]
+
+    further = "elsa-tune resume hunt --until certified"
+    for way in (("--search", "hunt"), ("--model", "minilm", "--task", "cola")):
+        assert asked(*way) == (0.95, further)
+        assert asked(*way, "--target", "0.9") == (0.9, None)
+    assert asked("--search", "first")[0] == 0.9
+
+
+def test_a_target_that_cannot_be_read_is_said(run: Run, storage: Path) -> None:
+    with Journal(SearchPaths(storage, "first").journal) as journal:
+        begun = search_started(attempt=2)
+        journal.append(dataclasses.replace(begun, params={**begun.params, "target": "much"}))
+    found = run("operating-point", "--search", "first")
+    assert found.status == 2 and "the target of first cannot be read" in found.err
 
 
 def test_a_journal_that_is_left_out_is_said_once(run: Run, storage: Path) -> None:

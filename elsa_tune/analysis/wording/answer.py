@@ -307,16 +307,14 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
 
 def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
     """A curve is only as fair as its rates."""
-    for where, why, others in (
-        (Border.HIGH, "the largest that was tried is the best, or none has learnt", "higher"),
-        (Border.LOW, "the smallest that was tried is the best", "lower"),
-    ):
+    for where, others in ((Border.HIGH, "higher"), (Border.LOW, "lower")):
         found = [point for point in answer.points if point.tried.at_border is where]
         if found:
             yield AnswerWarning(
                 WarningCode.RATE_AT_BORDER,
-                f"{others} learning rates may be better at {depths_text(p.depth for p in found)}: "
-                f"{why}; a new search with {others} rates in `learning_rate` tries them",
+                f"{others} learning rates than those tried may be better at "
+                f"{depths_text(p.depth for p in found)}; a new search with {others} rates in "
+                "`learning_rate` tries them",
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
     rates = {point.learning_rate for point in measured}

@@ -142,8 +142,8 @@ def report(
     from elsa_tune.report.page import write_report
 
     source, question = _read_question(asked)
-    share = source.target(question, _note, target)
     rows = source.ask(question, _note)
+    share = source.target(question, rows, target)
     answers = answer_curves(source.curves(question, rows, share), share, exclude_task or ())
     origins = source.origins(question)
     command = shlex.join(["elsa-tune", *map(shown_uri, sys.argv[1:])])
@@ -231,9 +231,10 @@ def _note(line: str) -> None:
 def _curves(asked: Asked, format: str, target: float | None) -> tuple[list[FreezeCurve], float]:
     """The curves, and the share to keep."""
     source, question = _read_question(asked)
-    share = source.target(question, _note, target)
     try:
-        return source.curves(question, source.ask(question, _note), share), share
+        rows = source.ask(question, _note)
+        share = source.target(question, rows, target)
+        return source.curves(question, rows, share), share
     except NoAnswerError:
         if format == "json":
             # A reader of stdout gets valid JSON here too.

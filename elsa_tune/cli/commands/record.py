@@ -39,7 +39,6 @@ def searches(
     """List the recorded searches, with state and answer."""
     from elsa_tune.sources import list_searches
     from elsa_tune.tracking.deletion import delete_search
-    from elsa_tune.tracking.mlflow_reader import is_unmade
     from elsa_tune.tracking.paths import StorePaths
 
     places = StorePaths(Path.cwd())
@@ -51,7 +50,7 @@ def searches(
         return
     warnings: dict[str, None] = {}
     found = list_searches(storage, named, warnings.setdefault)
-    if named is storage_path is None and not found and not is_unmade(places.tracking_uri()):
+    if named is storage_path is None and not found and places.database.exists():
         # Those of other folders: MLflow takes seconds to ask.
         found = list_searches(storage, places.tracking_uri(), warnings.setdefault)
     for warning in warnings:

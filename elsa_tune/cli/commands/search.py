@@ -77,9 +77,7 @@ def resume(
     ] = None,
     until: Annotated[
         Literal["certified"] | None,
-        typer.Option(
-            help="In a hunt: take every second look that certifies in at least 2 of 100 cases."
-        ),
+        typer.Option(help="In a hunt: take second looks that certify in 2 % of cases or more."),
     ] = None,
     max_time: Annotated[
         str | None, typer.Option(help="Time limit of this session. Default: as at the start.")
