@@ -1,4 +1,4 @@
-"""How commands that list or describe something print it: for a person, or as JSON."""
+"""How commands print what they list or describe, and name settings as options."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Rows for the tests of `analysis`: short to write, complete to read."""
+"""Rows for tests of `analysis`: short to write, complete to read; and a store that has them."""
 
 from __future__ import annotations
 
