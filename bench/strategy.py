@@ -50,7 +50,7 @@ from elsa_tune.analysis.statistics import resampling
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.exploring import is_cheap
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
-from elsa_tune.searching.planning.measuring import measuring_trials, walk
+from elsa_tune.searching.planning.measuring import chosen_ladder, measuring_trials, walk
 from elsa_tune.searching.specification import specify
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopping import PerDepthAsha
@@ -208,6 +208,7 @@ class Study:
         self.answers: dict[str, Predictions] = {}
         self.rates: dict[Any, float] = {}
         self.cost = self.time = 0.0
+        self.ladder: list[int] | None = None
         self._judged: tuple[int, Any] = (-1, None)
 
     def search(self) -> None:
@@ -280,7 +281,7 @@ class Study:
                 trial=trial.key,
                 examples=self.world.examples,
                 predictions=trial.key,
-                looks=self.spec.looks(trial.depth),
+                looks=self.spec.looks(trial.depth, self.ladder),
             )
         )
 
@@ -288,7 +289,10 @@ class Study:
         if self._judged[0] != len(self.rows):
             curves = freeze_curves(self.rows, _Kept(self.answers))
             self._judged = len(self.rows), next(iter(curves), None)
-        return walk(self.spec, rates, known, self._judged[1]).trials
+        curve = self._judged[1]
+        if self.ladder is None:
+            self.ladder = chosen_ladder(self.spec, rates, known, curve)
+        return walk(self.spec, rates, known, curve, self.ladder).trials
 
     def verdict(self) -> dict[str, Any]:
         """What was claimed, and what is true at the chosen rates."""

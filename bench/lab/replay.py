@@ -50,6 +50,7 @@ from elsa_tune.tables.task_file import resolve_task
 FOLDER = Path(__file__).resolve().parent
 KEPT_ASIDE = "cola"
 BEFORE = ("tries=5", "extend=false", "asha={grace: 1, reduction_factor: 2}")
+HUNT = "asha={{grace: {}, reduction_factor: 2, margin: 0.005}}"
 WIDE = ("learning_rate={low: 1e-6, high: 1e-2}", "extend=false")
 # Name: overrides of the space `joint`, and noise where another than the product's is tried.
 WAYS: dict[str, tuple[tuple[str, ...], float | None]] = {
@@ -66,7 +67,10 @@ WAYS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "outward, noise 0": ((), 0.0),
     "outward, noise 0.0025": ((), 0.0025),
     "outward, noise 0.01": ((), 0.01),
-    "hunt": (("strategy=hunt",), None),
+    "hunt": (("strategy=hunt", HUNT.format(0.33)), None),
+    "hunt, rung at a quarter": (("strategy=hunt", HUNT.format(1)), None),
+    "hunt, rung at a quarter, no margin": (("strategy=hunt", "asha={grace: 1}"), None),
+    "hunt, rung at half, no margin": (("strategy=hunt",), None),
     "TPE over 1e-6..1e-2, 5 tries": ((*WIDE, "tries=5"), None),
     "TPE over 1e-6..1e-2, 7 tries": ((*WIDE, "tries=7"), None),
     "TPE over 1e-6..1e-2, 9 tries": ((*WIDE, "tries=9"), None),

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import platform
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import MACHINE_TAG
+from elsa_tune.tracking.names import LADDER, MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -89,7 +89,7 @@ class SearchRecord:
         start = TrialStarted(
             trial=trial.key,
             attempt=1 if before is None else before.start.attempt + 1,
-            params=params_of(spec, trial),
+            params=params_of(spec, trial, self._state.decisions.get(LADDER)),
             tags=dict(spec.versions),
         )
         self.write(start)
@@ -164,8 +164,10 @@ class SearchRecord:
             self._warn(message)
 
 
-def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
-    """What MLflow shows of a trial as its parameters."""
+def params_of(
+    spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = None
+) -> dict[str, Scalar]:
+    """What MLflow shows of a trial as its parameters. ladder: as in `spec.looks`."""
     recipe = {
         name: getattr(value, "value", value)
         for name, value in dataclasses.asdict(trial.recipe).items()
@@ -173,7 +175,7 @@ def params_of(spec: SearchSpec, trial: TrialSpec) -> dict[str, Scalar]:
     # Without a subset the training set's own size says more than "none".
     in_use = spec.train_examples + spec.holdout_examples
     recipe["train_size"] = recipe["train_size"] or in_use
-    looks = spec.looks(trial.depth) if trial.phase is Phase.MEASURE else None
+    looks = spec.looks(trial.depth, ladder) if trial.phase is Phase.MEASURE else None
     return {
         "model": trial.model.name,
         "task": trial.task.name,

@@ -34,7 +34,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
+from elsa_tune.tracking.names import ANSWER, DESCRIPTION, LADDER, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
@@ -54,7 +54,13 @@ def run_session(
         forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
-        plan = Plan(spec, record.state, paths.folder, board.phase)
+        plan = Plan(
+            spec,
+            record.state,
+            paths.folder,
+            board.phase,
+            lambda ladder: record.write(Decision(what=LADDER, value=ladder)),
+        )
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""

@@ -17,6 +17,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import (
+    LADDER_ERROR,
     LOOKS,
     Extension,
     RateList,
@@ -86,6 +87,7 @@ def specify(request: Request) -> SearchSpec:
         strategy=space.strategy,
         target=space.target,
         thorough=space.thorough,
+        ladder_error=LADDER_ERROR if is_hunt and depths[1] not in explored else 0.0,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),

@@ -6,11 +6,11 @@ import enum
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt, Lt
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -67,19 +67,25 @@ class RateList:
 Rates = RateRange | RateList
 
 
+Share = Annotated[float, Gt(0), Lt(1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
 
-    grace: evaluations every trial is given; None: half of them, for fewer are inside warm-up and
-    noise. reduction_factor: at each rung about one in so many trials of a depth goes on.
+    grace: evaluations every trial is given, or their share if below 1; None: half of them, for
+    fewer are inside warm-up and noise. reduction_factor: at each rung about one in so many trials
+    of a depth goes on. margin: and whatever scores at most so much less than the best there.
     """
 
-    grace: Count | None = None
+    grace: Count | Share | None = None
     reduction_factor: Annotated[float, Gt(1)] = 2.0
+    margin: Annotated[float, Ge(0)] = 0.0
 
     def grace_of(self, evaluations: int) -> int:
-        return self.grace or math.ceil(evaluations / 2)
+        grace = self.grace or 0.5
+        return int(grace) if grace >= 1 else math.ceil(evaluations * grace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +140,20 @@ class Looks:
 LOOKS: Counts = ((4, 2), (8, 3))
 LADDER_LOOKS: Counts = ((2, 2), (5, 3))
 THOROUGH = 5
+# At most so many depths are on a ladder: its steps are dear.
+LADDER = 3
+# Of an error of .05, what pays for leaving out ladder depths by exploring runs.
+LADDER_ERROR = 0.005
 
 
 def hunted(depths: Sequence[FreezeDepth], layers: int) -> tuple[FreezeDepth, ...]:
-    """The depths of a hunt: the full model, what `is_deep`, and as a ladder every second depth
-    above, so that the walk from the full model down has few dear steps.
+    """The depths of a hunt: the full model, what `is_deep`, and a ladder of depths above, evenly
+    spaced.
     """
     frozen = [one for one in depths if one.frozen_layers]
     deep = [one for one in frozen if is_deep(one, layers)] or frozen[-1:]
     above = [one for one in frozen if one not in deep]
-    return (FULL_MODEL, *above[::2], *deep)
+    return (FULL_MODEL, *above[:: math.ceil(len(above) / LADDER) or 1], *deep)
 
 
 def is_deep(depth: FreezeDepth, layers: int) -> bool:
@@ -169,6 +179,7 @@ class SearchSpec:
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
     even if it promises little. thorough: its second looks have five seeds of the full model.
+    ladder_error: what it pays of the error for leaving out depths of its ladder, 0: it does not.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
     seed, which certifies nothing, and for searches recorded before looks were planned. seed:
     exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds.
@@ -199,6 +210,7 @@ class SearchSpec:
     target: float = 0.9
     until_certified: bool = False
     thorough: bool = False
+    ladder_error: float = 0.0
     extend: Extension | None = None
     exploring_limit: int | None = None
     max_time: float | None = None
@@ -236,9 +248,23 @@ class SearchSpec:
         """Fresh seeds: none of them was used to choose a learning rate."""
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
 
-    def looks(self, depth: FreezeDepth) -> Looks | None:
-        """When the depth is tested, None where it is not; the full model beside any other."""
-        order = [one for one in self.depths if not one.is_embeddings_only]
+    @property
+    def ladder(self) -> tuple[FreezeDepth, ...]:
+        """A hunt's depths between the full model and those explored."""
+        return tuple(one for one in self.depths if one not in self.explored)
+
+    def looks(self, depth: FreezeDepth, ladder: Collection[int] | None = None) -> Looks | None:
+        """When the depth is tested, None where it is not; the full model beside any other.
+
+        ladder: frozen layers of the ladder's depths that are tested, None for all of them.
+        """
+        left_out = self.ladder if ladder is not None else ()
+        order = [
+            one
+            for one in self.depths
+            if not one.is_embeddings_only
+            and (one not in left_out or one.frozen_layers in (ladder or ()))
+        ]
         if self.planned_seeds is None or depth not in order or not order[0].is_full_model:
             return None
         counts: Counts = ((self.planned_seeds, self.planned_seeds),)
@@ -249,6 +275,7 @@ class SearchSpec:
             after=order[max(0, order.index(depth) - 1)].frozen_layers,
             first_seed=self.seed + 1,
             counts=counts,
+            error=round(0.05 - self.ladder_error, 3),
         )
 
     def first_seeds(self, depth: FreezeDepth) -> int:

@@ -37,6 +37,8 @@ PREDICTIONS: Final = "predictions"
 # The decisions that say what a search found: its answer's JSON objects, and the same in Markdown.
 ANSWER: Final = "answer"
 DESCRIPTION: Final = "description"
+# The decision that says which of a hunt's ladder is tested, in frozen layers.
+LADDER: Final = "ladder"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
 # On the search's run: the machine that its driver runs on.

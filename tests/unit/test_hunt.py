@@ -18,7 +18,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.exploring import waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.planning.measuring import walk
+from elsa_tune.searching.planning.measuring import chosen_ladder, walk
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.specification import differences, specify, until_certain, with_seeds
 from elsa_tune.searching.tune.searcher import PlanSearcher
@@ -73,6 +73,7 @@ class Drawn:
         self.rows: dict[str, ResultRow] = {}
         self.answers: dict[str, Predictions] = {}
         self.rates: dict[FreezeDepth, float] = {}
+        self.ladder: list[int] | None = None
         draw = np.random.default_rng(7)
         self.labels = np.arange(EXAMPLES) % 2
         self.difficulty = draw.random(EXAMPLES)
@@ -90,8 +91,14 @@ class Drawn:
             lambda: list(self.known.values()),
             dict(self.rates) if self._has_measured() else {},
             self.rates.update,
-            measuring=lambda rates, known: walk(self.spec, rates, known, self.curve()).trials,
+            measuring=self._measuring,
         )
+
+    def _measuring(self, rates: Any, known: Any) -> Any:
+        curve = self.curve()
+        if self.ladder is None:
+            self.ladder = chosen_ladder(self.spec, rates, known, curve)
+        return walk(self.spec, rates, known, curve, self.ladder).trials
 
     def _has_measured(self) -> bool:
         return any(one.trial.phase is Phase.MEASURE for one in self.known.values())
@@ -148,7 +155,7 @@ class Drawn:
             trial=trial.key,
             examples=EXAMPLES,
             predictions=trial.key,
-            looks=self.spec.looks(trial.depth),
+            looks=self.spec.looks(trial.depth, self.ladder),
         )
 
     def answer(self) -> Answer:
@@ -169,16 +176,45 @@ def test_it_measures_what_decides_and_stops(tmp_path: Path) -> None:
     one = Drawn(spec(tmp_path), CLEAR, 0.004)
     one.run()
     assert certified(one.answer()) == 3
-    # The ladder's gates, the anchor's first look, and what costs nothing; 10 is far from the
-    # target, and 7 not on the ladder.
-    assert one.measured() == {0: 2, 6: 2, 8: 2, 9: 4, 12: 4} | {11: 4}
+    # The first look at 9, and what costs nothing. What 9 shows makes the ladder needless; 10 is
+    # far from the target.
+    assert one.measured() == {0: 2, 9: 4, 11: 4, 12: 4}
     assert one.answer().next_step is None
+
+
+@pytest.mark.parametrize(
+    ("quality", "ladder", "first"), [(0.87, [], 9), (0.83, [8], 8), (0.805, [6, 7, 8], 6)]
+)
+def test_exploring_the_first_deep_depth_decides_how_much_of_the_ladder_is_tested(
+    tmp_path: Path, quality: float, ladder: list[int], first: int
+) -> None:
+    one = Drawn(spec(tmp_path), {**CLEAR, 9: quality}, 0.0)
+    keys = one.run()
+    assert one.ladder == ladder and set(one.measured()) & {6, 7, 8} == set(ladder)
+    looks = [row.looks for row in one.rows.values() if row.depth == FreezeDepth.of(first)]
+    assert {one.after for one in looks if one} == {0}
+    # What is tested is decided before any of it is measured, and paid for.
+    assert {row.looks.error for row in one.rows.values() if row.looks} == {0.045}
+    begun = next(n for n, key in enumerate(keys) if key.startswith(f"measure-N{first}-"))
+    assert all(key.startswith("measure") for key in keys[begun:])
+    assert certified(one.answer()) == (4 if quality < 0.82 else 3)
+
+
+def test_a_hunt_recorded_before_ladders_were_shortened_goes_on_with_its_whole_ladder(
+    tmp_path: Path,
+) -> None:
+    one = Drawn(dataclasses.replace(spec(tmp_path), ladder_error=0.0), CLEAR, 0.004)
+    one.run()
+    assert set(one.measured()) >= {6, 7, 8, 9}
+    assert {str(row.looks)[:9] for row in one.rows.values()} >= {"after N=0", "after N=8"}
+    assert {row.looks.error for row in one.rows.values() if row.looks} == {0.05}
 
 
 def test_nothing_is_measured_beyond_a_full_model_that_learnt_nothing(tmp_path: Path) -> None:
     one = Drawn(spec(tmp_path), dict.fromkeys(CLEAR, 0.51), 0.004)
     one.run()
-    assert one.measured() == {0: 2}
+    # One seed of it agrees with every exploring run.
+    assert one.measured() == {0: 1}
     assert one.answer().operating_point is None
     # Nor is anything explored, and what was not come to is not missing.
     assert {known.trial.depth.frozen_layers for known in one.known.values()} == {0}
@@ -278,10 +314,10 @@ def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Pat
     whole = Drawn(spec(tmp_path), CLEAR, 0.004)
     keys = whole.run()
     cut = Drawn(whole.spec, CLEAR, 0.004)
-    within = next(n for n, key in enumerate(keys) if key.startswith("measure-N6-"))
+    within = next(n for n, key in enumerate(keys) if key.startswith("measure-N9-"))
     cut.rows = {key: row for key, row in whole.rows.items() if key in keys[: within + 1]}
     cut.answers = whole.answers
-    assert cut.measured()[6] == 1 and cut.answer().reason is Reason.TOO_FEW_SEEDS
+    assert cut.measured()[9] == 1 and cut.answer().reason is Reason.TOO_FEW_SEEDS
     assert cut.answer().next_step == "elsa-tune resume s --until certified"
 
 
@@ -349,7 +385,7 @@ def test_a_model_of_any_depth_is_hunted_through_where_all_depths_pass_and_where_
         assert "pooled" not in one.answer().certainty
 
 
-@pytest.mark.parametrize(("quality", "seeds"), [(0.82, 8), (0.80, 4)])
+@pytest.mark.parametrize(("quality", "seeds"), [(0.822, 8), (0.80, 4)])
 def test_until_certified_takes_a_look_that_promises_little_and_none_that_promises_nothing(
     tmp_path: Path, quality: float, seeds: int
 ) -> None:
@@ -368,7 +404,8 @@ def test_which_depths_a_hunt_has() -> None:
         depths = [FreezeDepth.of(n) for n in frozen or (0, *range((layers + 1) // 2, layers + 1))]
         return [depth.frozen_layers for depth in hunted(depths, layers)]
 
-    assert of(12) == [0, 6, 8, 9, 10, 11, 12]
+    assert of(12) == [0, 6, 7, 8, 9, 10, 11, 12]
+    assert of(12, *range(13)) == [0, 1, 4, 7, 9, 10, 11, 12]
     assert of(24) == [0, 12, 14, 16, *range(18, 25)]
     assert of(6) == [0, 3, 4, 5, 6]
     assert of(2) == [0, 1, 2]
@@ -396,8 +433,8 @@ def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> 
 def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
     asked = spec(tmp_path)
     # First looks: 2 of the full model, 2 of each of the ladder's depths, 4 of each deeper one.
-    assert asked.measuring_trials == 2 + 2 * 2 + 4 * 4
-    assert asked.most_measuring_trials - asked.measuring_trials == 1 + 2 * 3 + 4 * 4
+    assert asked.measuring_trials == 2 + 3 * 2 + 4 * 4
+    assert asked.most_measuring_trials - asked.measuring_trials == 1 + 3 * 3 + 4 * 4
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,16 @@ from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.words import depths_text
 
 # In standard errors of what the evaluation examples leave open: an exploring run so far below the
-# target is not worth a measuring one.
+# target is not worth a measuring one, and so far above it as clear.
 HOPELESS = 2.5
+# So far above it that a depth is expected to pass.
+LIKELY = 0.5
 
 # Below this share of a full-model trial a depth is measured in any case: its curve costs nothing.
 FREE = 0.03
 
 # A second look is taken if it would reject in at least this share of cases.
-PROMISING = 0.3
+PROMISING = 0.2
 
 Rates = Mapping[FreezeDepth, float]
 
@@ -58,13 +60,42 @@ class Walk:
     waits: bool = False
 
 
-def walk(
+def chosen_ladder(
     spec: SearchSpec, rates: Rates, known: Sequence[KnownTrial], curve: FreezeCurve | None
+) -> list[int] | None:
+    """Frozen layers of the ladder's depths that a hunt tests; None as long as that is open.
+
+    Exploring runs decide it, whose seeds no test uses: that of the first deep depth beside the full
+    model's. If it lies far above the target, none is tested, and only the last if it lies above.
+    """
+    every = [depth.frozen_layers for depth in spec.ladder]
+    if not spec.ladder_error:
+        return every
+    compared = spec.explored[:2]
+    full = None if curve is None else curve.full
+    if curve is None or full is None or full.seeds < spec.first_seeds(FULL_MODEL):
+        return None
+    if not rates.keys() >= set(compared):
+        return None
+    error = _example_error(spec, curve)
+    reference, found = (_explored(known, depth, rates[depth]) for depth in compared)
+    above = found - spec.target * reference
+    if error is None or not math.isfinite(above) or above <= LIKELY * error:
+        return every
+    return [] if above > HOPELESS * error else every[-1:]
+
+
+def walk(
+    spec: SearchSpec,
+    rates: Rates,
+    known: Sequence[KnownTrial],
+    curve: FreezeCurve | None,
+    tested: Sequence[int] | None,
 ) -> Walk:
     """What a hunt measures next; nothing where it waits or has ended.
 
     rates: of the depths whose exploring has ended. curve: of what has been measured, None before
-    anything has.
+    anything has. tested: what `chosen_ladder` said when it first said something.
     """
     left = measuring_trials(spec, rates, known)
 
@@ -78,12 +109,15 @@ def walk(
         return tuple(one for depth in depths for one in lacking(depth, spec.first_seeds(depth)))
 
     deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
-    ladder = spec.depths[1 : spec.depths.index(deep[0])]
+    ladder = [depth for depth in spec.ladder if depth.frozen_layers in (tested or ())]
     explored = {depth: _explored(known, depth, rates[depth]) for depth in deep if depth in rates}
     # How seeds spread is learnt where they are cheap, before anything is tested.
     begin = [depth for depth in deep if depth == deep[0] or _is_free(spec, depth)]
+    if tested is None or len(ladder) == len(spec.ladder) > 0:
+        # What it follows is still open, or it will hardly be come to.
+        begin = [depth for depth in begin if _is_free(spec, depth)]
     is_at_chance = waits_for_full_model(spec, known)
-    trials = first_looks([FULL_MODEL])
+    trials = lacking(FULL_MODEL, 1 if is_at_chance else spec.first_seeds(FULL_MODEL))
     if FULL_MODEL not in rates or trials:
         if not is_at_chance:
             # Needed in any case, by workers that would wait for the full model's trials.
@@ -95,26 +129,23 @@ def walk(
     full = None if curve is None else curve.full
     if curve is None or full is None or full.quality is None:
         return Walk((), "the full model gave no result")
-    # What the examples leave open of the full model's quality; its square.
-    of_examples = curve.uncertainty
-    variance = None if of_examples is None else of_examples.example_variance(FULL_MODEL)
-    if variance is not None and curve.chance is not None:
-        is_at_chance |= full.quality - curve.chance <= ABOVE_CHANCE * math.sqrt(variance)
+    error = _example_error(spec, curve)
+    if error is not None and curve.chance is not None:
+        of_full = error / math.hypot(1, spec.target)
+        is_at_chance |= full.quality - curve.chance <= ABOVE_CHANCE * of_full
     if is_at_chance:
         return Walk((), "the full model is no better than a constant answer")
     if missing := [depth for depth in deep if depth not in rates]:
         return Walk((), f"the learning rate of {depths_text(missing)} is being explored", True)
     enough = spec.target * full.quality
-    hopeless = set[FreezeDepth]()
-    if variance is not None:
-        # Both depths' examples taken as independent, which calls fewer depths hopeless.
-        far = HOPELESS * math.sqrt(variance * (1 + spec.target**2))
-        hopeless = {depth for depth in deep if explored[depth] - enough < -far}
+    far = math.inf if error is None else HOPELESS * error
+    hopeless = {depth for depth in deep if explored[depth] - enough < -far}
     begin = [depth for depth in begin if _is_free(spec, depth) or depth not in hopeless]
     if trials := first_looks([*begin, *ladder[:1]]):
         return Walk(trials, f"the first look at {depths_text([trials[0].depth])}")
     points = {point.depth: point for point in curve.measured}
-    for depth in spec.depths[1:]:
+    order = [*ladder, *deep]
+    for depth in order:
         where = depths_text([depth])
         if depth not in rates:
             return Walk((), f"the learning rate of {where} is being explored", waits=True)
@@ -130,7 +161,7 @@ def walk(
             return Walk((), f"{where} gave no result")
         if contrast is None and point.quality > enough:
             # Too few seeds to estimate the spread; the next depth's may help.
-            for other in spec.depths[spec.depths.index(depth) + 1 :]:
+            for other in order[order.index(depth) + 1 :]:
                 trials = () if other in hopeless else lacking(other, spec.first_seeds(other))
                 if trials:
                     return Walk(trials, f"the first look at {depths_text([other])}")
@@ -154,6 +185,15 @@ def walk(
 
 def _is_free(spec: SearchSpec, depth: FreezeDepth) -> bool:
     return relative_cost(spec, depth) < FREE
+
+
+def _example_error(spec: SearchSpec, curve: FreezeCurve) -> float | None:
+    """The standard error that evaluation examples leave a contrast with the full model; None where
+    it is not known. Both depths' are taken as independent, so fewer contrasts are called clear.
+    """
+    seen = curve.uncertainty
+    variance = None if seen is None else seen.example_variance(FULL_MODEL)
+    return None if variance is None else math.sqrt(variance) * math.hypot(1, spec.target)
 
 
 def _explored(known: Sequence[KnownTrial], depth: FreezeDepth, rate: float) -> float:

@@ -14,11 +14,12 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
-from elsa_tune.searching.planning.measuring import Walk, measuring_trials, walk
+from elsa_tune.searching.planning.measuring import Walk, chosen_ladder, measuring_trials, walk
 from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.names import LADDER
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -28,7 +29,7 @@ class Plan:
     """What a search is to do; nobody else judges whether it is complete.
 
     state: gives the record so far. folder: the search's. say: is told what a hunt's next trials are
-    for, whenever that is something new.
+    for, whenever that is something new. decide: records which of its ladder a hunt tests.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Plan:
         state: Callable[[], SearchState],
         folder: Path,
         say: Callable[[str], None] = lambda why: None,
+        decide: Callable[[list[int]], None] = lambda ladder: None,
     ) -> None:
         self._spec, self._state, self._folder, self._say = spec, state, folder, say
+        self._decide = decide
         self._said = ""
         self._known: dict[str, tuple[TrialState, KnownTrial]] = {}
         self._evidence = KeptPredictions()
@@ -91,7 +94,12 @@ class Plan:
     def _next(self, rates: Mapping[FreezeDepth, float], known: Sequence[KnownTrial]) -> Walk:
         if self._spec.strategy is Strategy.EVEN:
             return Walk(measuring_trials(self._spec, rates, known), "", waits=True)
-        found = walk(self._spec, rates, known, self._curve_of(known))
+        curve, ladder = self._curve_of(known), self.state.decisions.get(LADDER)
+        if ladder is None:
+            ladder = chosen_ladder(self._spec, rates, known, curve)
+            if ladder is not None:
+                self._decide(ladder)
+        found = walk(self._spec, rates, known, curve, ladder)
         if found.why != self._said and not found.waits:
             self._said = found.why
             self._say(f"measuring: {found.why}")

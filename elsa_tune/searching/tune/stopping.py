@@ -92,6 +92,7 @@ class PerDepthAsha(FIFOScheduler):
         self._exempt = frozenset(exempt)
         self._keeps_workers = keeps_workers
         self._by_depth: dict[FreezeDepth, AsyncHyperBandScheduler] = {}
+        self._best: dict[tuple[FreezeDepth, int], float] = {}
         self.stopped: set[str] = set()
 
     def replay(self, earlier: TrialSpec, scores: Sequence[float]) -> None:
@@ -116,8 +117,12 @@ class PerDepthAsha(FIFOScheduler):
         if rungs is None or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
         action = str(rungs.on_trial_result(tune_controller, trial, result))
-        if action == TrialScheduler.STOP:
-            self.stopped.add(trial.trial_id)
+        rung, score = (trial.config[TRIAL].depth, result[EVALUATION]), result[self._compared_by]
+        best = self._best[rung] = max(score, self._best.get(rung, score))
+        margin = 0.0 if self._asha is None else self._asha.margin
+        if action != TrialScheduler.STOP or (margin and score >= best - margin):
+            return str(TrialScheduler.CONTINUE)
+        self.stopped.add(trial.trial_id)
         return action
 
     def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
