@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -67,9 +67,6 @@ class RateList:
 Rates = RateRange | RateList
 
 
-Share = Annotated[float, Gt(0), Lt(1)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asha:
     """Asynchronous successive halving, with rungs kept per depth.
@@ -79,13 +76,13 @@ class Asha:
     of a depth goes on. margin: and whatever scores at most so much less than the best there.
     """
 
-    grace: Count | Share | None = None
+    grace: Annotated[float, Gt(0)] | None = None
     reduction_factor: Annotated[float, Gt(1)] = 2.0
     margin: Annotated[float, Ge(0)] = 0.0
 
     def grace_of(self, evaluations: int) -> int:
         grace = self.grace or 0.5
-        return int(grace) if grace >= 1 else math.ceil(evaluations * grace)
+        return math.ceil(grace if grace >= 1 else evaluations * grace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

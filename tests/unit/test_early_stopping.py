@@ -67,6 +67,22 @@ def test_a_deeper_depth_that_is_always_worse_keeps_its_best_trial() -> None:
     assert report(scheduler, first, 2, 0.5) == CONTINUE
 
 
+def test_a_trial_close_to_the_best_of_its_rung_goes_on_also_after_a_restart() -> None:
+    def asha() -> PerDepthAsha:
+        return PerDepthAsha(Asha(grace=1, reduction_factor=2, margin=0.01), evaluations=4)
+
+    before, after = asha(), asha()
+    report(before, add(before, "a", "3"), 1, 0.7)
+    after.replay(trial_spec("3"), (0.7,))
+    for scheduler in (before, after):
+        near, far = add(scheduler, "near", "3"), add(scheduler, "far", "3")
+        assert report(scheduler, near, 1, 0.695) == CONTINUE
+        assert report(scheduler, far, 1, 0.685) == STOP
+        assert scheduler.stopped == {"far"}
+        assert report(scheduler, near, 2, 0.8) == CONTINUE
+        assert report(scheduler, add(scheduler, "deeper", "6"), 1, 0.5) == CONTINUE
+
+
 def test_the_last_planned_evaluation_stops_nothing() -> None:
     scheduler = PerDepthAsha(Asha(grace=1, reduction_factor=2), evaluations=2)
     good, bad = add(scheduler, "a", "3"), add(scheduler, "b", "3")

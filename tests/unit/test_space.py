@@ -57,6 +57,16 @@ def test_set_overrides_fields_deep_ones_too() -> None:
     assert load_space("joint", ["asha=null"]).asha is None
     graces = [space.asha.grace_of(evaluations) for evaluations in (1, 2, 3, 4, 6)]
     assert graces == [1, 1, 2, 2, 3]  # half of them
+    hunt = load_space("hunt").asha
+    assert hunt is not None and [hunt.grace_of(count) for count in (1, 2, 3, 4, 10)] == [
+        1,
+        1,
+        1,
+        2,
+        4,
+    ]
+    count = load_space("hunt", ["asha.grace=2"]).asha
+    assert count is not None and [count.grace_of(planned) for planned in (3, 10)] == [2, 2]
     assert load_space("joint", ["learning_rate=3e-5"]).rates == RateList(values=(3e-5,))
 
 

@@ -20,9 +20,9 @@ from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.words import depths_text
 
 # In standard errors of what the evaluation examples leave open: an exploring run so far below the
-# target is not worth a measuring one, and so far above it as clear.
-HOPELESS = 2.5
-# So far above it that a depth is expected to pass.
+# target is not worth a measuring one; so far above it, nothing shallower is worth one either.
+CLEAR = 2.5
+# So far above the target, the depth is expected to keep it.
 LIKELY = 0.5
 
 # Below this share of a full-model trial a depth is measured in any case: its curve costs nothing.
@@ -82,7 +82,7 @@ def chosen_ladder(
     above = found - spec.target * reference
     if error is None or not math.isfinite(above) or above <= LIKELY * error:
         return every
-    return [] if above > HOPELESS * error else every[-1:]
+    return [] if above > CLEAR * error else every[-1:]
 
 
 def walk(
@@ -111,11 +111,10 @@ def walk(
     deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
     ladder = [depth for depth in spec.ladder if depth.frozen_layers in (tested or ())]
     explored = {depth: _explored(known, depth, rates[depth]) for depth in deep if depth in rates}
-    # How seeds spread is learnt where they are cheap, before anything is tested.
-    begin = [depth for depth in deep if depth == deep[0] or _is_free(spec, depth)]
-    if tested is None or len(ladder) == len(spec.ladder) > 0:
-        # What it follows is still open, or it will hardly be come to.
-        begin = [depth for depth in begin if _is_free(spec, depth)]
+    # How seeds spread is learnt where they are cheap, before anything is tested. A whole ladder
+    # means that the walk will hardly come further.
+    goes_deep = tested is not None and len(ladder) < max(1, len(spec.ladder))
+    begin = [one for one in deep if _is_free(spec, one) or (one == deep[0] and goes_deep)]
     is_at_chance = waits_for_full_model(spec, known)
     trials = lacking(FULL_MODEL, 1 if is_at_chance else spec.first_seeds(FULL_MODEL))
     if FULL_MODEL not in rates or trials:
@@ -138,7 +137,7 @@ def walk(
     if missing := [depth for depth in deep if depth not in rates]:
         return Walk((), f"the learning rate of {depths_text(missing)} is being explored", True)
     enough = spec.target * full.quality
-    far = math.inf if error is None else HOPELESS * error
+    far = math.inf if error is None else CLEAR * error
     hopeless = {depth for depth in deep if explored[depth] - enough < -far}
     begin = [depth for depth in begin if _is_free(spec, depth) or depth not in hopeless]
     if trials := first_looks([*begin, *ladder[:1]]):

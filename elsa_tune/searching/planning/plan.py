@@ -23,6 +23,7 @@ from elsa_tune.tracking.names import LADDER
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.words import depths_text
 
 
 class Plan:
@@ -97,8 +98,12 @@ class Plan:
         curve, ladder = self._curve_of(known), self.state.decisions.get(LADDER)
         if ladder is None:
             ladder = chosen_ladder(self._spec, rates, known, curve)
-            if ladder is not None:
+            if ladder is not None and self._spec.ladder_error:
                 self._decide(ladder)
+                left_out = [one for one in self._spec.ladder if one.frozen_layers not in ladder]
+                if left_out:
+                    deeper = depths_text(self._spec.explored[1:2])
+                    self._say(f"measuring: without {depths_text(left_out)}: {deeper} looks good")
         found = walk(self._spec, rates, known, curve, ladder)
         if found.why != self._said and not found.waits:
             self._said = found.why

@@ -119,11 +119,11 @@ class PerDepthAsha(FIFOScheduler):
         action = str(rungs.on_trial_result(tune_controller, trial, result))
         rung, score = (trial.config[TRIAL].depth, result[EVALUATION]), result[self._compared_by]
         best = self._best[rung] = max(score, self._best.get(rung, score))
-        margin = 0.0 if self._asha is None else self._asha.margin
-        if action != TrialScheduler.STOP or (margin and score >= best - margin):
-            return str(TrialScheduler.CONTINUE)
-        self.stopped.add(trial.trial_id)
-        return action
+        assert self._asha is not None  # or there were no rungs
+        if action == TrialScheduler.STOP and score < best - self._asha.margin:
+            self.stopped.add(trial.trial_id)
+            return action
+        return str(TrialScheduler.CONTINUE)
 
     def _rungs(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         grace = self._evaluations if self._asha is None else self._asha.grace_of(self._evaluations)
