@@ -69,8 +69,6 @@ WAYS: dict[str, tuple[tuple[str, ...], float | None]] = {
     "outward, noise 0.01": ((), 0.01),
     "hunt": (("strategy=hunt", HUNT.format(0.33)), None),
     "hunt, rung at a quarter": (("strategy=hunt", HUNT.format(1)), None),
-    "hunt, rung at a quarter, no margin": (("strategy=hunt", "asha={grace: 1}"), None),
-    "hunt, rung at half, no margin": (("strategy=hunt",), None),
     "TPE over 1e-6..1e-2, 5 tries": ((*WIDE, "tries=5"), None),
     "TPE over 1e-6..1e-2, 7 tries": ((*WIDE, "tries=7"), None),
     "TPE over 1e-6..1e-2, 9 tries": ((*WIDE, "tries=9"), None),
