@@ -16,7 +16,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
-from elsa_tune.specs.trial import Count, Phase, Rate, Recipe, TrialSpec
+from elsa_tune.specs.trial import Phase, Rate, Recipe, TrialSpec
 
 
 class Strategy(enum.StrEnum):

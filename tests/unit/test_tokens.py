@@ -74,6 +74,15 @@ def test_a_batch_is_as_wide_as_its_own_longest_row() -> None:
     assert "token_type_ids" not in batch
 
 
+def test_on_a_gpu_batches_have_few_widths_and_none_beyond_the_split() -> None:
+    rows = rows_of([[1] * count for count in (3, 17, 20, 40)], range(4), types=False)
+    widths = [
+        pad_batch(rows, chosen, data_of(rows), torch.device("meta")).inputs["input_ids"].shape[1]
+        for chosen in ([0], [0, 1], [2], [3, 0])
+    ]
+    assert widths == [16, 32, 32, 40]
+
+
 def test_arrays_of_every_kind_come_through_one_copy() -> None:
     arrays = {
         "a": np.arange(6, dtype=np.int64).reshape(2, 3),

@@ -6,6 +6,7 @@ tokens one after the other.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -21,6 +22,8 @@ HOLDOUT: Final = "holdout"
 CPU: Final = torch.device("cpu")
 # Bytes: where each array of one copy begins, for its numbers to be readable there.
 _ALIGNED = 16
+# A GPU's batches have few widths, and masks that its kernels take as they are.
+WIDTHS = 16
 
 IndexArray = NDArray[np.int64]
 Indices = Sequence[int] | NDArray[np.integer[Any]]
@@ -70,6 +73,11 @@ class TokenRows:
         """Tokens of each row [E]."""
         return np.diff(self.offsets)
 
+    @functools.cached_property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(self.lengths.max())
+
     def take(self, chosen: NDArray[np.int64]) -> TokenRows:
         """The rows of these numbers, in this order."""
         lengths = self.lengths[chosen]
@@ -114,7 +122,7 @@ class TaskData:
 
 @dataclass(frozen=True, slots=True)
 class PaddedBatch:
-    """Rows padded to the longest of them, on the tokenizer's side.
+    """Rows padded to the longest of them, on a GPU a little further, on the tokenizer's side.
 
     rows: int64 [B], their numbers in their split. inputs: what a model takes of them: input_ids,
     attention_mask and, where there are any, token_type_ids, int64 [B, T]. places: int64 [B, T],
@@ -136,6 +144,9 @@ def pad_batch(
     starts = rows.offsets[chosen]
     lengths = rows.offsets[chosen + 1] - starts  # [B]
     width = int(lengths.max())
+    if device.type != "cpu":
+        # Never wider than the split: a model may have no further positions.
+        width = min(-(-width // WIDTHS) * WIDTHS, rows.longest)
     columns = np.arange(width, dtype=np.int64)[None, :]  # [1, T]
     pads = (width - lengths)[:, None]  # [B, 1]
     if data.padding_side == "left":

@@ -17,14 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elsa_tune.training.data.tokens import CPU, IndexArray, Indices, TokenRows, to_device
+from elsa_tune.training.data.tokens import CPU, WIDTHS, IndexArray, Indices, TokenRows, to_device
 
 # What one more attention group costs on a CPU (its own dozen small operations), in elements of its
 # padded square of scores, per head and all. Measured: bench/results/step.json.
 GROUP_COST = 4000
-
-# A GPU's squares have few widths, and masks that its kernels take as they are.
-_WIDTHS = 16
 
 
 class Attention(enum.Enum):
@@ -162,7 +159,7 @@ def _bounds(lengths: IndexArray, attention: Attention) -> list[tuple[int, int, i
     if attention is Attention.ENDS:
         return []
     if attention is Attention.SQUARE:
-        return [(0, len(lengths), -(-int(lengths[-1]) // _WIDTHS) * _WIDTHS)]
+        return [(0, len(lengths), -(-int(lengths[-1]) // WIDTHS) * WIDTHS)]
     sizes = [len(group) for group in length_groups(lengths, len(lengths), GROUP_COST, power=2)]
     ends = np.cumsum(sizes).tolist()
     return [(end - size, end, int(lengths[end - 1])) for end, size in zip(ends, sizes, strict=True)]
