@@ -82,10 +82,10 @@ class Bench:
         return [*what, "--set", "linear_probe=false", "--set", "extend=false", *more]
 
 
-def make_bench(folder: Path, train: int = 96, evaluation: int = 64) -> Bench:
-    """A two-layer BERT with random weights and a sentiment task that a bag of words solves."""
+def make_bench(folder: Path, train: int = 96, evaluation: int = 64, layers: int = 2) -> Bench:
+    """A small BERT with random weights and a sentiment task that a bag of words solves."""
     folder.mkdir(parents=True, exist_ok=True)
-    make_tiny("bert", folder / "model", layers=2)
+    make_tiny("bert", folder / "model", layers=layers)
     draw = random.Random(0)
     for name, count in (("train", train), ("dev", evaluation)):
         rows = [_row(draw, number % 2) for number in range(count)]

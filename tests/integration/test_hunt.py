@@ -15,7 +15,7 @@ from tests.conftest import Run
 from tests.searching import ONE_AT_A_TIME, Bench, make_bench, of_kind, wait_for
 
 pytestmark = pytest.mark.timeout(500)
-# The depths of a model of two layers: both are deep, and there is no ladder.
+# Of four layers: a ladder of N = 2, then 3 and 4.
 HUNT = (
     *("--space", "hunt", "--set", "epochs=3", "--set", "learning_rate=[1e-3, 3e-3]"),
     *ONE_AT_A_TIME,
@@ -24,7 +24,7 @@ HUNT = (
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return make_bench(tmp_path_factory.mktemp("hunt"), evaluation=200)
+    return make_bench(tmp_path_factory.mktemp("hunt"), evaluation=200, layers=4)
 
 
 def measured(bench: Bench, name: str) -> Counter[str]:
@@ -55,15 +55,29 @@ def test_interrupted_while_measuring_it_goes_on_and_takes_every_test(
     counts = measured(bench, "cut")
     # Two or three seeds of the full model; what is free is measured with four.
     assert counts["measure-N0"] in (2, 3)
-    assert set(counts) <= {"measure-N0", "measure-N1", "measure-N2"}
-    assert all(count in (4, 8) for key, count in counts.items() if key != "measure-N0"), counts
+    [ladder] = {
+        str(r["value"]) for r in of_kind(bench.records("cut"), "decision") if r["what"] == "ladder"
+    }
+    assert ladder in ("[]", "[2]")
+    assert ("measure-N2" in counts) is (ladder == "[2]")
+    deep = {key: count for key, count in counts.items() if key[-1] in "34"}
+    assert deep and all(count in (4, 8) for count in deep.values()), counts
+    starts = of_kind(bench.records("cut"), "trial_started")
+    # Whatever is tested first follows the full model.
+    first = "measure-N3-" if ladder == "[]" else "measure-N2-"
+    looks = {one["params"]["looks"] for one in starts if one["trial"].startswith(first)}
+    assert len(looks) == 1 and looks.pop().startswith("after N=0, ")
+    assert bench.query("select value from tags where key = 'decision.ladder'") == [(ladder,)]
     ends = of_kind(bench.records("cut"), "trial_ended")
     done = Counter(end["trial"] for end in ends if end["status"] == "completed")
     assert done and max(done.values()) == 1
 
     [found] = json.loads(run("operating-point", "--search", "cut", "--format", "json").out)
     looks = [point["contrast"] for point in found["curve"] if point["contrast"]]
-    assert looks and all(contrast["look"]["planned"] == 2 for contrast in looks)
+    assert looks and all(contrast["look"]["planned"] == 2 for contrast in looks), (
+        [(p["frozen_layers"], p["quality"]) for p in found["curve"]],
+        found["reason"],
+    )
     # Everything is certified, or the first depth that is not has no look left that may certify it.
     assert found["next_step"] is None
     if any(one["lower_bound"] <= 0 for one in looks):
@@ -87,4 +101,4 @@ def test_what_is_no_hunt_is_refused_before_any_work(
     assert not bench.journal("no").exists()
     planned = run(*bench.search("dry", *HUNT, "--dry-run"))
     assert planned.status == 0, planned.err
-    assert "10 to 19 trials" in planned.out
+    assert "12 to 24 trials" in planned.out
