@@ -71,6 +71,7 @@ PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hunt": ("hunt", ()),
     "hunt, until certified": ("hunt", ()),
     "hunt, thorough": ("hunt", ("thorough=true",)),
+    "hunt, speculate": ("hunt", ("speculate=true",)),
     "even, 3 seeds": ("joint", ()),
     "even, 5 seeds": ("joint", ("seeds=5",)),
 }

@@ -87,6 +87,7 @@ def specify(request: Request) -> SearchSpec:
         strategy=space.strategy,
         target=space.target,
         thorough=space.thorough,
+        speculate=space.speculate,
         ladder_error=LADDER_ERROR if is_hunt and depths[1] not in explored else 0.0,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),

@@ -176,6 +176,7 @@ class SearchSpec:
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
     even if it promises little. thorough: its second looks have five seeds of the full model.
+    speculate: free workers run what may prove needless.
     ladder_error: what it pays of the error for leaving out depths of its ladder, 0: it does not.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
     seed, which certifies nothing, and for searches recorded before looks were planned. seed:
@@ -207,6 +208,7 @@ class SearchSpec:
     target: float = 0.9
     until_certified: bool = False
     thorough: bool = False
+    speculate: bool = False
     ladder_error: float = 0.0
     extend: Extension | None = None
     exploring_limit: int | None = None
@@ -277,9 +279,10 @@ class SearchSpec:
 
     def first_seeds(self, depth: FreezeDepth) -> int:
         """Measuring trials of a depth: in a hunt those of its first look."""
-        return self._seeds_at(0, depth)
+        return self.seeds_at(0, depth)
 
-    def _seeds_at(self, look: int, depth: FreezeDepth) -> int:
+    def seeds_at(self, look: int, depth: FreezeDepth) -> int:
+        """Measuring trials of a depth at its first look (0) or its last (-1)."""
         looks = self.looks(depth)
         if looks is None or self.strategy is Strategy.EVEN:
             return self.seeds
@@ -306,7 +309,7 @@ class SearchSpec:
     @property
     def most_measuring_trials(self) -> int:
         """Those of a hunt's second looks included."""
-        return sum(self._seeds_at(-1, depth) for depth in self.depths)
+        return sum(self.seeds_at(-1, depth) for depth in self.depths)
 
     @property
     def comparison(self) -> str:

@@ -71,7 +71,8 @@ class Space(BaseModel):
     The fields are described in docs/reference/spaces.md. depths: shares of L are rounded down.
     epochs: None takes the model's default. strategy: `even` measures every depth with `seeds`
     seeds; `hunt` those that can decide whether they keep `target` of the full model's quality, with
-    as many as that takes, more if `thorough`. training: every other field of a file (`Recipe`'s).
+    as many as that takes, more if `thorough`, sooner if `speculate`. training: every other field of
+    a file (`Recipe`'s).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,6 +87,7 @@ class Space(BaseModel):
     strategy: Strategy = Strategy.EVEN
     target: Annotated[float, Gt(0), Le(1)] = 0.9
     thorough: bool = False
+    speculate: bool = False
     tries: Count | None = None
     extend: bool = True
     sampler: SamplerName = SamplerName.TPE
@@ -114,8 +116,9 @@ class Space(BaseModel):
             )
         if self.sampler is SamplerName.GRID and self.rates.values is None:
             raise ValueError("sampler grid needs rates in steps or a list; give the range a step")
-        if self.thorough and self.strategy is not Strategy.HUNT:
-            raise ValueError("thorough is for hunts; set strategy: hunt, or leave thorough out")
+        for name in ("thorough", "speculate"):
+            if getattr(self, name) and self.strategy is not Strategy.HUNT:
+                raise ValueError(f"{name} is for hunts; set strategy: hunt, or leave {name} out")
         return self
 
     def depths_for(self, layers: int) -> tuple[FreezeDepth, ...]:

@@ -305,9 +305,28 @@ def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path)
     assert "thorough True (recorded: False)" in differences(plan, plain)
 
 
-def test_thorough_is_refused_where_nothing_is_hunted() -> None:
-    with pytest.raises(SpaceError, match="thorough is for hunts; set strategy: hunt, or leave"):
-        load_space("joint", ["thorough=true"])
+@pytest.mark.parametrize("name", ["thorough", "speculate"])
+def test_what_is_for_hunts_is_refused_where_nothing_is_hunted(name: str) -> None:
+    with pytest.raises(SpaceError, match=f"{name} is for hunts; set strategy: hunt, or leave"):
+        load_space("joint", [f"{name}=true"])
+
+
+def test_speculating_free_workers_run_what_may_prove_needless_and_one_worker_does_not(
+    tmp_path: Path,
+) -> None:
+    # The whole ladder is tested, and the walk ends at its first step.
+    poor = {**CLEAR, 6: 0.70, 7: 0.70, 8: 0.70, 9: 0.80}
+    plan = spec(tmp_path, "speculate=true")
+    many, plain = Drawn(plan, poor, 0.004), Drawn(spec(tmp_path), poor, 0.004)
+    many.run(workers=16)
+    plain.run(workers=16)
+    assert many.measured() == {0: 3, 6: 2, 7: 2, 8: 2, 9: 4, 11: 4, 12: 4}
+    assert plain.measured() == {0: 2, 6: 2, 11: 4, 12: 4}
+    assert {certified(many.answer()), certified(plain.answer())} <= {None, 12}
+    one = Drawn(plan, poor, 0.004)
+    one.run()
+    assert one.measured()[0] == 2
+    assert "speculate" not in str(differences(plan, plain.spec))  # it may be continued without
 
 
 def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Path) -> None:

@@ -123,6 +123,9 @@ def walk(
             ended = (one.quality for one in tried(known, FULL_MODEL) if one.status.is_final)
             enough = spec.target * max((q for q in ended if q is not None), default=math.inf)
             trials += first_looks(depth for depth in begin if explored.get(depth, 0.0) >= enough)
+            if spec.speculate:
+                last = lacking(FULL_MODEL, spec.seeds_at(-1, FULL_MODEL))
+                trials += tuple(one for one in last if one not in trials)
         why = "the full model comes first"
         return Walk(trials, why, waits=FULL_MODEL not in rates)
     full = None if curve is None else curve.full
@@ -140,10 +143,11 @@ def walk(
     far = math.inf if error is None else CLEAR * error
     hopeless = {depth for depth in deep if explored[depth] - enough < -far}
     begin = [depth for depth in begin if _is_free(spec, depth) or depth not in hopeless]
-    if trials := first_looks([*begin, *ladder[:1]]):
+    order = [*ladder, *deep]
+    ahead = [depth for depth in order if depth in rates and depth not in hopeless]
+    if trials := first_looks([*begin, *(ahead if spec.speculate else ladder[:1])]):
         return Walk(trials, f"the first look at {depths_text([trials[0].depth])}")
     points = {point.depth: point for point in curve.measured}
-    order = [*ladder, *deep]
     for depth in order:
         where = depths_text([depth])
         if depth not in rates:
