@@ -449,6 +449,15 @@ def test_a_depth_is_planned_with_the_seeds_of_its_first_look(tmp_path: Path) -> 
     assert planned_trials(plan, begun, full) == 29 + plan.tries
 
 
+def test_a_ladder_that_is_left_out_is_not_counted_as_waiting(tmp_path: Path) -> None:
+    one = Drawn(spec(tmp_path), CLEAR, 0.004)
+    one.run()
+    counts = [planned_trials(one.spec, list(one.known.values()), d) for d in one.spec.ladder]
+    assert counts == [0, 0, 0]
+    cut = dict(list(one.known.items())[:2])
+    assert planned_trials(one.spec, list(cut.values()), one.spec.ladder[0]) == 2
+
+
 def test_a_plan_says_what_it_will_cost(tmp_path: Path) -> None:
     asked = spec(tmp_path)
     # First looks: 2 of the full model, 2 of each of the ladder's depths, 4 of each deeper one.

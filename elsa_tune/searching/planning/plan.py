@@ -169,9 +169,10 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
     planned = spec.tries if depth in spec.explored else 0
     measured = spec.seeds
     if spec.strategy is Strategy.HUNT:
-        # Its first look's; further ones as they begin.
-        begun = sum(one.trial.phase is Phase.MEASURE and one.trial.depth == depth for one in known)
-        measured = max(begun, spec.first_seeds(depth))
+        # Its first look's; further ones as they begin. A ladder is left out, or comes first.
+        begun = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
+        is_passed = depth in spec.ladder and begun[spec.explored[1]] > 0
+        measured = max(begun[depth], 0 if is_passed else spec.first_seeds(depth))
     return measured + max(planned, explored)
 
 
