@@ -27,7 +27,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal, read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 
 # What the driver tells, in memory that both processes see: whether it ended in words (one byte),
@@ -160,6 +160,5 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
             return
         if state.status is SearchStatus.RUNNING:
             journal.append(end)
-        root = StorePaths(Path.cwd()).artifact_root_for(tracking_uri)
-        store = MlflowStore(tracking_uri, root)
+        store = MlflowStore(tracking_uri)
         Forwarder(paths.journal, store, paths.forwarded).start().close()

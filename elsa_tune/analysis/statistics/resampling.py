@@ -30,6 +30,9 @@ _CHUNK = 500
 # 2 % (tests), where exact ranks of every resample would take minutes.
 _BINS = 16
 
+# Before the number of a stream of random numbers: apart from those for seeds.
+_EXAMPLES = 1
+
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
 _Scores = Callable[[Weights], Floats]  # weights [R, E] to qualities [R, M]
@@ -73,13 +76,14 @@ class ExampleDraws:
         """
         depths, flips = {}, {}
         for stream, (depth, numbers) in enumerate(columns.items()):
-            errors = _generator(stream).exponential(size=len(resampled.chance))
+            generator = np.random.default_rng([_EXAMPLES, stream])
+            errors = generator.exponential(size=len(resampled.chance))
             # One run at a time: thousands of them would fill the memory.
             total, variances = np.zeros_like(errors), []
             for number in numbers:
                 draws = resampled.chance if number is None else resampled.runs[:, number]
                 is_flawless = bool((draws == 1).all())
-                moves = -errors / resampled.examples if is_flawless else _centred(draws)
+                moves = -errors / resampled.examples if is_flawless else draws - draws.mean()
                 total += moves
                 variances.append(moves.var())
             depths[depth] = _kept(total / len(numbers))
@@ -87,7 +91,8 @@ class ExampleDraws:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
                 apart = float(np.mean(variances) - depths[depth].var())
                 flips[depth] = max(0.0, apart * len(numbers) / (len(numbers) - 1))
-        return cls(depths=depths, chance=_kept(_centred(resampled.chance)), flips=flips)
+        chance = _kept(resampled.chance - resampled.chance.mean())
+        return cls(depths=depths, chance=chance, flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
@@ -100,8 +105,8 @@ class ExampleDraws:
         depths = {}
         for stream, (depth, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
-            draws = _generator(stream).beta(right + 1, examples - right + 1, RESAMPLES)
-            depths[depth] = draws - accuracy
+            generator = np.random.default_rng([_EXAMPLES, stream])
+            depths[depth] = generator.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
         return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
 
 
@@ -184,15 +189,6 @@ def _chance(metric: str, labels: NDArray[np.generic], classes: int) -> Callable[
         return np.asarray(quality.max(axis=1))
 
     return best
-
-
-def _generator(stream: int) -> np.random.Generator:
-    """One of the streams for examples, apart from those for seeds."""
-    return np.random.default_rng([1, stream])
-
-
-def _centred(draws: Floats) -> Floats:
-    return np.asarray(draws - draws.mean())
 
 
 def _kept(moves: Floats) -> Floats:

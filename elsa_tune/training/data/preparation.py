@@ -113,8 +113,7 @@ def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
     if labels.dtype.kind == "i":
         return labels.astype(np.int64)
-    ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[np.argsort(labels, kind="stable")] = np.arange(len(labels))
+    ranks = np.argsort(np.argsort(labels, kind="stable"))
     return ranks * REGRESSION_BINS // max(1, len(labels))
 
 
