@@ -24,7 +24,7 @@ from typing import NoReturn
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.saying import STOPS, heard, say
 from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
@@ -155,7 +155,7 @@ def _last_word(came: set[int], status: int) -> None:
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
     """Record a missing end, and bring MLflow the rest; StorageError where another driver runs."""
     with Journal(paths.journal) as journal:
-        state = SearchState.replay(read_journal(paths.journal))
+        state = SearchState.replay(journal.earlier)
         if not state.search.attempt:
             return
         if state.status is SearchStatus.RUNNING:

@@ -180,15 +180,14 @@ def _held_out(
 def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:
     """Raise DataError unless every class of the rows in use is trained on and held out."""
     size = len(subset) + len(holdout)
-    for label in np.union1d(subset.labels, holdout.labels):
-        if label not in holdout.labels or label not in subset.labels:
-            rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
-            lacks = "has none" if label not in holdout.labels else "leaves none to train on"
-            raise DataError(
-                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
-                f"class '{task.classes[int(label)]}', of which there are {rows}; give a larger "
-                "train_size or holdout"
-            )
+    for label in np.setxor1d(subset.labels, holdout.labels):
+        rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
+        lacks = "has none" if label not in holdout.labels else "leaves none to train on"
+        raise DataError(
+            f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
+            f"class '{task.classes[int(label)]}', of which there are {rows}; give a larger "
+            "train_size or holdout"
+        )
 
 
 def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:
