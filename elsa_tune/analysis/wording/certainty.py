@@ -122,7 +122,7 @@ def next_step(answer: Answer) -> str | None:
     if chosen is None or chosen.depth.is_full_model or len(recorded) != 1:
         return None
     seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
-    more = None if seeds is None else f"--seeds {seeds}"
+    name = shlex.quote(str(recorded.pop()))
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
-        more = "--until certified" if answer.open_look else None
-    return more and f"elsa-tune resume {shlex.quote(str(recorded.pop()))} {more}"
+        return f"elsa-tune resume {name} --until certified" if answer.open_look else None
+    return None if seeds is None else f"elsa-tune resume {name} --seeds {seeds}"
