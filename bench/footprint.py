@@ -66,7 +66,7 @@ def store_of(trials: int, folder: Path) -> None:
     spec = make_spec(name="large", tracking_uri=uri)
     paths = SearchPaths(places.storage, "large")
     paths.check_writable()
-    store = MlflowStore(uri, places.artifact_root_for(uri))
+    store = MlflowStore(uri)
     store.initialise()
     with Journal(paths.journal) as journal:
         forwarder = Forwarder(paths.journal, store, paths.forwarded).start()

@@ -272,7 +272,7 @@ def _finished(place: Path) -> dict[str, Any]:
                     )
                 )
         record.write(SearchEnded(status=SearchStatus.COMPLETED))
-    MlflowStore(store, place / "artifacts").initialise()
+    MlflowStore(store).initialise()
     found: dict[str, Any] = {}
     for what in ("filling an empty store", "again"):
         command = [*(sys.executable, "-m", "elsa_tune", "resume", spec.name)]

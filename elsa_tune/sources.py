@@ -1,11 +1,11 @@
 """What can be asked for an answer: the record, a journal, a results table, printed numbers."""
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from elsa_tune.analysis.answer import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.answers import freeze_curves
@@ -237,8 +237,8 @@ class Store(Source):
     is_record = True
 
     def __init__(self, tracking_uri: str) -> None:
-        self.tracking_uri = self._uri = tracking_uri
-        self._read: dict[Any, list[SearchState]] = {}
+        self.tracking_uri = tracking_uri
+        self._read = functools.cache(functools.partial(read_searches, tracking_uri))
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search and tasks that are asked for, in the order of their start."""
@@ -252,10 +252,7 @@ class Store(Source):
 
     def searches(self, question: Question, say: Say = lambda line: None) -> Searches:
         """The store is asked once."""
-        asked = question.tasks, question.search
-        if asked not in self._read:
-            self._read[asked] = read_searches(self._uri, *asked)
-        return [(None, one) for one in self._read[asked]]
+        return [(None, one) for one in self._read(question.tasks, question.search)]
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:

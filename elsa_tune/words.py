@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.freeze import EMBEDDINGS, FreezeDepth
 
 METRIC_WORDS = {
     "accuracy": "accuracy",
@@ -80,16 +80,10 @@ def of_layers(fine_tuned: int, layers: int) -> str:
 
 def depths_text(depths: Iterable[FreezeDepth]) -> str:
     """`the full model`, `embeddings-only`, `N = 9`, or `N = 6, 7, 10`."""
-    names = []
-    numbers = []
-    for depth in depths:
-        if depth.is_full_model:
-            names.append("the full model")
-        elif depth.is_embeddings_only:
-            names.append("embeddings-only")
-        else:
-            numbers.append(str(depth.frozen_layers))
-    if numbers:
+    words = {"0": "the full model", EMBEDDINGS: "embeddings-only"}
+    labels = [depth.label for depth in depths]
+    names = [words[label] for label in labels if label in words]
+    if numbers := [label for label in labels if label not in words]:
         names.append(f"N = {', '.join(numbers)}")
     return " and ".join(names)
 
@@ -104,12 +98,8 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
     """The lines of a table, two spaces between columns; those in `right` stand to the right."""
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        padded = [
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    columns = []
+    for place, cells in enumerate(zip(*rows, strict=True)):
+        width, justified = max(map(len, cells)), str.rjust if place in right else str.ljust
+        columns.append([justified(cell, width) for cell in cells])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))

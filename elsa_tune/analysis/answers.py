@@ -81,13 +81,10 @@ def answer_curves(
 
 
 def answer_rows(
-    rows: Iterable[ResultRow],
-    target: float = DEFAULT_TARGET,
-    exclude_tasks: Sequence[str] = (),
-    evidence: Evidence | None = None,
+    rows: Iterable[ResultRow], target: float = DEFAULT_TARGET, evidence: Evidence | None = None
 ) -> list[Answer]:
     """Rows to answers in one step; errors as in `freeze_curves` and `answer_curves`."""
-    return answer_curves(freeze_curves(rows, evidence), target, exclude_tasks)
+    return answer_curves(freeze_curves(rows, evidence), target)
 
 
 def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:

@@ -109,7 +109,10 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
     """
     full, basis = answer.full, answer.uncertainty.basis
     assert full is not None
-    points = [full, *_tested(answer)]
+    measured = {point.depth: point for point in answer.measured}
+    # In the order of testing; the frozen ones not at all where they were planned for other results.
+    order = list(measured)[1:] if answer.looks is None else answer.looks.order()
+    points = [full, *(measured[depth] for depth in order)]
     if len(points) == 1:
         is_planned = answer.looks is not None and answer.looks.of
         why = Reason.TOO_FEW_SEEDS if is_planned else Reason.LOOKS_NOT_PLANNED
@@ -141,14 +144,6 @@ def with_certainty(answer: Answer, *, learnt: bool) -> Answer:
         open_look=_open_look(answer, points),
     )
     return _with_what_settles(answer, points) if learnt else answer
-
-
-def _tested(curve: FreezeCurve) -> list[CurvePoint]:
-    """The frozen depths in the order of testing; [] where they were planned for other results."""
-    measured = {point.depth: point for point in curve.measured if not point.depth.is_full_model}
-    if curve.looks is None:
-        return list(measured.values())
-    return [measured[depth] for depth in curve.looks.order()]
 
 
 def _open_look(answer: Answer, points: Sequence[CurvePoint]) -> bool:

@@ -132,11 +132,7 @@ class FreezeCurve:
     @property
     def best(self) -> CurvePoint | None:
         """The depth with the highest quality, of equal ones the deepest; None without any."""
-        return max(
-            self.measured,
-            key=lambda point: (point.quality, point.depth.frozen_layers),
-            default=None,
-        )
+        return max(reversed(self.measured), key=lambda point: point.quality or 0.0, default=None)
 
 
 def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> FreezeCurve:

@@ -1,6 +1,5 @@
 """Which results may be pooled: rows are divided into groups within which everything agrees."""
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -60,10 +59,8 @@ def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
         by_search: dict[str | None, list[ResultRow]] = {}
         for row in members:
             by_search.setdefault(row.search, []).append(row)
-        seeds = [
-            {row.seed for row in rows if row.phase is Phase.MEASURE} for rows in by_search.values()
-        ]
-        if all(one.isdisjoint(other) for one, other in itertools.combinations(seeds, 2)):
+        seeds = {(row.search, row.seed) for row in members if row.phase is Phase.MEASURE}
+        if len(seeds) == len({seed for _, seed in seeds}):
             parts.append(members)
         else:
             parts.extend(by_search.values())

@@ -89,11 +89,7 @@ def _means(rows: Sequence[ResultRow]) -> dict[float, float]:
     for row, quality in _completed(rows):
         if row.learning_rate:
             runs.setdefault(row.learning_rate, []).append((quality, row.runs))
-    means = {}
-    for rate, several in runs.items():
-        qualities, counts = zip(*several, strict=True)
-        means[rate] = statistics.fmean(qualities, counts)
-    return means
+    return {rate: statistics.fmean(*zip(*several, strict=True)) for rate, several in runs.items()}
 
 
 def _completed(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, float]]:

@@ -67,8 +67,15 @@ def export(request: ExportRequest, say: Say) -> float:
     Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
     what training or other libraries could not do.
     """
-    _check(request)
     out, paths = request.out, request.paths
+    check_out(out, "export", ABOUT, overwrite=request.overwrite)
+    if request.push is not None and not HUB_ID.fullmatch(request.push):
+        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
+    if request.onnx and not importlib.util.find_spec("onnxscript"):
+        raise UsageError(
+            "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "
+            "`onnx` out"
+        )
     spec = load_specification(paths)
     saved.check_exportable(spec.recipe)
     to_check = None if request.check is None else saved.read_labelled(request.check, spec.task)
@@ -113,18 +120,6 @@ def export(request: ExportRequest, say: Say) -> float:
     if request.push is not None:
         say(f"On the hub: {push(out, request.push)}")
     return quality
-
-
-def _check(request: ExportRequest) -> None:
-    """Raise UsageError for what cannot be written or handed on as it was asked for."""
-    check_out(request.out, "export", ABOUT, overwrite=request.overwrite)
-    if request.push is not None and not HUB_ID.fullmatch(request.push):
-        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
-    if request.onnx and not importlib.util.find_spec("onnxscript"):
-        raise UsageError(
-            "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "
-            "`onnx` out"
-        )
 
 
 def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -171,18 +171,17 @@ def read_requests(options: SearchOptions) -> list[Request]:
     return [replace(one, name=name) for one, name in zip(found, names, strict=True)]
 
 
-def _listed(given: str) -> Iterator[str]:
+def _listed(given: str) -> list[str]:
     """The tasks that a text file lists, one a line; any other name is one itself."""
     if not given.endswith(".txt"):
-        yield given
-        return
+        return [given]
     try:
         lines = Path(given).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"`task` {given} cannot be read as a list of tasks: {error}") from error
-    if not any(line.strip() for line in lines):
+    if not (names := list(filter(None, map(str.strip, lines)))):
         raise UsageError(f"`task` {given} lists no task; write one on each line")
-    yield from (line.strip() for line in lines if line.strip())
+    return names
 
 
 def read_request(options: SearchOptions, name: str) -> Request:

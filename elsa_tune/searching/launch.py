@@ -35,7 +35,6 @@ from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import (
     TRACKING_VARIABLE,
     SearchPaths,
-    StorePaths,
     shown_uri,
     without_credentials,
 )
@@ -185,7 +184,7 @@ def resume(
     is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
     try:
         # That of a complete search need not answer: what it has not got stays in the journal.
-        store = _store(uri) if is_complete and not is_moved else _open_store(uri)
+        store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri)
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
             raise
@@ -242,11 +241,7 @@ def _say_ready(data: TaskData, say: Say) -> None:
 
 def store_of(spec: SearchSpec) -> MlflowStore:
     """The store of a search that was saved; it need not answer."""
-    return _store(_remembered(spec.tracking_uri))
-
-
-def _store(tracking_uri: str) -> MlflowStore:
-    return MlflowStore(tracking_uri, StorePaths(Path.cwd()).artifact_root_for(tracking_uri))
+    return MlflowStore(_remembered(spec.tracking_uri))
 
 
 def _remembered(stored: str) -> str:
@@ -259,7 +254,7 @@ def _remembered(stored: str) -> str:
 
 
 def _open_store(tracking_uri: str) -> MlflowStore:
-    store = _store(tracking_uri)
+    store = MlflowStore(tracking_uri)
     store.check()
     store.initialise()
     return store

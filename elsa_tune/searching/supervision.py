@@ -24,10 +24,10 @@ from typing import NoReturn
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.saying import STOPS, heard, say
 from elsa_tune.tracking.forwarder import Forwarder
-from elsa_tune.tracking.journal import Journal, read_journal
+from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
 
 # What the driver tells, in memory that both processes see: whether it ended in words (one byte),
@@ -155,11 +155,10 @@ def _last_word(came: set[int], status: int) -> None:
 def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
     """Record a missing end, and bring MLflow the rest; StorageError where another driver runs."""
     with Journal(paths.journal) as journal:
-        state = SearchState.replay(read_journal(paths.journal))
+        state = SearchState.replay(journal.earlier)
         if not state.search.attempt:
             return
         if state.status is SearchStatus.RUNNING:
             journal.append(end)
-        root = StorePaths(Path.cwd()).artifact_root_for(tracking_uri)
-        store = MlflowStore(tracking_uri, root)
+        store = MlflowStore(tracking_uri)
         Forwarder(paths.journal, store, paths.forwarded).start().close()

@@ -22,7 +22,7 @@ from pydantic import (
 from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.files import slug
 from elsa_tune.specs.checked import problems, read_yaml
-from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
+from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
@@ -31,7 +31,6 @@ DEFAULT_EVALUATION_SHARE = 0.2
 # More distinct labels than this, where no classes are declared, are numbers or texts.
 MOST_INFERRED_CLASSES = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-UNLABELLED = "-"  # MNLI and SNLI: the annotators did not agree
 # A word of a column's name that says it is the label.
 LABEL_WORDS = re.compile(
     r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"

@@ -25,10 +25,10 @@ def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], la
     frames = {
         part: _checked(frame, part, [*texts, label], label) for part, frame in _parts(rows).items()
     }
-    is_regression = not all(_whole(frame[label]) for frame in frames.values())
-    for frame in frames.values():
-        if not is_regression and pd.api.types.is_float_dtype(frame[label]):
-            frame[label] = frame[label].astype(int)
+    floats = [one for one in frames.values() if pd.api.types.is_float_dtype(one[label])]
+    is_regression = any((frame[label] % 1 != 0).any() for frame in floats)
+    for frame in [] if is_regression else floats:
+        frame[label] = frame[label].astype(int)  # names and whole numbers are classes
     content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
     described = {
         "name": name,
@@ -82,8 +82,3 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> 
             "them"
         )
     return frame[columns].reset_index(drop=True)
-
-
-def _whole(labels: pd.Series[Any]) -> bool:
-    """Whether labels are names or whole numbers, which classes are."""
-    return not pd.api.types.is_float_dtype(labels) or bool((labels % 1 == 0).all())

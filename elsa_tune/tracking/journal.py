@@ -110,9 +110,13 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
 
 def running(journal: Path) -> StorageError:
+    """Names who took the lock last, `process 123 on HOST`, where that is recorded."""
+    holder = ""
+    with contextlib.suppress(OSError, ValueError):
+        holder = lock_of(journal).with_suffix(".holder").read_text()
     return StorageError(
-        f"search '{journal.parent.name}' is running: {holder(lock_of(journal))} writes {journal}; "
-        "wait for it or end it"
+        f"search '{journal.parent.name}' is running: {holder or 'another process'} writes "
+        f"{journal}; wait for it or end it"
     )
 
 
@@ -178,11 +182,3 @@ def is_held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def holder(path: Path) -> str:
-    """Who took the lock last: `process 123 on HOST`, or `another process` if unrecorded."""
-    try:
-        return path.with_suffix(".holder").read_text() or "another process"
-    except (OSError, ValueError):
-        return "another process"

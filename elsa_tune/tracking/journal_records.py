@@ -160,11 +160,7 @@ def decode(line: str) -> Record:
 
 def param_text(value: Scalar) -> str:
     """A parameter as MLflow shows it: `true`, `false`, `none`, numbers that read back exactly."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ Every method may be called again with the same record and leaves the store as on
 are found by their tags, so that no trial has two. Errors come as MLflow raises them.
 """
 
+import contextlib
 import getpass
 import logging
 import math
@@ -30,6 +31,7 @@ from elsa_tune.tracking.journal_records import (
     param_text,
 )
 from elsa_tune.tracking.mlflow_reader import runs_of
+from elsa_tune.tracking.paths import StorePaths
 
 _PARAM_LENGTH = 6000  # MLflow's limit (mlflow/utils/validation.py)
 _BAD_IN_KEYS = re.compile(r"[^\w./: -]", re.ASCII)
@@ -49,9 +51,9 @@ class MlflowStore(Connection):
     uri: absolute. artifact_root: a folder for files where no server decides on it, else None.
     """
 
-    def __init__(self, uri: str, artifact_root: Path | None = None) -> None:
+    def __init__(self, uri: str) -> None:
         super().__init__(uri)
-        self.artifact_root = artifact_root
+        self.artifact_root = StorePaths(Path.cwd()).artifact_root_for(uri)
         self.forget()
 
     def begin_search(self, record: SearchStarted, tags: dict[str, str]) -> None:
@@ -168,8 +170,10 @@ class MlflowStore(Connection):
                 names.SEARCH_ID_TAG: search.search_id,
                 names.SEARCH_TAG: search.name,
                 "mlflow.source.name": "elsa-tune",
-                "mlflow.user": _user(),
+                "mlflow.user": "unknown",
             }
+            with contextlib.suppress(KeyError, OSError):  # no name is known of this process's user
+                own["mlflow.user"] = getpass.getuser()
             every = _as_tags(tags | own | ({names.TRIAL_TAG: trial} if trial else {}))
             self._search_id = ""  # without an answer it may exist all the same
             made = self.client().create_run(
@@ -320,10 +324,3 @@ def _key(name: str) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -341,8 +341,6 @@ def shuffled_batches(trial: TrialSpec, examples: int) -> Iterator[IndexArray]:
     By a generator of their own: the order is the same at every depth and whatever dropout draws.
     """
     generator = torch.Generator().manual_seed(trial.seed)
-    size = trial.recipe.batch_size
     while True:
-        order = torch.randperm(examples, generator=generator).numpy()
-        for start in range(0, len(order), size):
-            yield order[start : start + size]
+        order = torch.randperm(examples, generator=generator)
+        yield from (part.numpy() for part in order.split(trial.recipe.batch_size))

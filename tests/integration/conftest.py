@@ -40,7 +40,7 @@ def places(tmp_path: Path, database_template: Path) -> StorePaths:
 @pytest.fixture
 def store(places: StorePaths) -> MlflowStore:
     """The writer of that store."""
-    return MlflowStore(places.tracking_uri(), places.artifact_root)
+    return MlflowStore(places.tracking_uri())
 
 
 class Server:

@@ -99,6 +99,6 @@ def test_a_server_whose_files_climb_writes_nothing(
 def test_a_folder_of_any_name_can_be_worked_in(tmp_path: Path) -> None:
     places = StorePaths(tmp_path / 'it\'s "mine" #1 & ü')
     places.root.mkdir(parents=True)
-    store = MlflowStore(places.tracking_uri(), places.artifact_root)
+    store = MlflowStore(places.tracking_uri())
     assert record(SearchPaths(places.storage, "mine"), whole_search("mine", 1), store) == 0
     assert [row.search for row in store_rows(places.tracking_uri())] == ["mine"]

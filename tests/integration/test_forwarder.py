@@ -253,7 +253,7 @@ def test_another_store_gets_everything_from_the_beginning(
     record(paths, records[:5], store)
     other = places.root / "other.db"
     shutil.copyfile(database_template, other)
-    record(paths, records[5:], MlflowStore(f"sqlite:///{other}", places.artifact_root))
+    record(paths, records[5:], MlflowStore(f"sqlite:///{other}"))
     check_equal(paths, f"sqlite:///{other}")
     assert len(store_rows(store.uri)) == 1
 
@@ -267,7 +267,7 @@ def test_a_watermark_is_believed_only_while_the_store_has_the_search(
     for run in store_runs(store.uri).values():
         client.delete_run(run.info.run_id)
     resumed = [search_started(attempt=2), *whole_trial(B, 0.7)]
-    assert record(paths, resumed, MlflowStore(store.uri, places.artifact_root)) == 0
+    assert record(paths, resumed, MlflowStore(store.uri)) == 0
     check_equal(paths, store.uri)
 
 
@@ -279,7 +279,7 @@ def test_a_store_that_lost_its_runs_is_filled_again(places: StorePaths, store: M
     for run in store_runs(store.uri).values():
         MlflowClient(store.uri)._tracking_client.store._hard_delete_run(run.info.run_id)
     assert store_rows(store.uri) == []
-    assert record(paths, records[5:], MlflowStore(store.uri, places.artifact_root)) == 0
+    assert record(paths, records[5:], MlflowStore(store.uri)) == 0
     check_equal(paths, store.uri)
 
 
@@ -296,7 +296,7 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.recorded_search import search_started, whole_trial
 places = StorePaths(Path(sys.argv[1]))
 name, trials = sys.argv[2], int(sys.argv[3])
-store = MlflowStore(places.tracking_uri(), places.artifact_root)
+store = MlflowStore(places.tracking_uri())
 store.initialise()
 paths = SearchPaths(places.storage, name)
 print("ready", flush=True)

@@ -189,7 +189,7 @@ def test_replaying_a_whole_journal_changes_nothing(places: StorePaths, store: Ml
     record(paths, every_status(), store)
     before = dump(places.database)
     paths.forwarded.unlink()
-    assert record(paths, [], MlflowStore(store.uri, store.artifact_root)) == 0
+    assert record(paths, [], MlflowStore(store.uri)) == 0
     assert dump(places.database) == before
 
 
@@ -277,7 +277,7 @@ def test_a_trial_never_gets_two_runs(places: StorePaths, store: MlflowStore) -> 
     trial = dataclasses.replace(trial_started(A), time=2.0)
     store.begin_trial(search, trial)
     # Another driver, which remembers nothing.
-    other = MlflowStore(store.uri, store.artifact_root)
+    other = MlflowStore(store.uri)
     other.begin_search(search, {})
     other.begin_trial(search, trial)
     assert set(runs_in(places)) == {"first", A}
@@ -327,7 +327,7 @@ def test_a_deleted_experiment_comes_back(places: StorePaths, store: MlflowStore)
     assert experiment is not None
     client.delete_experiment(experiment.experiment_id)
     assert store_rows(store.uri) == []
-    fresh = MlflowStore(store.uri, store.artifact_root)
+    fresh = MlflowStore(store.uri)
     record(SearchPaths(places.storage, "second"), list(whole_search("second", 1)), fresh)
     assert {row.search for row in store_rows(store.uri)} == {"first", "second"}
 
@@ -336,7 +336,7 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
     places = StorePaths(tmp_path / "a b'c#ü")
     places.root.mkdir(parents=True)
     shutil.copyfile(database_template, places.database)
-    store = MlflowStore(places.tracking_uri(), places.artifact_root)
+    store = MlflowStore(places.tracking_uri())
     store.check()
     store.initialise()
     paths = SearchPaths(places.storage, "first")
@@ -508,7 +508,7 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     deleted = client_of(places).search_runs(["1"], run_view_type=ViewType.DELETED_ONLY)
     assert len(deleted) == 3
     # The name is free again, and its new runs are new.
-    record(paths, list(whole_search("second", 1)), MlflowStore(uri, places.artifact_root))
+    record(paths, list(whole_search("second", 1)), MlflowStore(uri))
     assert len(store_rows(uri, search="second")) == 1
 
 

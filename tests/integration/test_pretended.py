@@ -34,7 +34,7 @@ def run(spec: SearchSpec, folder: Path, share: Resources, train: Train) -> Searc
     spec = dataclasses.replace(spec, resources=share)
     paths = SearchPaths(folder, spec.name)
     paths.check_writable()
-    store = MlflowStore(f"sqlite:///{folder}/mlflow.db", folder / "artifacts")
+    store = MlflowStore(f"sqlite:///{folder}/mlflow.db")
     run_session(spec, paths, make_data(), store, train=train)
     # A Ray that was there before goes on, and nothing of the search stays in it.
     wait_for(lambda: not any(one.startswith(ACTORS) for one in family(os.getpid()).values()))

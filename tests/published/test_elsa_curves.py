@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import ResultsError
 from elsa_tune.tables.results_csv import import_results, published_rows
@@ -47,7 +47,8 @@ def answers() -> dict[tuple[str, str], Answer]:
     """Every answer of the paper's table, CoLA left out of the joint ones as the paper did."""
     rows = [row for row in published_rows() if row.train_size is None]
     return {
-        (answer.model, answer.task): answer for answer in answer_rows(rows, exclude_tasks=["cola"])
+        (answer.model, answer.task): answer
+        for answer in answer_curves(freeze_curves(rows), exclude_tasks=["cola"])
     }
 
 

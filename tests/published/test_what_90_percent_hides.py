@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.results_csv import published_rows
@@ -34,7 +34,7 @@ BLOG = [row for row in published_rows() if row.train_size is not None]
 
 def paper_answers(rows: list[ResultRow] = PAPER) -> list[Answer]:
     """The paper's answers, its joint ones without CoLA, as the paper has them."""
-    return answer_rows(rows, TARGET, exclude_tasks=["cola"])
+    return answer_curves(freeze_curves(rows), TARGET, exclude_tasks=["cola"])
 
 
 def share(value: float | None) -> str:

@@ -41,7 +41,7 @@ def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The quantiles of 1,000 draws are those of 10,000 to a few per cent of a standard error."""
     for module in (resampling, uncertainty):
         monkeypatch.setattr(module, "RESAMPLES", 1000)
-    monkeypatch.setattr(resampling.resample, "__defaults__", (1000, 0))
+    monkeypatch.setattr(resampling.resample, "__defaults__", (1000,))
     uncertainty._student.cache_clear()
     yield
     uncertainty._student.cache_clear()

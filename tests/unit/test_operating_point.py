@@ -22,7 +22,7 @@ from elsa_tune.analysis.answer_json import (
     curves_csv,
     freeze_curve_object,
 )
-from elsa_tune.analysis.answers import answer_rows, freeze_curves
+from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.measured import EXPLORED
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
@@ -242,7 +242,7 @@ def test_a_joint_point_counts_what_every_task_has() -> None:
         *seeds(3, [0.79, 0.5, 0.5, 0.5], task="cola", metric="f1"),
         *(row(3, 0.7, status=s, task="cola", metric="f1", **explored) for s in EXPLORED),
     ]
-    *_, joint = answer_rows(rows, exclude_tasks=())
+    *_, joint = answer_rows(rows)
     point = joint.points[1]
     assert (point.seeds, point.failed_seeds) == (2, 1 + 3)
     assert (point.explored, point.stopped_early) == (1 + 3, 1)
@@ -317,7 +317,7 @@ def test_a_task_without_an_answer_leaves_none_unless_excluded() -> None:
     *_, joint = answer_rows([*rows, row(3, 0.8, task="sst2")])
     assert joint.reason is Reason.FULL_MODEL_DID_NOT_LEARN  # the first of two reasons
     assert joint.decided_by == ("cola", "sst2")
-    _, cola, joint = answer_rows(rows, exclude_tasks=["cola"])
+    _, cola, joint = answer_curves(freeze_curves(rows), exclude_tasks=["cola"])
     assert cola.task == "cola" and cola.operating_point is None
     assert fine_tuned(joint) == (3, 3)
     assert warned(joint, WarningCode.TASKS_EXCLUDED).endswith(": cola")
@@ -326,9 +326,9 @@ def test_a_task_without_an_answer_leaves_none_unless_excluded() -> None:
 def test_what_cannot_be_excluded() -> None:
     rows = two_tasks({0: 0.9, 3: 0.89}, {0: 0.5, 3: 0.5})
     with pytest.raises(UnknownNameError, match="did you mean 'cola'"):
-        answer_rows(rows, exclude_tasks=["colla"])
+        answer_curves(freeze_curves(rows), exclude_tasks=["colla"])
     with pytest.raises(UsageError, match="every task is excluded"):
-        answer_rows(rows, exclude_tasks=["cola", "rte"])
+        answer_curves(freeze_curves(rows), exclude_tasks=["cola", "rte"])
 
 
 def test_training_sizes_are_joined_size_by_size() -> None:

@@ -89,7 +89,7 @@ def test_the_spread_of_accuracy_is_the_binomials() -> None:
 @pytest.mark.parametrize("metric", ["f1", "matthews", "f1_macro", "pearson"])
 def test_a_resample_is_the_metric_of_repeated_examples(metric: str) -> None:
     run = answered(metric, 60)
-    for weights in resampling._poisson_weights(40, 60, seed=0):
+    for weights in resampling._poisson_weights(40, 60):
         found = resample([run], metric, resamples=40)
         for number, weight in enumerate(weights.astype(int)):
             repeated = np.repeat(np.arange(60), weight)
@@ -104,7 +104,7 @@ def test_interpolated_ranks_are_within_a_fifth_of_the_standard_error() -> None:
     run = answered("spearman", 300)
     found = resample([run], "spearman", resamples=300)
     exact = np.empty(300)
-    for weights in resampling._poisson_weights(300, 300, seed=0):
+    for weights in resampling._poisson_weights(300, 300):
         for number, weight in enumerate(weights.astype(int)):
             exact[number] = stats.spearmanr(
                 np.repeat(run.predictions, weight), np.repeat(run.labels, weight)
@@ -124,7 +124,7 @@ def test_all_runs_see_the_same_examples() -> None:
 def test_chance_is_the_best_constant_of_each_resample() -> None:
     run = answered("f1", 80)
     found = resample([run], "f1", resamples=30)
-    for weights in resampling._poisson_weights(30, 80, seed=0):
+    for weights in resampling._poisson_weights(30, 80):
         for number, weight in enumerate(weights.astype(int)):
             labels = np.repeat(run.labels, weight)
             assert found.chance[number] == pytest.approx(

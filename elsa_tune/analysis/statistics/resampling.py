@@ -30,6 +30,9 @@ _CHUNK = 500
 # 2 % (tests), where exact ranks of every resample would take minutes.
 _BINS = 16
 
+# Before the number of a stream of random numbers: apart from those for seeds.
+_EXAMPLES = 1
+
 Floats = NDArray[np.float64]
 Weights = NDArray[np.float32]
 _Scores = Callable[[Weights], Floats]  # weights [R, E] to qualities [R, M]
@@ -73,13 +76,14 @@ class ExampleDraws:
         """
         depths, flips = {}, {}
         for stream, (depth, numbers) in enumerate(columns.items()):
-            errors = _generator(stream).exponential(size=len(resampled.chance))
+            generator = np.random.default_rng([_EXAMPLES, stream])
+            errors = generator.exponential(size=len(resampled.chance))
             # One run at a time: thousands of them would fill the memory.
             total, variances = np.zeros_like(errors), []
             for number in numbers:
                 draws = resampled.chance if number is None else resampled.runs[:, number]
                 is_flawless = bool((draws == 1).all())
-                moves = -errors / resampled.examples if is_flawless else _centred(draws)
+                moves = -errors / resampled.examples if is_flawless else draws - draws.mean()
                 total += moves
                 variances.append(moves.var())
             depths[depth] = _kept(total / len(numbers))
@@ -87,7 +91,8 @@ class ExampleDraws:
                 # Var(mean) = Cov + (Var - Cov) / S for runs with a common covariance.
                 apart = float(np.mean(variances) - depths[depth].var())
                 flips[depth] = max(0.0, apart * len(numbers) / (len(numbers) - 1))
-        return cls(depths=depths, chance=_kept(_centred(resampled.chance)), flips=flips)
+        chance = _kept(resampled.chance - resampled.chance.mean())
+        return cls(depths=depths, chance=chance, flips=flips)
 
     @classmethod
     def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
@@ -100,14 +105,12 @@ class ExampleDraws:
         depths = {}
         for stream, (depth, accuracy) in enumerate(accuracies.items()):
             right = accuracy * examples
-            draws = _generator(stream).beta(right + 1, examples - right + 1, RESAMPLES)
-            depths[depth] = draws - accuracy
+            generator = np.random.default_rng([_EXAMPLES, stream])
+            depths[depth] = generator.beta(right + 1, examples - right + 1, RESAMPLES) - accuracy
         return cls(depths=depths, chance=np.zeros(RESAMPLES), are_counted=True)
 
 
-def resample(
-    runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES, seed: int = 0
-) -> Resampled:
+def resample(runs: Sequence[Predictions], metric: str, resamples: int = RESAMPLES) -> Resampled:
     """Score all runs on the same resampled examples.
 
     runs: one or more, with the same labels. metric: a name as in `specs.task.Metric`. Raises
@@ -123,7 +126,7 @@ def resample(
     of_runs, of_chance = np.empty((resamples, len(runs))), np.empty(resamples)
     # Beside trials that train, BLAS threads wait for one another longer than they compute.
     with threadpool_limits(1, "blas"):
-        for number, weights in enumerate(_poisson_weights(resamples, len(labels), seed)):
+        for number, weights in enumerate(_poisson_weights(resamples, len(labels))):
             rows = slice(number * _CHUNK, (number + 1) * _CHUNK)
             of_runs[rows], of_chance[rows] = scores(weights), chance(weights)
     return Resampled(of_runs, of_chance, len(labels))
@@ -135,9 +138,9 @@ def score(run: Predictions, metric: str) -> float:
     return float(scores(np.ones((1, len(run.labels)), dtype=np.float32))[0, 0])
 
 
-def _poisson_weights(resamples: int, examples: int, seed: int) -> Iterator[Weights]:
+def _poisson_weights(resamples: int, examples: int) -> Iterator[Weights]:
     """Chunks of weights [<= _CHUNK, E], never all zero."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     # A table over 16 random bits is twenty times faster than numpy's Poisson, and exact to 1/65536.
     density = [math.exp(-1) / math.factorial(count) for count in range(9)]
     counts = np.searchsorted(np.cumsum(density) * 2**16, np.arange(2**16) + 0.5)
@@ -184,15 +187,6 @@ def _chance(metric: str, labels: NDArray[np.generic], classes: int) -> Callable[
         return np.asarray(quality.max(axis=1))
 
     return best
-
-
-def _generator(stream: int) -> np.random.Generator:
-    """One of the streams for examples, apart from those for seeds."""
-    return np.random.default_rng([1, stream])
-
-
-def _centred(draws: Floats) -> Floats:
-    return np.asarray(draws - draws.mean())
 
 
 def _kept(moves: Floats) -> Floats:

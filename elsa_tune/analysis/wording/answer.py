@@ -135,11 +135,6 @@ def _refusal_sentence(answer: Answer) -> str:
             )
         case Reason.NO_FROZEN_DEPTH:
             return "No answer: only the full model was measured, no depth with frozen layers."
-        case _:
-            return _did_not_learn(answer)
-
-
-def _did_not_learn(answer: Answer) -> str:
     full = answer.full
     assert full is not None and full.quality is not None
     scored = f"its {metric_text(answer.metric)} of {spread(full.quality, full.std)}"
@@ -350,9 +345,5 @@ def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
 
 
 def _tally(counts: Mapping[FreezeDepth, int]) -> str:
-    by_count: dict[int, list[FreezeDepth]] = {}
-    for depth, count in counts.items():
-        by_count.setdefault(count, []).append(depth)
-    return "; ".join(
-        f"{count} at {depths_text(several)}" for count, several in sorted(by_count.items())
-    )
+    by_count = itertools.groupby(sorted(counts, key=counts.__getitem__), counts.__getitem__)
+    return "; ".join(f"{count} at {depths_text(several)}" for count, several in by_count)

@@ -121,12 +121,8 @@ def next_step(answer: Answer) -> str | None:
     chosen = answer.operating_point
     if chosen is None or chosen.depth.is_full_model or len(recorded) != 1:
         return None
+    seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
+    name = shlex.quote(str(recorded.pop()))
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
-        name = shlex.quote(str(recorded.pop()))
         return f"elsa-tune resume {name} --until certified" if answer.open_look else None
-    seeds = answer.seeds_to_settle
-    if answer.reason is Reason.TOO_FEW_SEEDS:
-        seeds = USUAL_SEEDS
-    if seeds is None:
-        return None
-    return f"elsa-tune resume {shlex.quote(str(recorded.pop()))} --seeds {seeds}"
+    return None if seeds is None else f"elsa-tune resume {name} --seeds {seeds}"

@@ -1,7 +1,5 @@
 """A curve's depths as the cells of a table, and an answer in Markdown."""
 
-from collections.abc import Iterable
-
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
@@ -29,26 +27,15 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
 
 
 def answer_markdown(answer: Answer) -> str:
-    """The answer, how sure it is, the freeze curve as a table, and the warnings."""
-    parts = [answer.sentence, answer.certainty, curve_table(answer)]
-    parts.append("\n".join(f"- {warning.text}" for warning in answer.warnings))
-    return "\n\n".join(part for part in parts if part)
-
-
-def curve_table(answer: Answer) -> str:
-    """One line per depth, the operating point's in bold; "" where nothing is measured."""
+    """The answer, how sure it is, the freeze curve as a table with the operating point's line in
+    bold, and the warnings; what there is nothing of is left out.
+    """
     chosen = answer.operating_point
-    lines = []
+    lines = [("fine-tuned", *_COLUMNS[1:]), ("---:",) * len(_COLUMNS)]
     for point in answer.points:
         cells = point_cells(point) | {"frozen": point.depth.label}
-        is_chosen = chosen is not None and point.depth == chosen.depth
-        mark = "**" if is_chosen else ""
-        lines.append(_line(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
-    if not lines:
-        return ""
-    heads = _line(("fine-tuned", *_COLUMNS[1:]))
-    return "\n".join([heads, f"|{'|'.join(' ---: ' for _ in _COLUMNS)}|", *lines])
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+        mark = "**" if chosen is not None and point.depth == chosen.depth else ""
+        lines.append(tuple(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines) if answer.points else ""
+    warnings = "\n".join(f"- {warning.text}" for warning in answer.warnings)
+    return "\n\n".join(filter(None, (answer.sentence, answer.certainty, table, warnings)))

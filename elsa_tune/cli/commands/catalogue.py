@@ -150,13 +150,21 @@ def look(spec: TaskSpec) -> dict[str, Any]:
     from elsa_tune.training.metrics import chance
 
     splits = read_splits(spec, Recipe())
+    train = splits["train"]
+    columns = list(zip(spec.text_columns, train.texts, strict=True))
     return {
         "chance": chance(spec.metric, splits["evaluation"].labels, spec.outputs),
         "splits": {
             name: {"rows": len(split), "from": split.where, **_labels(spec, split)}
             for name, split in splits.items()
         },
-        "examples": _examples(spec, splits["train"]),
+        "examples": [
+            {
+                **{name: _shortened(column[row]) for name, column in columns},
+                "label": spec.classes[int(label)] if spec.classes else round(float(label), 6),
+            }
+            for row, label in enumerate(train.labels[:EXAMPLES])
+        ],
         "notes": list(dict.fromkeys(note for split in splits.values() for note in split.notes)),
     }
 
@@ -167,17 +175,6 @@ def _labels(spec: TaskSpec, split: Split) -> dict[str, Any]:
         return {"labels": {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}}
     mean = round(float(labels.mean()), 6)
     return {"lowest": float(labels.min()), "mean": mean, "highest": float(labels.max())}
-
-
-def _examples(spec: TaskSpec, split: Split) -> list[dict[str, Any]]:
-    columns = list(zip(spec.text_columns, split.texts, strict=True))
-    return [
-        {
-            **{name: _shortened(column[row]) for name, column in columns},
-            "label": spec.classes[int(label)] if spec.classes else round(float(label), 6),
-        }
-        for row, label in enumerate(split.labels[:EXAMPLES])
-    ]
 
 
 def _shortened(text: str) -> str:

@@ -102,9 +102,8 @@ def ui(
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
-    places = StorePaths(Path.cwd())
-    uri = places.tracking_uri(tracking_uri)
-    store = MlflowStore(uri, places.artifact_root_for(uri))
+    uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
+    store = MlflowStore(uri)
     if uri.startswith("http"):
         say(f"the record is on a server; open {shown_uri(uri)}")
         with contextlib.suppress(TrackingError):  # its address is all that was asked for

@@ -102,25 +102,24 @@ def _print_plan(edition: Edition) -> None:
     from elsa_tune.searching.pace import probed_time
     from elsa_tune.searching.several import standing
 
-    plans = [standing(search) for search in edition.searches]
-    every = [(search, plan.left) for search, plan in zip(edition.searches, plans, strict=True)]
-    unfinished = [(search, left) for search, left in every if left]
+    plans = [(search, standing(search)) for search in edition.searches]
+    unfinished = [(search, plan.left) for search, plan in plans if plan.left]
     time = "none, everything is there"
     if unfinished:
         say("training for a few seconds for each model and task, to estimate the hours")
         time = probed_time(unfinished)
     typer.echo(edition.heading)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "search": search.name,
             "trials": plan.trials,
-            "to_go": left.total(),
+            "to_go": plan.left.total(),
             "status": plan.state.status_text,
         }
-        for (search, left), plan in zip(every, plans, strict=True)
+        for search, plan in plans
     ]
-    left = sum(one.total() for _, one in every)
-    show([*rows, {"search": "in all", "trials": sum(one.trials for one in plans), "to_go": left}])
+    in_all = {name: sum(row[name] for row in rows) for name in ("trials", "to_go")}
+    show([*rows, {"search": "in all", **in_all}])
     typer.echo(f"time: {with_options(time)}")
 
 

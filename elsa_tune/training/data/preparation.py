@@ -113,8 +113,7 @@ def _ranks(strata: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
     if labels.dtype.kind == "i":
         return labels.astype(np.int64)
-    ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[np.argsort(labels, kind="stable")] = np.arange(len(labels))
+    ranks = np.argsort(np.argsort(labels, kind="stable"))
     return ranks * REGRESSION_BINS // max(1, len(labels))
 
 
@@ -181,15 +180,14 @@ def _held_out(
 def _check_classes(task: TaskSpec, subset: Split, holdout: Split, share: float) -> None:
     """Raise DataError unless every class of the rows in use is trained on and held out."""
     size = len(subset) + len(holdout)
-    for label in np.union1d(subset.labels, holdout.labels):
-        if label not in holdout.labels or label not in subset.labels:
-            rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
-            lacks = "has none" if label not in holdout.labels else "leaves none to train on"
-            raise DataError(
-                f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
-                f"class '{task.classes[int(label)]}', of which there are {rows}; give a larger "
-                "train_size or holdout"
-            )
+    for label in np.setxor1d(subset.labels, holdout.labels):
+        rows = int((subset.labels == label).sum() + (holdout.labels == label).sum())
+        lacks = "has none" if label not in holdout.labels else "leaves none to train on"
+        raise DataError(
+            f"task '{task.name}': a holdout of {share:g} of {size:,} training rows {lacks} of "
+            f"class '{task.classes[int(label)]}', of which there are {rows}; give a larger "
+            "train_size or holdout"
+        )
 
 
 def tokenised(split: Split, max_length: int, tokenizer: Any) -> TokenRows:

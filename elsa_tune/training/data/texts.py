@@ -12,7 +12,7 @@ import numpy as np
 from huggingface_hub import constants
 
 from elsa_tune.errors import DataError, first_line
-from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, GlueLayout
+from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.standard_library import read_standard_library
@@ -20,7 +20,6 @@ from elsa_tune.training.data.tokens import Split
 from elsa_tune.training.model.model_files import fetch
 
 MOST_LINES_SHOWN = 10
-NO_GOLD_LABEL = "-"  # MNLI and SNLI: the annotators did not agree
 _CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
 _WAYS_OUT = (
     "Give a local GLUE folder with `data_dir`, take `task` stdlib, which needs no download, "
@@ -185,7 +184,7 @@ def _incomplete(names: Sequence[str], row: Sequence[str | None]) -> str | None:
     missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
     if missing:
         return f"missing {', '.join(missing)}"
-    if names[-1] == "gold_label" and row[-1] == NO_GOLD_LABEL:
+    if names[-1] == "gold_label" and row[-1] == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
     return None
 

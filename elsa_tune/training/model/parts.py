@@ -57,12 +57,8 @@ class ModelParts:
     def frozen(self, depth: FreezeDepth) -> frozenset[str]:
         """Names that do not train at this depth. Raises SpaceError for N above L."""
         depth.check(len(self.layers))
-        names = set(self.fixed)
-        if depth.embeddings_frozen:
-            names.update(self.embedding)
-        for layer in self.layers[: depth.frozen_layers]:
-            names.update(layer)
-        return frozenset(names)
+        embedding = self.embedding if depth.embeddings_frozen else ()
+        return self.fixed.union(embedding, *self.layers[: depth.frozen_layers])
 
 
 def divide(model: PreTrainedModel) -> ModelParts:
