@@ -257,13 +257,9 @@ class SearchSpec:
 
         ladder: frozen layers of the ladder's depths that are tested, None for all of them.
         """
-        left_out = self.ladder if ladder is not None else ()
-        order = [
-            one
-            for one in self.depths
-            if not one.is_embeddings_only
-            and (one not in left_out or one.frozen_layers in (ladder or ()))
-        ]
+        order = [one for one in self.depths if not one.is_embeddings_only]
+        if ladder is not None:
+            order = [one for one in order if one in self.explored or one.frozen_layers in ladder]
         if self.planned_seeds is None or depth not in order or not order[0].is_full_model:
             return None
         counts: Counts = ((self.planned_seeds, self.planned_seeds),)

@@ -73,9 +73,8 @@ def chosen_ladder(
         return every
     compared = spec.explored[:2]
     full = None if curve is None else curve.full
-    if curve is None or full is None or full.seeds < spec.first_seeds(FULL_MODEL):
-        return None
-    if not rates.keys() >= set(compared):
+    seeds = 0 if full is None else full.seeds
+    if curve is None or seeds < spec.first_seeds(FULL_MODEL) or set(compared) - rates.keys():
         return None
     error = _example_error(spec, curve)
     reference, found = (_explored(known, depth, rates[depth]) for depth in compared)
@@ -168,10 +167,8 @@ def walk(
                 trials = () if other in hopeless else lacking(other, spec.first_seeds(other))
                 if trials:
                     return Walk(trials, f"the first look at {depths_text([other])}")
-        looks = spec.looks(depth)
-        assert looks is not None  # the depths of a hunt all have some
-        here, there = looks.counts[1]
-        trials = (*lacking(FULL_MODEL, there), *lacking(depth, here))
+        trials = lacking(FULL_MODEL, spec.seeds_at(-1, FULL_MODEL))
+        trials += lacking(depth, spec.seeds_at(-1, depth))
         if not trials:
             return Walk((), f"{where} is undecided after its last look")
         promise, least, told = float(point.quality > enough), PROMISING, ""
