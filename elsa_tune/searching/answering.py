@@ -58,8 +58,7 @@ def answer_again(
 def answers_of(spec: SearchSpec, state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
     """The answer so far; that results cannot be answered is said, and costs no record."""
     try:
-        rows = rows_of(state, paths.folder)
-        return answer_rows(rows, spec.target, evidence=KeptPredictions())
+        return answer_rows(rows_of(state, paths.folder), spec.target, KeptPredictions())
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end

@@ -68,15 +68,13 @@ class DepthLine:
     measured: float | None
 
 
-def depth_lines(spec: SearchSpec, known: Iterable[KnownTrial]) -> list[DepthLine]:
+def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine]:
     """The rows, shallowest depth first."""
-    by_depth: dict[FreezeDepth, list[KnownTrial]] = {depth: [] for depth in spec.depths}
-    for one in known:
-        by_depth[one.trial.depth].append(one)
     lines = []
-    for depth, here in by_depth.items():
+    for depth in spec.depths:
+        here = [one for one in known if one.trial.depth == depth]
         counts = Counter(_COUNTED_AS[one.status] for one in here if one.status in _COUNTED_AS)
-        counts["waiting"] = max(0, planned_trials(spec, here, depth) - counts.total())
+        counts["waiting"] = max(0, planned_trials(spec, known, depth) - counts.total())
         completed = [one for one in here if one.status is TrialStatus.COMPLETED]
         best = max(completed, default=None, key=lambda one: one.score or 0.0)
         measured = [one.quality or 0.0 for one in completed if one.trial.phase is Phase.MEASURE]

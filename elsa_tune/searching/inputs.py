@@ -131,7 +131,7 @@ class Request(Inputs):
 
     trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
     max_time: seconds. gpu_hours: hours of a GPU, in all. cpus_per_trial and gpus_per_trial: None
-    lets the machine decide.
+    lets the machine decide. whole_ladder: of a hunt, whose depths others are to have too.
     """
 
     name: str
@@ -145,6 +145,7 @@ class Request(Inputs):
     address: str | None = None
     cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
+    whole_ladder: bool = False
 
 
 def read_requests(options: SearchOptions) -> list[Request]:
@@ -168,7 +169,8 @@ def read_requests(options: SearchOptions) -> list[Request]:
     for one, count in Counter(names).items():
         if count > 1:
             raise UsageError(f"{count} of the tasks would share the search name '{one}'")
-    return [replace(one, name=name) for one, name in zip(found, names, strict=True)]
+    pairs = zip(found, names, strict=True)
+    return [replace(one, name=name, whole_ladder=True) for one, name in pairs]
 
 
 def _listed(given: str) -> list[str]:

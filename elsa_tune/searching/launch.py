@@ -212,8 +212,7 @@ def resume(
         from elsa_tune.searching.session import run_session
 
         _say_ready(data, say)
-        capacity = session.ready()
-        capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        session.ready().resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec)
         return run_session(spec, paths, data, store, session.over)
 

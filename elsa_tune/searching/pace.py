@@ -51,7 +51,7 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
             if one.status is TrialStatus.RUNNING
         ]
         begun = sum(one.status is not TrialStatus.INTERRUPTED for one in here)
-        waiting = planned_trials(spec, here, depth) - begun
+        waiting = planned_trials(spec, known, depth) - begun
         measuring = min(waiting, spec.first_seeds(depth))
         further = 0.0  # each try beyond the given rates waits for the one before it
         if spec.extend is not None and depth in spec.explored and not measures:

@@ -202,7 +202,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     asha = "off"
     if spec.asha is not None:
         grace = spec.asha.grace_of(spec.recipe.evaluations)
-        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}"
+        asha = f"grace {grace}, factor {spec.asha.reduction_factor:g}, margin {spec.asha.margin:g}"
     machine = [platform.node(), f"{os.cpu_count()} cores"]
     if spec.resources.gpus and torch.cuda.is_available():
         machine.append(torch.cuda.get_device_name())

@@ -34,7 +34,7 @@ from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import ANSWER, DESCRIPTION, LADDER, REPORT
+from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
@@ -54,13 +54,7 @@ def run_session(
         forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
-        plan = Plan(
-            spec,
-            record.state,
-            paths.folder,
-            board.phase,
-            lambda ladder: record.write(Decision(what=LADDER, value=ladder)),
-        )
+        plan = Plan(spec, record.state, paths.folder, board.phase, record.write)
         attempt = record.state().search.attempt + 1
         interruption = Interruption()
         status, message = SearchStatus.FAILED, ""
@@ -102,10 +96,8 @@ def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | No
         answers = answer_rows(rows(), target)
     except Exception:  # as in answers_of
         return None
-    if not answers:
-        return None
     # What the plan has yet to measure is no reason against an answer.
-    return answers[0].sentence if answers[0].is_answered else "not yet"
+    return next((one.sentence if one.is_answered else "not yet" for one in answers), None)
 
 
 class SearchRun:

@@ -12,7 +12,7 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import inputs_of, resume, start
 from elsa_tune.searching.planning.plan import Plan
 from elsa_tune.searching.saying import Say
-from elsa_tune.searching.specification import more_of, specify
+from elsa_tune.searching.specification import load_specification, more_of, specify
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
@@ -22,7 +22,12 @@ from elsa_tune.tracking.state import read_state
 def standing(search: Request) -> Plan:
     """How far it has come, from its journal; raises StorageError where that cannot be read."""
     paths = SearchPaths(search.storage, search.name)
-    return Plan.of(specify(search), paths, read_state(paths.journal))
+    spec, state = specify(search), read_state(paths.journal)
+    with contextlib.suppress(ElsaTuneError):  # of one that has begun, what its data gave
+        begun = load_specification(paths)
+        examples = begun.evaluation_examples
+        spec = dataclasses.replace(spec, chance=begun.chance, evaluation_examples=examples)
+    return Plan.of(spec, paths, state)
 
 
 def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:

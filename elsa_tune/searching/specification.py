@@ -67,6 +67,7 @@ def specify(request: Request) -> SearchSpec:
         tries = _tries(request, len(explored))
         if rates.values is not None:
             tries = min(tries, len(rates.values))
+    is_whole = not is_hunt or request.whole_ladder or depths[1] in explored
     seeds = LOOKS[-1][0] if is_hunt else request.seeds or space.seeds  # of a hunt at most
     spec = SearchSpec(
         name=request.name,
@@ -88,7 +89,7 @@ def specify(request: Request) -> SearchSpec:
         target=space.target,
         thorough=space.thorough,
         speculate=space.speculate,
-        ladder_error=LADDER_ERROR if is_hunt and depths[1] not in explored else 0.0,
+        ladder_error=0.0 if is_whole else LADDER_ERROR,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
@@ -76,7 +76,7 @@ class Asha:
     of a depth goes on. margin: and whatever scores at most so much less than the best there.
     """
 
-    grace: Annotated[float, Gt(0)] | None = None
+    grace: Annotated[float, Gt(0), Le(1e6)] | None = None
     reduction_factor: Annotated[float, Gt(1)] = 2.0
     margin: Annotated[float, Ge(0)] = 0.0
 
@@ -176,8 +176,8 @@ class SearchSpec:
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
     even if it promises little. thorough: its second looks have five seeds of the full model.
-    speculate: free workers run what may prove needless.
-    ladder_error: what it pays of the error for leaving out depths of its ladder, 0: it does not.
+    speculate: workers that would wait run what may prove needless.
+    ladder_error: the part of the error spent on leaving out depths of the ladder; 0: none may be.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
     seed, which certifies nothing, and for searches recorded before looks were planned. seed:
     exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds.

@@ -15,7 +15,7 @@ from elsa_tune.analysis.answer import Answer, Reason
 from elsa_tune.analysis.answers import answer_rows, freeze_curves
 from elsa_tune.analysis.statistics import resampling, uncertainty
 from elsa_tune.errors import SpaceError
-from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
 from elsa_tune.searching.planning.exploring import waits_for_full_model
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.measuring import chosen_ladder, walk
@@ -26,7 +26,7 @@ from elsa_tune.searching.tune.trainable import TRIAL
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.result_row import Predictions, ResultRow
-from elsa_tune.specs.search import SearchSpec, hunted
+from elsa_tune.specs.search import Looks, SearchSpec, hunted
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tables.task_file import resolve_task
@@ -74,6 +74,7 @@ class Drawn:
         self.answers: dict[str, Predictions] = {}
         self.rates: dict[FreezeDepth, float] = {}
         self.ladder: list[int] | None = None
+        self.looks: dict[str, Looks | None] = {}
         draw = np.random.default_rng(7)
         self.labels = np.arange(EXAMPLES) % 2
         self.difficulty = draw.random(EXAMPLES)
@@ -115,6 +116,9 @@ class Drawn:
                 if not isinstance(config, dict):
                     break
                 running.append((f"{number}-{len(running)}", config[TRIAL]))
+                # Recorded as a trial begins, as `SearchRecord.begin` does it.
+                begun = config[TRIAL]
+                self.looks[begun.key] = self.spec.looks(begun.depth, self.ladder)
             if not running:
                 break
             name, trial = running.pop(order % len(running))
@@ -155,7 +159,7 @@ class Drawn:
             trial=trial.key,
             examples=EXAMPLES,
             predictions=trial.key,
-            looks=self.spec.looks(trial.depth, self.ladder),
+            looks=self.looks.get(trial.key),
         )
 
     def answer(self) -> Answer:
@@ -325,8 +329,31 @@ def test_speculating_free_workers_run_what_may_prove_needless_and_one_worker_doe
     assert {certified(many.answer()), certified(plain.answer())} <= {None, 12}
     one = Drawn(plan, poor, 0.004)
     one.run()
-    assert one.measured()[0] == 2
+    assert one.measured() == plain.measured()
     assert "speculate" not in str(differences(plan, plain.spec))  # it may be continued without
+
+
+@pytest.mark.parametrize("depths", ["[0, 6, 11]", "[0, 4, 8, 12]", "half"])
+@pytest.mark.parametrize(("workers", "order"), [(1, 0), (2, 0), (4, 3), (8, 7)])
+def test_what_a_depth_follows_is_decided_before_it_is_measured_by_any_number_of_workers(
+    tmp_path: Path, depths: str, workers: int, order: int
+) -> None:
+    flat = dict.fromkeys(range(13), 0.89) | {0: 0.9}
+    one = Drawn(spec(tmp_path, f"depths={depths}"), flat, 0.004)
+    one.run(workers=workers, order=order)
+    assert one.ladder == []
+    assert not {depth.frozen_layers for depth in one.spec.ladder} & set(one.measured())
+    found = certified(one.answer())
+    assert found is not None and found <= 1, one.answer().certainty
+
+
+def test_of_several_tasks_each_has_the_whole_ladder(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text("stdlib\nrte\n")
+    wanted = SearchOptions(model="minilm", task=[str(tmp_path / "tasks.txt")], space="hunt")
+    both = [specify(one) for one in read_requests(wanted)]
+    assert [one.ladder_error for one in both] == [0.0, 0.0]
+    alone = read_requests(dataclasses.replace(wanted, task=["stdlib"]))
+    assert specify(alone[0]).ladder_error == 0.005
 
 
 def test_a_search_that_ends_within_its_first_look_names_the_way_on(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def chosen_ladder(
     """Frozen layers of the ladder's depths that a hunt tests; None as long as that is open.
 
     Exploring runs decide it, whose seeds no test uses: that of the first deep depth beside the full
-    model's. If it lies far above the target, none is tested, and only the last if it lies above.
+    model's. Far above the target, none is tested; above it, only the last. The measured runs'
+    predictions tell what is far.
     """
     every = [depth.frozen_layers for depth in spec.ladder]
     if not spec.ladder_error:
@@ -107,13 +108,20 @@ def walk(
         """What they lack, one depth after the other; nothing of those without a rate."""
         return tuple(one for depth in depths for one in lacking(depth, spec.first_seeds(depth)))
 
+    def going(trials: tuple[TrialSpec, ...], why: str, waits: bool = False) -> Walk:
+        """On with these trials, and after them with what may prove needless."""
+        more = (one for one in ahead if spec.speculate and one not in trials)
+        return Walk((*trials, *more), why, waits)
+
+    ahead: tuple[TrialSpec, ...] = ()
     deep = [depth for depth in spec.depths if depth in spec.explored and depth != FULL_MODEL]
     ladder = [depth for depth in spec.ladder if depth.frozen_layers in (tested or ())]
     explored = {depth: _explored(known, depth, rates[depth]) for depth in deep if depth in rates}
-    # How seeds spread is learnt where they are cheap, before anything is tested. A whole ladder
-    # means that the walk will hardly come further.
-    goes_deep = tested is not None and len(ladder) < max(1, len(spec.ladder))
-    begin = [one for one in deep if _is_free(spec, one) or (one == deep[0] and goes_deep)]
+    # How seeds spread is learnt where they are cheap, before anything is tested. What the first
+    # deep depth follows must be decided before; beyond a whole ladder the walk will hardly come.
+    begin = [depth for depth in deep[1:] if _is_free(spec, depth)]
+    if tested is not None and (len(ladder) < len(spec.ladder) or not ladder):
+        begin.insert(0, deep[0])
     is_at_chance = waits_for_full_model(spec, known)
     trials = lacking(FULL_MODEL, 1 if is_at_chance else spec.first_seeds(FULL_MODEL))
     if FULL_MODEL not in rates or trials:
@@ -122,11 +130,8 @@ def walk(
             ended = (one.quality for one in tried(known, FULL_MODEL) if one.status.is_final)
             enough = spec.target * max((q for q in ended if q is not None), default=math.inf)
             trials += first_looks(depth for depth in begin if explored.get(depth, 0.0) >= enough)
-            if spec.speculate:
-                last = lacking(FULL_MODEL, spec.seeds_at(-1, FULL_MODEL))
-                trials += tuple(one for one in last if one not in trials)
-        why = "the full model comes first"
-        return Walk(trials, why, waits=FULL_MODEL not in rates)
+            ahead = lacking(FULL_MODEL, spec.seeds_at(-1, FULL_MODEL))
+        return going(trials, "the full model comes first", waits=FULL_MODEL not in rates)
     full = None if curve is None else curve.full
     if curve is None or full is None or full.quality is None:
         return Walk((), "the full model gave no result")
@@ -143,9 +148,9 @@ def walk(
     hopeless = {depth for depth in deep if explored[depth] - enough < -far}
     begin = [depth for depth in begin if _is_free(spec, depth) or depth not in hopeless]
     order = [*ladder, *deep]
-    ahead = [depth for depth in order if depth in rates and depth not in hopeless]
-    if trials := first_looks([*begin, *(ahead if spec.speculate else ladder[:1])]):
-        return Walk(trials, f"the first look at {depths_text([trials[0].depth])}")
+    ahead = first_looks(depth for depth in order if depth not in hopeless)
+    if trials := first_looks([*begin, *ladder[:1]]):
+        return going(trials, f"the first look at {depths_text([trials[0].depth])}")
     points = {point.depth: point for point in curve.measured}
     for depth in order:
         where = depths_text([depth])
@@ -154,7 +159,7 @@ def walk(
         if depth in hopeless and not _is_free(spec, depth):
             return Walk((), f"{where} is far from the target")
         if trials := first_looks([depth]):
-            return Walk(trials, f"the first look at {where}")
+            return going(trials, f"the first look at {where}")
         point = points.get(depth)
         contrast = contrast_of(curve, depth, spec.target)
         if contrast is not None and contrast.lower > ROUNDING:
@@ -166,7 +171,7 @@ def walk(
             for other in order[order.index(depth) + 1 :]:
                 trials = () if other in hopeless else lacking(other, spec.first_seeds(other))
                 if trials:
-                    return Walk(trials, f"the first look at {depths_text([other])}")
+                    return going(trials, f"the first look at {depths_text([other])}")
         trials = lacking(FULL_MODEL, spec.seeds_at(-1, FULL_MODEL))
         trials += lacking(depth, spec.seeds_at(-1, depth))
         if not trials:
@@ -179,7 +184,7 @@ def walk(
             least = 0.0 if contrast is None else NO_PROMISE
         if promise < least:
             return Walk((), f"{where} is undecided without a second look{told}")
-        return Walk(trials, f"the second look at {where}{told}")
+        return going(trials, f"the second look at {where}{told}")
     return Walk((), "every depth keeps the target")
 
 

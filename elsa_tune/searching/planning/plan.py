@@ -19,6 +19,7 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
+from elsa_tune.tracking.journal_records import Decision, Record
 from elsa_tune.tracking.names import LADDER
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
@@ -30,7 +31,7 @@ class Plan:
     """What a search is to do; nobody else judges whether it is complete.
 
     state: gives the record so far. folder: the search's. say: is told what a hunt's next trials are
-    for, whenever that is something new. decide: records which of its ladder a hunt tests.
+    for, whenever that is something new. write: keeps which of its ladder a hunt tests.
     """
 
     def __init__(
@@ -39,10 +40,10 @@ class Plan:
         state: Callable[[], SearchState],
         folder: Path,
         say: Callable[[str], None] = lambda why: None,
-        decide: Callable[[list[int]], None] = lambda ladder: None,
+        write: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self._spec, self._state, self._folder, self._say = spec, state, folder, say
-        self._decide = decide
+        self._write = write
         self._said = ""
         self._known: dict[str, tuple[TrialState, KnownTrial]] = {}
         self._evidence = KeptPredictions()
@@ -99,11 +100,11 @@ class Plan:
         if ladder is None:
             ladder = chosen_ladder(self._spec, rates, known, curve)
             if ladder is not None and self._spec.ladder_error:
-                self._decide(ladder)
+                self._write(Decision(what=LADDER, value=ladder))
                 left_out = [one for one in self._spec.ladder if one.frozen_layers not in ladder]
                 if left_out:
-                    deeper = depths_text(self._spec.explored[1:2])
-                    self._say(f"measuring: without {depths_text(left_out)}: {deeper} looks good")
+                    why = f"{depths_text(self._spec.explored[1:2])} looks good"
+                    self._say(f"measuring: leaving out {depths_text(left_out)}, because {why}")
         found = walk(self._spec, rates, known, curve, ladder)
         if found.why != self._said and not found.waits:
             self._said = found.why
@@ -138,13 +139,12 @@ class Plan:
         slots = exploring_slots(self._spec, known) if explores else []
         untried = sum(slot.depth not in measured for slot in slots)
         found = self._next(rates, known)
-        unmeasured = len(found.trials)
         # A hunt that has ended needs no rate of what it did not come to.
         needed = self._spec.depths if found.waits else ()
         rateless = ", ".join(depth.label for depth in needed if depth not in rates)
         parts = (
             f"{untried} exploring trials to go" if untried else "",
-            f"{unmeasured} measuring trials to go" if unmeasured else "",
+            f"{len(found.trials)} measuring trials to go" if found.trials else "",
             f"no learning rate for frozen layers {rateless}" if rateless else "",
         )
         return " and ".join(filter(None, parts))
@@ -169,7 +169,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
     planned = spec.tries if depth in spec.explored else 0
     measured = spec.seeds
     if spec.strategy is Strategy.HUNT:
-        # Its first look's; further ones as they begin. A ladder is left out, or comes first.
+        # Its first look's; further ones as they begin. Of a ladder that is shortened, all.
         begun = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
         is_passed = depth in spec.ladder and begun[spec.explored[1]] > 0
         measured = max(begun[depth], 0 if is_passed else spec.first_seeds(depth))
@@ -178,8 +178,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
 
 def exploring_share(spec: SearchSpec) -> float:
     """The part of a time budget that exploring may take: that of its trials, at most half."""
-    total = spec.exploring_trials + spec.measuring_trials
-    return min(0.5, spec.exploring_trials / total)
+    return min(0.5, spec.exploring_trials / (spec.exploring_trials + spec.measuring_trials))
 
 
 def steps_per_trial(spec: SearchSpec) -> int:
