@@ -169,7 +169,7 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
     planned = spec.tries if depth in spec.explored else 0
     measured = spec.seeds
     if spec.strategy is Strategy.HUNT:
-        # Its first look's; further ones as they begin. Of a ladder that is shortened, all.
+        # Its first look's; others as they begin, as all of a ladder whose next depth has begun.
         begun = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
         is_passed = depth in spec.ladder and begun[spec.explored[1]] > 0
         measured = max(begun[depth], 0 if is_passed else spec.first_seeds(depth))
