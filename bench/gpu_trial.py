@@ -41,7 +41,7 @@ from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
 from elsa_tune.training import loop
 from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
-from elsa_tune.training.forward import runner
+from elsa_tune.training.forward import runner, timing
 from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze
@@ -154,7 +154,10 @@ def stepping(bench: Bench, way: str, frozen: int) -> Iterator[Callable[[], objec
     """
     cache = PrefixCache.FP32 if way == "packed" else PrefixCache.NONE
     doubt = {"packed": runner.packed_doubt, "padded": lambda *_: "on purpose"}[way]
-    with mock.patch.object(runner, "packed_doubt", doubt):
+    with (
+        mock.patch.object(runner, "packed_doubt", doubt),
+        mock.patch.object(runner, "padding_is_faster", lambda *_: None),
+    ):
         steps = loop.steps(
             bench.trial(frozen, prefix_cache=cache), bench.data(), device=bench.device
         )
@@ -263,6 +266,9 @@ def facts(bench: Bench) -> None:
         bench.record("seconds of cuDNN's plans", _plans)
     for way, frozen in itertools.product(("packed", "padded"), bench.depths):
         bench.record(f"{way} N={frozen}", lambda way=way, n=frozen: _profiled(bench, way, n))
+    for precision, frozen in itertools.product((Precision.AUTO, Precision.FP32), bench.depths):
+        key = f"padded of packed in {precision.value}, N={frozen}"
+        bench.record(key, lambda n=frozen, p=precision: _padded_of_packed(bench, n, p))
 
 
 def _versions() -> dict[str, Any]:
@@ -307,6 +313,27 @@ def _plans() -> list[float]:
         torch.cuda.synchronize()
         seconds.append(round(time.perf_counter() - started, 3))
     return seconds
+
+
+def _padded_of_packed(bench: Bench, frozen: int, precision: Precision) -> float:
+    """A step's time on padded batches behind the kept prefix, of that on packed rows: what decides
+    how a trial trains.
+    """
+    found: list[float] = []
+    share = timing._share
+
+    def noted(*given: Any) -> float:
+        found.append(share(*given))
+        return found[0]
+
+    trial = bench.trial(frozen, precision=precision)
+    with (
+        mock.patch.object(timing, "_TIMED_ON", (bench.device,)),
+        mock.patch.object(timing, "_share", noted),
+        contextlib.closing(loop.steps(trial, bench.data(), device=bench.device)) as steps,
+    ):
+        next(steps)
+    return round(found[0], 3)
 
 
 def _profiled(bench: Bench, way: str, frozen: int) -> dict[str, Any]:
@@ -415,12 +442,13 @@ def grid(bench: Bench) -> None:
     """
     data = bench.data()
 
-    def whole(frozen: int, seed: int) -> dict[str, float]:
+    def whole(frozen: int, seed: int) -> dict[str, Any]:
         started = time.perf_counter()
         trial = replace(bench.trial(frozen, epochs=1 if bench.tiny else 3), seed=seed)
         *_, result = loop.train(trial, data, device=bench.device, depths=bench.grid)
         seconds = time.perf_counter() - started
-        return {"seconds": round(seconds, 3), "training": round(result.train_seconds, 3)}
+        found = {"seconds": round(seconds, 3), "training": round(result.train_seconds, 3)}
+        return {**found, "batches": result.batches}
 
     def trainers(frozen: int) -> dict[str, float]:
         started = time.perf_counter()

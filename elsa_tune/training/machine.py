@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import resource
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from elsa_tune.errors import SpaceError
+from elsa_tune.files import slug
 from elsa_tune.specs.trial import Precision
 
 Result = TypeVar("Result")
@@ -38,6 +40,15 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 def usable_cores() -> int:
     """CPU cores that this process may use: the machine's, or fewer under Slurm or taskset."""
     return len(os.sched_getaffinity(0))
+
+
+def identity(device: str) -> str:
+    """Of what is measured here: another host (a home may be shared), number of cores, GPU or torch
+    is another machine.
+    """
+    here = (socket.gethostname(), usable_cores(), torch.__version__, device)
+    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    return slug("-".join(map(str, (*here, gpu))))
 
 
 class PeakMemory:

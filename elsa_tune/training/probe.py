@@ -18,10 +18,10 @@ from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
-from elsa_tune.training.forward.equality import Setting
+from elsa_tune.training.forward.equality import Setting, packed_doubt
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
-from elsa_tune.training.forward.runner import fastest, rows_behind
+from elsa_tune.training.forward.runner import rows_behind, taken_apart
 from elsa_tune.training.machine import release, reproducible, resolve_precision
 from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
@@ -128,7 +128,7 @@ def _features(
     freeze(loaded, depth)
     precision = resolve_precision(recipe.precision, device.type).value
     setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
-    runs, _ = fastest(loaded, data, setting)
+    runs, _ = taken_apart(loaded, data, setting, packed_doubt(loaded, data, setting))
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
     try:

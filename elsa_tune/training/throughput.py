@@ -4,7 +4,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from elsa_tune.errors import RunError
-from elsa_tune.files import cache_dir, slug, write_aside
+from elsa_tune.files import cache_dir, write_aside
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training import machine
 from elsa_tune.training.data.tokens import TaskData
@@ -206,7 +205,4 @@ def remembered(device: str) -> dict[str, Tuned]:
 
 
 def _path(device: str) -> Path:
-    """Another host (a home may be shared), number of cores, GPU or torch has another file."""
-    here = (socket.gethostname(), machine.usable_cores(), torch.__version__)
-    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
-    return cache_dir() / f"machine-{slug('-'.join(map(str, (*here, device, gpu))))}.json"
+    return cache_dir() / f"machine-{machine.identity(device)}.json"

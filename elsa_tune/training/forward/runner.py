@@ -16,11 +16,18 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
-from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
+from elsa_tune.training.forward.equality import (
+    Setting,
+    packed_doubt,
+    packed_layout,
+    tail_doubt,
+    twin,
+)
 from elsa_tune.training.forward.packed import length_groups
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
+from elsa_tune.training.forward.timing import padding_is_faster
 from elsa_tune.training.machine import room
 from elsa_tune.training.model.encoder import unchanged_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
@@ -92,10 +99,19 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
 
     The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
+    why_padded = packed_doubt(model, data, setting) or padding_is_faster(
+        lambda few, why: _runner(twin(model), few, setting, why), data, setting
+    )
+    return _runner(model, data, setting, why_padded)
+
+
+def _runner(
+    model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
+) -> Runner:
     depth, recipe = setting.depth, setting.recipe
     layers = list(layer_list(model))
     frozen_prefix = [] if recipe.frozen_dropout else prefix_modules(model, depth)
-    runs, notes = fastest(model, data, setting)
+    runs, notes = taken_apart(model, data, setting, why_padded)
     deep = depth.frozen_layers > 0
     runner = Runner(runs, data, setting, frozen_prefix, "recomputed" if deep else "none", notes)
     if deep and runs.deepest > 0 and recipe.prefix_cache is not PrefixCache.NONE:
@@ -107,13 +123,12 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     return runner
 
 
-def fastest(
-    model: PreTrainedModel, data: TaskData, setting: Setting
+def taken_apart(
+    model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
 ) -> tuple[PackedModel | PaddedModel, list[str]]:
-    """What runs this model, which may be taken apart, and notes on why it is not faster."""
-    doubt = packed_doubt(model, data, setting)
-    if doubt is not None:
-        return PaddedModel(model, data), [f"padded batches: {doubt}"]
+    """What runs this model, on padded batches if there is a reason; and why it is not faster."""
+    if why_padded is not None:
+        return PaddedModel(model, data), [f"padded batches: {why_padded}"]
     layout, notes = packed_layout(model, data, setting)
     return PackedModel(model, setting.depth, setting.recipe.pooling, layout), notes
 
