@@ -204,7 +204,10 @@ class Journals(Source):
         errors = []
         for journal in self._journals(question.search):
             try:
-                found.append((journal.absolute().parent, read_state(journal)))
+                folder, state = journal.absolute().parent, read_state(journal)
+                if self.is_record:  # whatever it was called before its folder was renamed or copied
+                    state.search = replace(state.search, name=folder.name)
+                found.append((folder, state))
             except StorageError as error:
                 errors.append(error)
         if errors and not found:

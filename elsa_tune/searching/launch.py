@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.planning.plan import Plan, steps_per_trial
+from elsa_tune.searching.planning.plan import Plan, doubts
 from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import (
     check_same,
@@ -110,7 +110,7 @@ def start(request: Request, say: Say) -> Finished:
             tracking_uri=request.tracking_uri,
             address=request.address,
         )
-    from elsa_tune.training.loop import evaluation_steps, few_steps
+    from elsa_tune.training.loop import evaluation_steps
     from elsa_tune.training.model.model_files import pinned
 
     draft = specify(request)
@@ -138,8 +138,8 @@ def start(request: Request, say: Say) -> Finished:
                 fingerprints=fingerprints,
                 versions=versions_here(),
             )
-            if note := few_steps(draft.recipe, steps_per_trial(draft)):
-                say(note)
+            for doubt in doubts(draft):
+                say(doubt)
             from elsa_tune.searching.session import run_session
 
             _say_ready(data, say)

@@ -42,7 +42,7 @@ def origin_of(state: SearchState) -> str:
 
 
 def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
-    recorded = {"search": search, **trial.params, **trial.latest}
+    recorded = {**trial.params, **trial.latest, "search": search}
     values: dict[str, Any] = {
         name: value for name, value in recorded.items() if value not in (None, "", "none")
     }

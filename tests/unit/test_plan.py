@@ -18,7 +18,7 @@ from elsa_tune.searching.launch import plan, time_limit
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
 from elsa_tune.searching.planning.measuring import measuring_trials
-from elsa_tune.searching.planning.plan import Plan, exploring_share, steps_per_trial
+from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
@@ -303,3 +303,19 @@ def test_sources_are_told_apart_in_the_file() -> None:
     ):
         spec = make_spec(task=dataclasses.replace(resolve_task("rte"), source=source))
         assert adapter.validate_json(adapter.dump_json(spec)).task.source == source
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ((1, 2), "depths are 1, 2: without 0 (the full model) there will be nothing to compare"),
+        ((0,), "depths are 0: without another depth there will be nothing to compare"),
+        ((0, "embeddings"), None),
+    ],
+)
+def test_a_plan_that_cannot_be_answered_is_doubted(
+    labels: tuple[int | str, ...], words: str | None
+) -> None:
+    spec = make_spec(depths=tuple(map(FreezeDepth.of, labels)), train_examples=10_000)
+    found = list(doubts(spec))
+    assert len(found) == (words is not None) and (words or "") in "".join(found)

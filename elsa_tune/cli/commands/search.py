@@ -137,14 +137,13 @@ def _conclude_several(requests: Sequence[Request]) -> None:
 
 def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.searching.launch import plan, sizes
-    from elsa_tune.searching.planning.plan import steps_per_trial
-    from elsa_tune.training.loop import few_steps
+    from elsa_tune.searching.planning.plan import doubts, steps_per_trial
 
     train, evaluation = sizes(request.task, request.recipe)
     spec = plan(request, train, evaluation)
+    for doubt in doubts(spec):
+        say(doubt)
     each = steps_per_trial(spec)
-    if note := few_steps(spec.recipe, each):
-        say(note)
     exploring = spec.exploring_trials, spec.most_exploring_trials
     measuring = spec.measuring_trials, spec.most_measuring_trials
     steps = [sum(trials) * each for trials in zip(exploring, measuring, strict=True)]

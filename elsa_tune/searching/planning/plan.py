@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from elsa_tune.analysis.answers import freeze_curves
@@ -16,7 +16,7 @@ from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
 from elsa_tune.searching.planning.measuring import Walk, chosen_ladder, measuring_trials, walk
 from elsa_tune.searching.specification import load_specification
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec
 from elsa_tune.tracking.journal_records import Decision, Record
@@ -184,6 +184,19 @@ def exploring_share(spec: SearchSpec) -> float:
 def steps_per_trial(spec: SearchSpec) -> int:
     """Optimiser steps of a trial that runs to its end."""
     return math.ceil(spec.train_examples / spec.recipe.batch_size) * spec.recipe.epochs
+
+
+def doubts(spec: SearchSpec) -> Iterator[str]:
+    """What to tell who is about to train all of this, and might not want to."""
+    from elsa_tune.training.loop import few_steps
+
+    full = FULL_MODEL in spec.depths
+    if not full or len(spec.depths) == 1:
+        lacks = "another depth" if full else "0 (the full model)"
+        given = ", ".join(depth.label for depth in spec.depths)
+        yield f"depths are {given}: without {lacks} there will be nothing to compare, and no answer"
+    if note := few_steps(spec.recipe, steps_per_trial(spec)):
+        yield note
 
 
 def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
