@@ -66,6 +66,7 @@ TESTED = {
     "elsa_tune/analysis/wording": f"{_ANSWERS} answer_cli",
     "elsa_tune/analysis": _ANSWERS,
     "elsa_tune/searching/planning/plan.py": f"plan {_PLANNING} hunt searches_cli",
+    "elsa_tune/searching/planning/measuring.py": "hunt plan looks",
     "elsa_tune/searching/planning/sampler.py": f"sampler {_PLANNING}",
     "elsa_tune/searching/planning/exploring.py": f"extension {_PLANNING}",
     "elsa_tune/searching/tune/stopping.py": "early_stopping stopping",

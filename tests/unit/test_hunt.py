@@ -75,6 +75,7 @@ class Drawn:
         self.rates: dict[FreezeDepth, float] = {}
         self.ladder: list[int] | None = None
         self.looks: dict[str, Looks | None] = {}
+        self.beside: dict[str, set[str]] = {}  # of each trial, those that ran as it began
         draw = np.random.default_rng(7)
         self.labels = np.arange(EXAMPLES) % 2
         self.difficulty = draw.random(EXAMPLES)
@@ -115,6 +116,8 @@ class Drawn:
                 config = searcher.suggest(f"{number}-{len(running)}")
                 if not isinstance(config, dict):
                     break
+                beside = {trial.key.partition("-lr")[0] for _, trial in running}
+                self.beside[config[TRIAL].key] = beside
                 running.append((f"{number}-{len(running)}", config[TRIAL]))
                 # Recorded as a trial begins, as `SearchRecord.begin` does it.
                 begun = config[TRIAL]
@@ -187,7 +190,8 @@ def test_it_measures_what_decides_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quality", "ladder", "first"), [(0.87, [], 9), (0.83, [8], 8), (0.805, [6, 7, 8], 6)]
+    ("quality", "ladder", "first"),
+    [(0.86, [], 9), (0.84, [8], 8), (0.82, [8], 8), (0.815, [6, 7, 8], 6), (0.8, [6, 7, 8], 6)],
 )
 def test_exploring_the_first_deep_depth_decides_how_much_of_the_ladder_is_tested(
     tmp_path: Path, quality: float, ladder: list[int], first: int
@@ -201,7 +205,17 @@ def test_exploring_the_first_deep_depth_decides_how_much_of_the_ladder_is_tested
     assert {row.looks.error for row in one.rows.values() if row.looks} == {0.045}
     begun = next(n for n, key in enumerate(keys) if key.startswith(f"measure-N{first}-"))
     assert all(key.startswith("measure") for key in keys[begun:])
-    assert certified(one.answer()) == (4 if quality < 0.82 else 3)
+    assert certified(one.answer()) == (3 if quality > 0.83 else 4)
+
+
+def test_the_ladder_is_decided_by_the_runs_at_the_rates_that_were_chosen(tmp_path: Path) -> None:
+    one = Drawn(spec(tmp_path), {**CLEAR, 9: 0.82}, 0.0)
+    one.run()
+    known, deep = list(one.known.values()), FreezeDepth.of(9)
+    tried = {k.trial.learning_rate for k in known if k.trial.depth == deep} - {one.rates[deep]}
+    assert one.ladder == [8] and tried
+    poor = {**one.rates, deep: max(tried)}
+    assert chosen_ladder(one.spec, poor, known, one.curve()) == [6, 7, 8]
 
 
 def test_a_hunt_recorded_before_ladders_were_shortened_goes_on_with_its_whole_ladder(
@@ -243,6 +257,38 @@ def test_a_full_model_that_learns_only_when_it_is_measured_is_compared_all_the_s
     }  # the ladder's waits for the anchor's
     one.run()
     assert certified(one.answer()) == 3
+
+
+@pytest.mark.parametrize(("quality", "why"), [(0.51, "no better than"), (None, "no result")])
+def test_a_full_model_that_fails_only_when_it_is_measured_ends_the_hunt(
+    tmp_path: Path, quality: float | None, why: str
+) -> None:
+    class Lucky(Drawn):
+        def end(self, trial: TrialSpec) -> None:
+            super().end(trial)
+            if trial.depth.is_full_model and trial.phase is Phase.MEASURE:
+                status = TrialStatus.COMPLETED if quality else TrialStatus.FAILED
+                found = {"status": status, "quality": quality}
+                self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], **found)
+
+    one = Lucky(spec(tmp_path), CLEAR, 0.0)
+    one.run()
+    assert one.measured() == {0: 2}
+    last = walk(one.spec, one.rates, list(one.known.values()), one.curve(), one.ladder)
+    assert not last.trials and why in last.why
+
+
+def test_without_predictions_the_whole_ladder_is_tested(tmp_path: Path) -> None:
+    class Blind(Drawn):
+        def end(self, trial: TrialSpec) -> None:
+            super().end(trial)
+            if trial.key in self.rows:
+                blind = {"metric": "f1", "predictions": None}
+                self.rows[trial.key] = dataclasses.replace(self.rows[trial.key], **blind)
+
+    one = Blind(spec(tmp_path), dict.fromkeys(CLEAR, 0.9), 0.004)
+    one.run()
+    assert one.ladder == [6, 7, 8] and set(one.measured()) == set(CLEAR)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +336,32 @@ def test_a_doubtful_depth_has_a_second_look_that_counts(tmp_path: Path) -> None:
     assert look is not None and (look.number, look.seeds, look.full_seeds) == (2, 8, 3)
 
 
+def test_two_seeds_that_tell_of_no_spread_wait_for_the_next_depths(tmp_path: Path) -> None:
+    # 11 and 12 learn nothing, so that how seeds spread is known from 0 and 6 alone.
+    one = Drawn(spec(tmp_path), {**CLEAR, 6: 0.86, 7: 0.86, 8: 0.86, 9: 0.80, 11: 0.6}, 0.004)
+    keys = [key.partition("-lr")[0] for key in one.run() if key.startswith("measure")]
+    assert list(dict.fromkeys(keys)) == [f"measure-N{n}" for n in (0, 11, 12, 6, 7, 8, 9)]
+    assert (one.measured()[0], one.measured()[6]) == (2, 2)
+    assert certified(one.answer()) == 4
+
+
+def test_a_walk_that_waits_for_a_rate_says_so(tmp_path: Path) -> None:
+    one = Drawn(spec(tmp_path), {**CLEAR, 9: 0.83}, 0.0)
+    one.run()
+    known = list(one.known.values())
+
+    def without(*depths: int) -> tuple[bool, str]:
+        rates = {d: rate for d, rate in one.rates.items() if d.frozen_layers not in depths}
+        found = walk(one.spec, rates, known, one.curve(), one.ladder)
+        return found.waits, found.why
+
+    assert not without()[0]
+    assert without(0) == (True, "the full model comes first")
+    assert without(10, 11) == (True, "the learning rate of N = 10, 11 is being explored")
+    assert one.ladder == [8]
+    assert without(8) == (True, "the learning rate of N = 8 is being explored")
+
+
 def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path) -> None:
     plan, plain = spec(tmp_path, "thorough=true"), spec(tmp_path)
     ladder, deep = FreezeDepth.of(6), FreezeDepth.of(9)
@@ -331,6 +403,20 @@ def test_speculating_free_workers_run_what_may_prove_needless_and_one_worker_doe
     one.run()
     assert one.measured() == plain.measured()
     assert "speculate" not in str(differences(plan, plain.spec))  # it may be continued without
+
+
+@pytest.mark.parametrize(("quality", "together"), [(0.85, {11}), (0.80, set())])
+def test_what_looks_to_pass_and_costs_nothing_begins_beside_the_full_model(
+    tmp_path: Path, quality: float, together: set[int]
+) -> None:
+    one = Drawn(spec(tmp_path), {**CLEAR, 9: 0.88, 10: 0.87, 11: quality}, 0.0)
+    one.run(workers=3)
+    begun = {
+        row.depth.frozen_layers
+        for row in one.rows.values()
+        if "measure-N0" in one.beside[row.trial or ""]
+    }
+    assert begun - {0} == together
 
 
 @pytest.mark.parametrize("depths", ["[0, 6, 11]", "[0, 4, 8, 12]", "half"])
