@@ -54,7 +54,6 @@ SEARCH_OPTIONS = {
     ),
 }
 Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]
-Settings = Annotated[list[str] | None, SEARCH_OPTIONS["settings"]]
 DataDir = Annotated[str | None, SEARCH_OPTIONS["data_dir"]]
 TrackingUri = Annotated[str | None, SEARCH_OPTIONS["tracking_uri"]]
 StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,9 +11,7 @@ from elsa_tune.cli.options import StoragePath, out_folder
 from elsa_tune.errors import UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.saying import say
-
-if TYPE_CHECKING:
-    from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 
 
 def export(
@@ -57,8 +55,6 @@ def export(
 
     The folder is what transformers' from_pretrained and pipeline load. Prints its path.
     """
-    from elsa_tune.tracking.paths import StorePaths, find_search
-
     storage = StorePaths(Path.cwd()).storage_at(storage_path)
     if every and (check or push):
         raise UsageError("--all exports several models, and --check and --push are for one")
@@ -84,7 +80,6 @@ def export(
 def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
     """By the folder that its model goes to, the search of each task of one on several."""
     from elsa_tune.searching.specification import load_specification
-    from elsa_tune.tracking.paths import SearchPaths, search_names
 
     found = {}
     for one in search_names(storage):
