@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
+from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import Plan, steps_per_trial
 from elsa_tune.searching.saying import Say
@@ -42,7 +43,6 @@ from elsa_tune.tracking.state import SearchState
 
 if TYPE_CHECKING:
     # Speak Ray and torch, which take seconds to import: only once everything is checked.
-    from elsa_tune.searching.answering import Finished
     from elsa_tune.searching.tune.cluster import Capacity
     from elsa_tune.training.data.tokens import TaskData
 
@@ -197,8 +197,6 @@ def resume(
         moved = dataclasses.replace(spec, tracking_uri=shown_uri(uri))
         spec = replace_specification(moved, paths)
     if is_complete:
-        from elsa_tune.searching.answering import answer_again
-
         return answer_again(spec, paths, store, say)
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)
