@@ -83,7 +83,7 @@ def export(request: ExportRequest, say: Say) -> float:
     with aside(out, "the model") as folder:
         with Journal(paths.journal) as journal:
             earlier = journal.earlier
-            forwarder = Forwarder(paths.journal, store, paths.forwarded, earlier).start()
+            forwarder = Forwarder(paths, store, earlier).start()
             record = SearchRecord(spec, paths, journal, forwarder, say)
             rows = rows_of(record.state(), paths.folder)
             try:

@@ -43,7 +43,7 @@ def answer_again(
         answers = answers_of(spec, state, paths, say)
         if is_lost(store.uri, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier)
+        forwarder = Forwarder(paths, store, journal.earlier)
         is_there = REPORT in state.decisions and paths.report.is_dir()
         if not is_there and has_drawn(state, paths, answers, say):
             forwarder.offer(journal.append(Decision(what=REPORT, value=paths.report.name)))
