@@ -42,7 +42,7 @@ def save_classifier(
     trained: by name; everything else is the base model's, bit by bit. A regression's head gives
     values on the scale of the labels. Raises OSError where it cannot be written.
     """
-    objective = Objective(trial.task, data, CPU, trial.recipe.standardize_targets)
+    objective = Objective(trial, data, CPU)
     model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
     frozen = divide(model).frozen(trial.depth)
     with torch.no_grad():
