@@ -3,7 +3,6 @@
 The bytes are the same at every run: no dates, and a fixed salt for the names inside an SVG.
 """
 
-import functools
 import io
 import math
 import re
@@ -85,18 +84,14 @@ def shortened(name: str) -> str:
 
 @contextmanager
 def _drawing(salt: str) -> Iterator[None]:
-    families = ["DejaVu Sans", *_fonts_for_other_scripts()]
+    for_other_scripts = sorted(name for name in font_manager.get_font_names() if "CJK" in name)
+    families = ["DejaVu Sans", *for_other_scripts]
     with (
         style.context([STYLE, {"font.family": families, "svg.hashsalt": salt}]),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
-
-
-@functools.cache
-def _fonts_for_other_scripts() -> list[str]:
-    return sorted(name for name in font_manager.get_font_names() if "CJK" in name)
 
 
 def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
