@@ -58,7 +58,7 @@ class Answers(tuple[Answer, ...]):
         for name, one in by_name(self).items():
             table = curve_table(name, one)
             rows = pd.DataFrame(list(table.rows), columns=list(table.names))
-            told.append(f"<p>{html.escape(f'{name}: {one.sentence} {one.certainty}')}</p>")
+            told.append(f"<p>{html.escape(f'{name}: {one}')}</p>")
             told.append(rows.to_html(index=False))
         if any(one.points for one in self):
             told.append(draw(freeze_curve(by_name(self)))["svg"].decode())

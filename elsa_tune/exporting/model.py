@@ -167,11 +167,7 @@ def _packages(spec: SearchSpec) -> dict[str, str]:
 
 
 def train_final(
-    spec: SearchSpec,
-    trial: TrialSpec,
-    data: TaskData,
-    record: SearchRecord,
-    say: Say,
+    spec: SearchSpec, trial: TrialSpec, data: TaskData, record: SearchRecord, say: Say
 ) -> tuple[float, dict[str, Tensor]]:
     """Train to the end and record it, whatever the end is; returns the trial's quality, and what
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.

@@ -139,12 +139,8 @@ def story(answers: Sequence[Answer]) -> list[str]:
     if missing:
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
         first += f"; there is none for {names}, and the reason stands with each"
-    together = [
-        f"{answer.model}, all tasks together: {answer.sentence} {answer.certainty}".strip()
-        for answer in answers
-        if answer.decided_by is not None
-    ]
-    return [f"{first}.", *together]
+    joint = [answer for answer in answers if answer.decided_by is not None]
+    return [f"{first}.", *(f"{one.model}, all tasks together: {one}" for one in joint)]
 
 
 def _beside(answer: Answer) -> str:

@@ -31,12 +31,7 @@ class Finished:
     unsent: int = 0
 
 
-def answer_again(
-    spec: SearchSpec,
-    paths: SearchPaths,
-    store: MlflowStore,
-    say: Say,
-) -> Finished:
+def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: Say) -> Finished:
     """Answer a complete search again, and add what is missing: report and records in MLflow."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)

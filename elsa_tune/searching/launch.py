@@ -33,12 +33,7 @@ from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import (
-    TRACKING_VARIABLE,
-    SearchPaths,
-    shown_uri,
-    without_credentials,
-)
+from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, shown_uri, without_credentials
 from elsa_tune.tracking.state import SearchState
 
 if TYPE_CHECKING:

@@ -165,7 +165,7 @@ class StudyResults:
         for one in self.answers:
             task = "all tasks together" if one.task == ALL_TASKS else one.task
             asked = f"{one.model} on {task}{number_text(one.train_size, ', {:,} examples')}"
-            answers.append(f"{asked}: {one.sentence} {one.certainty}".strip())
+            answers.append(f"{asked}: {one}")
         return "\n\n".join(map("\n".join, (heading, [table_text(self.table)], answers)))
 
 

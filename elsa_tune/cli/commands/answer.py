@@ -87,10 +87,7 @@ Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", hel
 
 @grouped
 def operating_point(
-    asked: Asked,
-    target: Target = None,
-    exclude_task: ExcludeTask = None,
-    format: Format = "table",
+    asked: Asked, target: Target = None, exclude_task: ExcludeTask = None, format: Format = "table"
 ) -> None:
     """How many of the last layers need fine-tuning?
 
