@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.state import SearchState
 
-LISTED = (
-    *("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer"),
-)
+LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer")
 
 
 def searches(

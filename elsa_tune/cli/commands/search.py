@@ -230,9 +230,7 @@ def trial(
         str, typer.Option(help="N: 0 (nothing frozen) .. L, or `embeddings`.")
     ] = "0",
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
-    train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified subset of N examples.")
-    ] = None,
+    train_size: Annotated[int | None, SEARCH_OPTIONS["train_size"]] = None,
     data_dir: DataDir = None,
     metric: Metric = None,
     settings: Annotated[list[str] | None, SEARCH_OPTIONS["settings"]] = None,
