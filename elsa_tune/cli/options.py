@@ -61,7 +61,6 @@ StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]
 AskedUri = Annotated[
     str | None,
     typer.Option(
-        "--tracking-uri",
         metavar="URI",
         help="An MLflow store to ask instead of the journals (`searches` lists both): "
         "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI.",

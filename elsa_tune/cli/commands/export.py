@@ -15,9 +15,9 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, searc
 
 
 def export(
-    search: Annotated[str, typer.Option("--search", metavar="NAME", help="The search's name.")],
+    search: Annotated[str, typer.Option(metavar="NAME", help="The search's name.")],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create.")
+        Path, typer.Option(metavar="DIR", parser=out_folder, help="The folder to create.")
     ],
     layers: Annotated[
         int | None,
@@ -28,8 +28,7 @@ def export(
         ),
     ] = None,
     check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Score the model on your own labelled rows."),
+        Path | None, typer.Option(metavar="FILE", help="Score the model on your own labelled rows.")
     ] = None,
     train_size: Annotated[
         Literal["full"] | None,
@@ -39,8 +38,7 @@ def export(
         bool, typer.Option("--onnx", help="Also write an ONNX file, if onnxscript is installed.")
     ] = False,
     push: Annotated[
-        str | None,
-        typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the hub."),
+        str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder to the hub.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the folder of an earlier export.")
@@ -105,7 +103,6 @@ def bundle(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="DIR",
             parser=out_folder,
             help="The folder to create. Default: the bundle given first, changed in place.",

@@ -28,8 +28,7 @@ LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "s
 
 def searches(
     delete: Annotated[
-        str | None,
-        typer.Option("--delete", metavar="NAME", help="Delete this search and its MLflow runs."),
+        str | None, typer.Option(metavar="NAME", help="Delete this search and its MLflow runs.")
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
