@@ -69,7 +69,7 @@ def store_of(trials: int, folder: Path) -> None:
     store = MlflowStore(uri)
     store.initialise()
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        forwarder = Forwarder(paths, store).start()
 
         def put(record: Any) -> None:
             forwarder.offer(journal.append(record))

@@ -16,18 +16,12 @@ __version__ = "0.1.0"
 
 # By name: where it is.
 _SURFACE = {
-    "Answers": "elsa_tune.api",
-    "Curves": "elsa_tune.api",
-    "Search": "elsa_tune.api",
-    "answer": "elsa_tune.api",
+    **dict.fromkeys(("Answers", "Curves", "Search"), "elsa_tune.api"),
+    **dict.fromkeys(("answer", "curve", "export", "load_search"), "elsa_tune.api"),
+    **dict.fromkeys(("resume", "search"), "elsa_tune.api"),
     "bundle": "elsa_tune.exporting.bundle",
-    "curve": "elsa_tune.api",
-    "export": "elsa_tune.api",
     "freeze": "elsa_tune.training.freezing",
     "load_bundle": "elsa_tune.training.bundled",
-    "load_search": "elsa_tune.api",
-    "resume": "elsa_tune.api",
-    "search": "elsa_tune.api",
 }
 __all__ = ["__version__", *_SURFACE]
 

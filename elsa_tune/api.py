@@ -10,7 +10,7 @@ import json
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -19,6 +19,7 @@ from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, RunError
+from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
 from elsa_tune.searching.saying import say
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
@@ -27,10 +28,6 @@ from elsa_tune.tables.results_csv import csv_text, write_results
 from elsa_tune.tables.task_frames import write_task
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
-
-if TYPE_CHECKING:
-    # Speaks Ray, which takes seconds to import: only where a search runs.
-    from elsa_tune.searching.answering import Finished
 
 
 class Curves(tuple[FreezeCurve, ...]):
@@ -61,7 +58,7 @@ class Answers(tuple[Answer, ...]):
         for name, one in by_name(self).items():
             table = curve_table(name, one)
             rows = pd.DataFrame(list(table.rows), columns=list(table.names))
-            told.append(f"<p>{html.escape(f'{name}: {one.sentence} {one.certainty}')}</p>")
+            told.append(f"<p>{html.escape(f'{name}: {one}')}</p>")
             told.append(rows.to_html(index=False))
         if any(one.points for one in self):
             told.append(draw(freeze_curve(by_name(self)))["svg"].decode())

@@ -16,7 +16,7 @@ _LONG_WORD = re.compile(r"\S{400,}")
 
 def quoted(value: object) -> str:
     """A value as an error shows it: as Python writes it, at most so long."""
-    return _shortened(repr(value))
+    return shortened(repr(value))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -36,16 +36,17 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def _shortened(text: str) -> str:
-    half = SHOWN_LENGTH // 2
-    return text if len(text) <= SHOWN_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
+def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
+    """A text of at most so many characters, with the ends of a longer one."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def _one_line(text: str) -> str:
     """Whatever a text repeats of a user's values or of a library's words."""
     line = "; ".join(filter(None, map(str.strip, text.splitlines())))
-    line = _QUOTED.sub(lambda found: f"'{_shortened(found[1])}'", line)
-    return _LONG_WORD.sub(lambda found: _shortened(found[0]), line)
+    line = _QUOTED.sub(lambda found: f"'{shortened(found[1])}'", line)
+    return _LONG_WORD.sub(lambda found: shortened(found[0]), line)
 
 
 def first_line(error: BaseException) -> str:

@@ -43,6 +43,11 @@ def interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{points(low)}..{points(high)}"
 
 
+def number_text(number: float | None, form: str = "{}", none: str = "") -> str:
+    """A number in this form, as `{:,} examples`; `none` where there is none."""
+    return none if number is None else form.format(number)
+
+
 def rate_text(learning_rate: float | None) -> str:
     """`3e-05`, or `not named`."""
     return "not named" if learning_rate is None else f"{learning_rate:g}"

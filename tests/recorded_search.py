@@ -137,7 +137,7 @@ def record(
 ) -> int:
     """Journal the records, forward them to a store if given; returns how many stay unsent."""
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start() if store else None
+        forwarder = Forwarder(paths, store).start() if store else None
         for entry in records:
             stamped = journal.append(entry)
             if forwarder:

@@ -49,9 +49,7 @@ def freeze_curves(
 
 
 def answer_curves(
-    curves: Sequence[FreezeCurve],
-    target: float = DEFAULT_TARGET,
-    exclude_tasks: Sequence[str] = (),
+    curves: Sequence[FreezeCurve], target: float = DEFAULT_TARGET, exclude_tasks: Sequence[str] = ()
 ) -> list[Answer]:
     """Answer each curve; a model with several tasks gets a joint answer (task `*`) after its own.
 

@@ -190,9 +190,7 @@ def _point(
 ) -> CurvePoint:
     """rows: of one depth. Nothing of it is known beside the other depths yet."""
     depth = rows[0].depth
-    exploring = [
-        row for row in rows if row.phase is Phase.EXPLORE and row.status in measured.EXPLORED
-    ]
+    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
     empty = CurvePoint(
         depth=depth,
         fine_tuned_layers=depth.fine_tuned_layers(group.first.layers),

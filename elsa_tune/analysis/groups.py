@@ -8,6 +8,7 @@ from elsa_tune.errors import ResultsError
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
+from elsa_tune.words import number_text
 
 # Two tables may print the same chance with four decimals or in full.
 CHANCE_TOLERANCE = 1e-4
@@ -36,11 +37,6 @@ class ResultGroup:
     def first(self) -> ResultRow:
         """A row, for what all of them have in common."""
         return self.rows[0]
-
-
-def size_text(train_size: int | None, form: str, whole: str = "") -> str:
-    """The training size in words; `whole` stands for the whole training set."""
-    return whole if train_size is None else form.format(train_size)
 
 
 def comparison_groups(rows: Iterable[ResultRow]) -> tuple[ResultGroup, ...]:
@@ -143,7 +139,7 @@ def _group(members: Sequence[ResultRow]) -> ResultGroup:
 
 def _traits(row: ResultRow) -> list[str]:
     traits = [
-        size_text(row.train_size, "{:,} training examples", "the whole training set"),
+        number_text(row.train_size, "{:,} training examples", "the whole training set"),
         f"metric {row.metric or 'not named'}",
         f"selection {row.selection or 'not named'}",
     ]

@@ -14,8 +14,6 @@ from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import points, rate_text
 
-EXPLORED = (TrialStatus.COMPLETED, TrialStatus.STOPPED_EARLY, TrialStatus.DIVERGED)
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
@@ -65,7 +63,7 @@ def depth_rates(
     chance: float | None,
 ) -> DepthRates:
     """rows: of one depth. measured: mean quality by rate. chosen: the one that counts."""
-    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status in EXPLORED]
+    exploring = [row for row in rows if row.phase is Phase.EXPLORE and row.status.is_final]
     means = _means(exploring)
     rates = [row.learning_rate for row in exploring if row.learning_rate is not None]
     tried = {rate: means.get(rate) for rate in rates}

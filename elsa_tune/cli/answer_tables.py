@@ -8,12 +8,11 @@ from rich.console import Console
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, points
+from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, number_text, points
 
 RAW_MARK = "▶"
 MEANINGS = {RAW_MARK: "operating point", "▷": "corrected for chance", "✓": "certified (raw)"}
@@ -60,7 +59,7 @@ def stdout_console() -> Console:
 def _heading(console: Console, curve: FreezeCurve) -> None:
     details = [
         "" if curve.metric is None else metric_text(curve.metric),
-        size_text(curve.train_size, "{:,} training examples"),
+        number_text(curve.train_size, "{:,} training examples"),
         "" if curve.search is None else f"search {curve.search}",
     ]
     told = "; ".join(detail for detail in details if detail)

@@ -54,7 +54,6 @@ SEARCH_OPTIONS = {
     ),
 }
 Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]
-Settings = Annotated[list[str] | None, SEARCH_OPTIONS["settings"]]
 DataDir = Annotated[str | None, SEARCH_OPTIONS["data_dir"]]
 TrackingUri = Annotated[str | None, SEARCH_OPTIONS["tracking_uri"]]
 StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]
@@ -62,7 +61,6 @@ StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]
 AskedUri = Annotated[
     str | None,
     typer.Option(
-        "--tracking-uri",
         metavar="URI",
         help="An MLflow store to ask instead of the journals (`searches` lists both): "
         "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI.",

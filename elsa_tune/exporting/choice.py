@@ -62,10 +62,8 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     [answer] = answers
     measured = {
         point.fine_tuned_layers: point
-        for point in answer.points
+        for point in answer.measured
         if point.learning_rate is not None
-        and point.quality is not None
-        and not point.depth.is_embeddings_only
     }
     wanted, why = layers, "as asked for"
     if wanted is None:

@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from elsa_tune.errors import StorageError, UsageError
 
 
@@ -49,8 +51,10 @@ def aside(out: Path, what: str) -> Iterator[Path]:
                 before.rename(target)
             raise
         shutil.rmtree(before, ignore_errors=True)
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, SafetensorError) as error:
+        why: object = f"the weights could not be written: {error}"
+        if isinstance(error, OSError):
+            why = error.strerror or error
         raise StorageError(
             f"{what} cannot be written to {out}: {why}; name another folder with `out`"
         ) from error

@@ -83,7 +83,7 @@ def export(request: ExportRequest, say: Say) -> float:
     with aside(out, "the model") as folder:
         with Journal(paths.journal) as journal:
             earlier = journal.earlier
-            forwarder = Forwarder(paths.journal, store, paths.forwarded, earlier).start()
+            forwarder = Forwarder(paths, store, earlier).start()
             record = SearchRecord(spec, paths, journal, forwarder, say)
             rows = rows_of(record.state(), paths.folder)
             try:
@@ -167,11 +167,7 @@ def _packages(spec: SearchSpec) -> dict[str, str]:
 
 
 def train_final(
-    spec: SearchSpec,
-    trial: TrialSpec,
-    data: TaskData,
-    record: SearchRecord,
-    say: Say,
+    spec: SearchSpec, trial: TrialSpec, data: TaskData, record: SearchRecord, say: Say
 ) -> tuple[float, dict[str, Tensor]]:
     """Train to the end and record it, whatever the end is; returns the trial's quality, and what
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.

@@ -3,7 +3,6 @@
 The bytes are the same at every run: no dates, and a fixed salt for the names inside an SVG.
 """
 
-import functools
 import io
 import math
 import re
@@ -20,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from elsa_tune.errors import shortened
 from elsa_tune.report.charts import GROUND, INK, SERIES, Chart, Panel
 
 GRID = "#e3e5e9"
@@ -77,26 +77,16 @@ def page_svgs(chart: Chart) -> list[str]:
     return found
 
 
-def shortened(name: str) -> str:
-    """A name of at most LONGEST_NAME characters, with the ends of a longer one."""
-    half = LONGEST_NAME // 2
-    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}"
-
-
 @contextmanager
 def _drawing(salt: str) -> Iterator[None]:
-    families = ["DejaVu Sans", *_fonts_for_other_scripts()]
+    for_other_scripts = sorted(name for name in font_manager.get_font_names() if "CJK" in name)
+    families = ["DejaVu Sans", *for_other_scripts]
     with (
         style.context([STYLE, {"font.family": families, "svg.hashsalt": salt}]),
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
-
-
-@functools.cache
-def _fonts_for_other_scripts() -> list[str]:
-    return sorted(name for name in font_manager.get_font_names() if "CJK" in name)
 
 
 def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
@@ -112,7 +102,7 @@ def _figure(chart: Chart) -> Figure:
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
     series = [one for panel in chart.panels for one in panel.series]
-    legend = {shortened(one.name): one.look for one in series}
+    legend = {shortened(one.name, LONGEST_NAME): one.look for one in series}
     width = columns * (LEFT + WIDTH + RIGHT)
     in_a_row = int(width / (HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend))))
     in_a_row = max(1, min(len(legend), in_a_row))
@@ -144,7 +134,7 @@ def _figure(chart: Chart) -> Figure:
 
 def _draw(axes: Axes, panel: Panel) -> None:
     # A given y spares a search for the best one.
-    axes.set_title(shortened(panel.title), loc="left", y=1.0)
+    axes.set_title(shortened(panel.title, LONGEST_NAME), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(panel.y_title)
     for layer, series in enumerate(panel.series, 2):

@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
-from elsa_tune.analysis.groups import size_text
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.errors import StorageError
@@ -23,7 +22,7 @@ from elsa_tune.report.figures import draw, page_svgs
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.tables.results_csv import write_results
-from elsa_tune.words import listed, percent, points, target_text
+from elsa_tune.words import listed, number_text, percent, points, target_text
 
 PAGE = "index.html"
 FIGURES = "figures"
@@ -80,7 +79,7 @@ def by_name(answers: Iterable[Answer]) -> dict[str, Answer]:
     sizes_differ = len({answer.train_size for answer in single}) > 1
     found = {}
     for answer in single:
-        size = size_text(answer.train_size, " ({:,} examples)", " (all examples)")
+        size = number_text(answer.train_size, " ({:,} examples)", " (all examples)")
         found[f"{answer.model} on {answer.task}{size if sizes_differ else ''}"] = answer
     return found
 
@@ -140,12 +139,8 @@ def story(answers: Sequence[Answer]) -> list[str]:
     if missing:
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
         first += f"; there is none for {names}, and the reason stands with each"
-    together = [
-        f"{answer.model}, all tasks together: {answer.sentence} {answer.certainty}".strip()
-        for answer in answers
-        if answer.decided_by is not None
-    ]
-    return [f"{first}.", *together]
+    joint = [answer for answer in answers if answer.decided_by is not None]
+    return [f"{first}.", *(f"{one.model}, all tasks together: {one}" for one in joint)]
 
 
 def _beside(answer: Answer) -> str:
@@ -172,8 +167,8 @@ def _data(row: ResultRow) -> str:
     """A task's rows and their fingerprint, as far as they are known; "" where nothing is."""
     fingerprint = re.search(r"\bdata=(\w+)", row.comparison)
     known = [
-        "" if row.train_size is None else f"{row.train_size:,} training rows",
-        "" if row.examples is None else f"{row.examples:,} evaluation rows",
+        number_text(row.train_size, "{:,} training rows"),
+        number_text(row.examples, "{:,} evaluation rows"),
         "" if fingerprint is None else f"fingerprint {fingerprint[1]}",
     ]
     return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
@@ -213,9 +208,9 @@ def curve_table(name: str, answer: Answer) -> Table:
     cells = [
         {
             **point_cells(point),
-            "seconds": _number(point.train_seconds, "{:,.1f}"),
-            "peak MiB": _number(point.peak_memory_mb, "{:,.0f}"),
-            "trained parameters": _number(point.trainable_parameters, "{:,.0f}"),
+            "seconds": number_text(point.train_seconds, "{:,.1f}"),
+            "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
+            "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
         }
         for point in answer.points
     ]
@@ -229,13 +224,13 @@ def _answer_cells(answer: Answer) -> dict[str, str]:
     return {
         "model": answer.model,
         "task": "all together" if answer.task == ALL_TASKS else answer.task,
-        "examples": _number(answer.train_size, "{:,}"),
+        "examples": number_text(answer.train_size, "{:,}"),
         "layers": f"{answer.layers}",
-        "k": _number(None if point is None else point.fine_tuned_layers),
+        "k": number_text(None if point is None else point.fine_tuned_layers),
         "kept": percent(None if point is None else point.retention),
         "kept, corrected": percent(None if point is None else point.corrected_retention),
-        "k, corrected": _number(None if corrected is None else corrected.fine_tuned_layers),
-        "k, certified": _number(None if sure is None else sure.fine_tuned_layers),
+        "k, corrected": number_text(None if corrected is None else corrected.fine_tuned_layers),
+        "k, certified": number_text(None if sure is None else sure.fine_tuned_layers),
         "k, plausible": ", ".join(map(str, answer.plausible or ())),
         "full model": points(None if answer.full is None else answer.full.quality),
         "constant answer": points(answer.chance),
@@ -249,7 +244,3 @@ def _table(caption: str, rows: Iterable[Mapping[str, str]], chosen: int | None =
     kept = [name for name in (told[0] if told else ()) if any(row[name] for row in told)]
     cells = tuple(tuple(row[name] for name in kept) for row in told)
     return Table(caption=caption, names=tuple(kept), rows=cells, chosen=chosen)
-
-
-def _number(value: float | None, form: str = "{}") -> str:
-    return "" if value is None else form.format(value)

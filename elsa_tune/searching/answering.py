@@ -31,19 +31,14 @@ class Finished:
     unsent: int = 0
 
 
-def answer_again(
-    spec: SearchSpec,
-    paths: SearchPaths,
-    store: MlflowStore,
-    say: Say,
-) -> Finished:
+def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: Say) -> Finished:
     """Answer a complete search again, and add what is missing: report and records in MLflow."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
         answers = answers_of(spec, state, paths, say)
         if is_lost(store.uri, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier)
+        forwarder = Forwarder(paths, store, journal.earlier)
         is_there = REPORT in state.decisions and paths.report.is_dir()
         if not is_there and has_drawn(state, paths, answers, say):
             forwarder.offer(journal.append(Decision(what=REPORT, value=paths.report.name)))

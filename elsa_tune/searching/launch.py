@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
+from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.plan import Plan, doubts
 from elsa_tune.searching.saying import Say
@@ -32,17 +33,11 @@ from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import (
-    TRACKING_VARIABLE,
-    SearchPaths,
-    shown_uri,
-    without_credentials,
-)
+from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, shown_uri, without_credentials
 from elsa_tune.tracking.state import SearchState
 
 if TYPE_CHECKING:
     # Speak Ray and torch, which take seconds to import: only once everything is checked.
-    from elsa_tune.searching.answering import Finished
     from elsa_tune.searching.tune.cluster import Capacity
     from elsa_tune.training.data.tokens import TaskData
 
@@ -197,8 +192,6 @@ def resume(
         moved = dataclasses.replace(spec, tracking_uri=shown_uri(uri))
         spec = replace_specification(moved, paths)
     if is_complete:
-        from elsa_tune.searching.answering import answer_again
-
         return answer_again(spec, paths, store, say)
     if max_time is not None:
         spec = dataclasses.replace(spec, max_time=max_time)

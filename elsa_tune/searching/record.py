@@ -36,6 +36,11 @@ from elsa_tune.tracking.state import SearchState, TrialState
 _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
 # Reported every time; a metric of the epoch.
 _PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
+# What is recorded of a search as its specification has it.
+_OF_SEARCH = (
+    *("space", "layers", "exploring_trials", "measuring_trials", "sampler", "seed", "target"),
+    *("train_examples", "holdout_examples", "evaluation_examples", "comparison"),
+)
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
 
 
@@ -213,20 +218,10 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
         model=spec.model.name,
         task=spec.task.name,
         params={
-            "space": spec.space,
-            "layers": str(spec.layers),
+            **{name: str(getattr(spec, name)) for name in _OF_SEARCH},
             "depths": " ".join(depth.label for depth in spec.depths),
-            "exploring_trials": str(spec.exploring_trials),
-            "measuring_trials": str(spec.measuring_trials),
-            "sampler": spec.sampler.value,
             "asha": asha,
-            "seed": str(spec.seed),
-            "train_examples": str(spec.train_examples),
-            "holdout_examples": str(spec.holdout_examples),
-            "evaluation_examples": str(spec.evaluation_examples),
             "chance": f"{spec.chance:.6g}",
-            "comparison": spec.comparison,
-            "target": str(spec.target),
         },
         tags={
             **spec.versions,

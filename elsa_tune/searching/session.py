@@ -51,7 +51,7 @@ def run_session(
     """One session, from its lock to its last record. trained: called once it needs Ray no more."""
     with Journal(paths.journal) as journal:
         recording(paths, store.uri)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded, journal.earlier).start()
+        forwarder = Forwarder(paths, store, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
         plan = Plan(spec, record.state, paths.folder, board.phase, record.write)

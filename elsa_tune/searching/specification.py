@@ -26,7 +26,6 @@ from elsa_tune.specs.search import (
     SearchSpec,
     Strategy,
     hunted,
-    is_deep,
 )
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.journal import Journal
@@ -49,7 +48,9 @@ def specify(request: Request) -> SearchSpec:
     depths = space.depths_for(request.layers)
     is_hunt = space.strategy is Strategy.HUNT
     if is_hunt:
-        depths = _hunted(request, depths)
+        _check_hunt(request, depths)
+        ladder, deep = hunted(depths, request.layers)
+        depths = (FULL_MODEL, *ladder, *deep)
     rates = space.rates
     if rates.values is not None and len(rates.values) == 1:
         # One rate leaves nothing to explore.
@@ -58,8 +59,7 @@ def specify(request: Request) -> SearchSpec:
     else:
         explored = (FULL_MODEL,) if space.follows_full_model else depths
         if is_hunt:
-            deep = (depth for depth in depths if depth and is_deep(depth, request.layers))
-            explored = (FULL_MODEL, *(tuple(deep) or depths[-1:]))
+            explored = (FULL_MODEL, *deep)
         if space.follows_full_model and FULL_MODEL not in depths:
             raise SpaceError(
                 "learning_rate is from_full_model, but depths leave the full model (0) out; add 0"
@@ -67,7 +67,6 @@ def specify(request: Request) -> SearchSpec:
         tries = _tries(request, len(explored))
         if rates.values is not None:
             tries = min(tries, len(rates.values))
-    is_whole = not is_hunt or request.whole_ladder or depths[1] in explored
     seeds = LOOKS[-1][0] if is_hunt else request.seeds or space.seeds  # of a hunt at most
     spec = SearchSpec(
         name=request.name,
@@ -89,7 +88,7 @@ def specify(request: Request) -> SearchSpec:
         target=space.target,
         thorough=space.thorough,
         speculate=space.speculate,
-        ladder_error=0.0 if is_whole else LADDER_ERROR,
+        ladder_error=LADDER_ERROR if is_hunt and ladder and not request.whole_ladder else 0.0,
         seed=space.seed,
         resources=Resources(cpus=1, gpus=0),
         tracking_uri=shown_uri(request.tracking_uri),
@@ -102,15 +101,15 @@ def specify(request: Request) -> SearchSpec:
     return until_certain(spec) if request.until_certified or space.thorough else spec
 
 
-def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDepth, ...]:
-    """The depths of a hunt. Raises SpaceError where what was asked for is none."""
-    space, found = request.space, hunted(depths, request.layers)
+def _check_hunt(request: Request, depths: Sequence[FreezeDepth]) -> None:
+    """Raise SpaceError where what was asked for is no hunt."""
+    space = request.space
     if request.seeds is not None:
         raise SpaceError(
             f"`seeds` is {request.seeds}, but a hunt runs as many seeds as its tests need; "
             "leave it out, or measure every depth alike by `set` strategy=even"
         )
-    if FULL_MODEL not in depths or len(found) < 2:
+    if FULL_MODEL not in depths or not any(depth.frozen_layers for depth in depths):
         raise SpaceError(
             "a hunt compares depths with frozen layers with the full model (0); give both in depths"
         )
@@ -119,7 +118,6 @@ def _hunted(request: Request, depths: Sequence[FreezeDepth]) -> tuple[FreezeDept
             "a hunt finds each depth's own learning rate; give a range or a list of rates, or "
             "measure every depth alike by `set` strategy=even"
         )
-    return found
 
 
 def _check_numbers(request: Request) -> None:

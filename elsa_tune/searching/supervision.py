@@ -161,4 +161,4 @@ def _close(paths: SearchPaths, tracking_uri: str, end: SearchEnded) -> None:
         if state.status is SearchStatus.RUNNING:
             journal.append(end)
         store = MlflowStore(tracking_uri)
-        Forwarder(paths.journal, store, paths.forwarded).start().close()
+        Forwarder(paths, store).start().close()

@@ -29,11 +29,8 @@ _KINDS = {
     "finite": "a finite number",
     "bool": "true or false",
     "string": "a text",
-    "list": "a list",
-    "tuple": "a list",
-    "dict": "a table of `field: value`",
-    "model": "a table of `field: value`",
-    "dataclass": "a table of `field: value`",
+    **dict.fromkeys(("list", "tuple"), "a list"),
+    **dict.fromkeys(("dict", "model", "dataclass"), "a table of `field: value`"),
     "invalid": "named by a text",
 }
 

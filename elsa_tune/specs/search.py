@@ -13,7 +13,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 
 from elsa_tune.errors import SpaceError
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Rate, Recipe, TrialSpec
@@ -143,19 +143,17 @@ LADDER = 3
 LADDER_ERROR = 0.005
 
 
-def hunted(depths: Sequence[FreezeDepth], layers: int) -> tuple[FreezeDepth, ...]:
-    """The depths of a hunt: the full model, what `is_deep`, and a ladder of depths above, evenly
-    spaced.
+def hunted(
+    depths: Sequence[FreezeDepth], layers: int
+) -> tuple[Sequence[FreezeDepth], Sequence[FreezeDepth]]:
+    """The depths that a hunt tests: a ladder, evenly spaced, and below it the deep ones. These
+    fine-tune at most a fourth of the layers, rounded up: most published answers do.
     """
     frozen = [one for one in depths if one.frozen_layers]
-    deep = [one for one in frozen if is_deep(one, layers)] or frozen[-1:]
+    fewest = layers - math.ceil(layers / 4)
+    deep = [one for one in frozen if one.frozen_layers >= fewest] or frozen[-1:]
     above = [one for one in frozen if one not in deep]
-    return (FULL_MODEL, *above[:: math.ceil(len(above) / LADDER) or 1], *deep)
-
-
-def is_deep(depth: FreezeDepth, layers: int) -> bool:
-    """At most a fourth of the layers, rounded up, is fine-tuned: most published answers do."""
-    return depth.frozen_layers >= layers - math.ceil(layers / 4)
+    return above[:: math.ceil(len(above) / LADDER) or 1], deep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

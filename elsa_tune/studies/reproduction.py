@@ -10,7 +10,6 @@ from pathlib import Path
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint, FreezeCurve
-from elsa_tune.analysis.groups import size_text
 from elsa_tune.errors import ElsaTuneError, StorageError, UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_request
@@ -24,7 +23,7 @@ from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, publish
 from elsa_tune.tables.results_csv import Study, printed_rows
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.words import aligned, percent, spread
+from elsa_tune.words import aligned, number_text, percent, spread
 
 _NONE = CurvePoint(depth=FreezeDepth.of(0), fine_tuned_layers=0)
 
@@ -137,7 +136,7 @@ def table_text(lines: Sequence[Line]) -> str:
         curve, ours, theirs = line.curve, line.ours, line.printed or _NONE
         rows.append(
             (
-                *(curve.model, curve.task, size_text(curve.train_size, "{:,}", "all")),
+                *(curve.model, curve.task, number_text(curve.train_size, "{:,}", "all")),
                 *(f"{line.depth.label} of {curve.layers}", str(ours.seeds or "-")),
                 *(spread(ours.quality, ours.std), percent(ours.retention)),
                 *(spread(theirs.quality, theirs.std), percent(theirs.retention)),
@@ -165,8 +164,8 @@ class StudyResults:
         answers = []
         for one in self.answers:
             task = "all tasks together" if one.task == ALL_TASKS else one.task
-            asked = f"{one.model} on {task}{size_text(one.train_size, ', {:,} examples')}"
-            answers.append(f"{asked}: {one.sentence} {one.certainty}".strip())
+            asked = f"{one.model} on {task}{number_text(one.train_size, ', {:,} examples')}"
+            answers.append(f"{asked}: {one}")
         return "\n\n".join(map("\n".join, (heading, [table_text(self.table)], answers)))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
-from elsa_tune.tracking.journal import running, take_lock
+from elsa_tune.tracking.journal import take_lock
 from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
 from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search
@@ -24,8 +24,7 @@ def delete_search(storage: Path, name: str, tracking_uri: str) -> int:
             f"cannot delete {paths.folder}: it is a link to {paths.folder.resolve()}, and "
             "what a link leads to is not ours; remove both yourself"
         )
-    if (lock := take_lock(paths.lock)) is None:
-        raise running(paths.journal)
+    lock = take_lock(paths.journal)
     try:
         runs = _delete_runs(paths, tracking_uri)
         # Out of sight at once: a deletion that is cut short leaves no half of a search.

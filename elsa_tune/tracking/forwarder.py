@@ -30,7 +30,7 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
-from elsa_tune.tracking.paths import without_credentials
+from elsa_tune.tracking.paths import SearchPaths, without_credentials
 from elsa_tune.tracking.state import SearchState, TrialState
 
 log = logging.getLogger(__name__)
@@ -50,26 +50,22 @@ _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREA
 class Forwarder:
     """Sends a search's records to its store; make one per driver, after taking the journal's lock.
 
-    watermark: the file that remembers how far this journal has reached this store. records: the
-    journal's so far, where they were read already; later ones come by `offer`.
+    records: the journal's so far, where they were read already; later ones come by `offer`.
     """
 
     def __init__(
-        self,
-        journal: Path,
-        store: MlflowStore,
-        watermark: Path,
-        records: Sequence[Record] | None = None,
+        self, paths: SearchPaths, store: MlflowStore, records: Sequence[Record] | None = None
     ) -> None:
-        self._journal, self._watermark = journal, watermark
+        self._journal = paths.journal
+        self._watermark = paths.forwarded  # how far this journal has reached this store
         self._place = without_credentials(store.uri)
-        self._sender = Sender(journal, store)
+        self._sender = Sender(self._journal, store)
         self._pending: deque[Record] = deque()
         self._wake = threading.Condition()
         self._closing_time: float | None = None
         self._refills = 0
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
-        everything = read_journal(journal) if records is None else records
+        everything = read_journal(self._journal) if records is None else records
         self._take_backlog(everything, self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
 

@@ -31,9 +31,7 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if (lock := take_lock(lock_of(path))) is None:
-            raise running(path)
-        self._lock = lock
+        self._lock = take_lock(path)
         # Records that a full disk refused; they go first as soon as there is room.
         self._unwritten: list[bytes] = []
         # Reentrant: a signal's handler may record the end while a record is being written.
@@ -154,15 +152,16 @@ def _read(path: Path) -> tuple[list[Record], int]:
     return records, size
 
 
-def take_lock(path: Path) -> filelock.BaseFileLock | None:
-    """Take the lock until its `release`; None when it is taken, StorageError when not writable."""
+def take_lock(journal: Path) -> filelock.BaseFileLock:
+    """Take a journal's lock until its `release`; StorageError when taken or not writable."""
+    path = lock_of(journal)
     lock = filelock.FileLock(path, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not at once: whoever looks whether it is held takes it for an instant.
         lock.acquire(1.0, poll_interval=0.02)
     except filelock.Timeout:
-        return None
+        raise running(journal) from None
     except OSError as error:
         raise StorageError(
             f"cannot write {path}: {error.strerror}; choose a place that can be written with "

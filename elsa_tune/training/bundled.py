@@ -14,7 +14,6 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -96,17 +95,14 @@ def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]
     """The prefix down to the deepest frozen layer, what each model has beside its own frozen
     layers, and the tokenizer, into a folder that is there; returns the `tasks` of its ABOUT.
 
-    Raises OSError.
+    Raises OSError or SafetensorError.
     """
     (folder / BRANCHES).mkdir()
-    try:
-        save_file(deepest(members).frozen(), folder / PREFIX)
-        for name, member in members.items():
-            state, frozen = member.model.state_dict(), member.frozen()
-            branch = {key: x for key, x in state.items() if key not in frozen}
-            save_file(branch, folder / BRANCHES / f"{name}.safetensors")
-    except SafetensorError as error:
-        raise OSError(f"the weights could not be written: {error}") from error
+    save_file(deepest(members).frozen(), folder / PREFIX)
+    for name, member in members.items():
+        state, frozen = member.model.state_dict(), member.frozen()
+        branch = {key: x for key, x in state.items() if key not in frozen}
+        save_file(branch, folder / BRANCHES / f"{name}.safetensors")
     deepest(members).tokenizer.save_pretrained(folder)
     configs = {name: member.model.config.to_json_string() for name, member in members.items()}
     return {name: {"config": json.loads(config)} for name, config in configs.items()}

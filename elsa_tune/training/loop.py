@@ -97,7 +97,7 @@ class _Run:
         self.trial, self.data, self.device = trial, data, device
         self.memory = machine.PeakMemory(device)
         self.precision = machine.resolve_precision(recipe.precision, device.type)
-        self.objective = Objective(trial.task, data, device, recipe.standardize_targets)
+        self.objective = Objective(trial, data, device)
         self.keep = keep
         self.named: dict[str, Tensor] = {}
         self.runner = self._frozen_model(depths)
@@ -235,7 +235,7 @@ class _Run:
     def _result(self, number: int, step: int, seen: int, train_loss: float) -> EpochResult:
         evaluated = (split for split in self.data.splits() if split != "train")
         logits = {split: self._evaluate(split) for split in evaluated}
-        metrics, eval_loss, predictions = self.objective.assess(self.trial, step, logits)
+        metrics, eval_loss, predictions = self.objective.assess(step, logits)
         quality, holdout = metrics[self.trial.task.metric.value], metrics.pop(HOLDOUT, None)
         recipe = self.trial.recipe
         self.scores.append(quality if holdout is None else holdout)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from elsa_tune.errors import DivergedError
-from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.metrics import score, task_scores
@@ -21,20 +21,17 @@ EVALUATION = "evaluation"
 
 
 class Objective:
-    """A task's loss and scores on its data. outputs: C, one for a regression. mean, std: what a
+    """A trial's loss and scores on its data. outputs: C, one for a regression. mean, std: what a
     logit of 0 and a step of 1 stand for on the scale of a regression's labels.
     """
 
-    def __init__(
-        self, task: TaskSpec, data: TaskData, device: torch.device, standardize: bool = False
-    ) -> None:
-        self.is_regression = task.kind is TaskKind.REGRESSION
-        self.outputs = task.outputs
-        self._task = task
-        self._data = data
+    def __init__(self, trial: TrialSpec, data: TaskData, device: torch.device) -> None:
+        self.is_regression = trial.task.kind is TaskKind.REGRESSION
+        self.outputs = trial.task.outputs
+        self._trial, self._data = trial, data
         # A fresh head gives about 0: in these units the mean, which need not be learnt any more.
         self.mean, self.std = 0.0, 1.0
-        if self.is_regression and standardize:
+        if self.is_regression and trial.recipe.standardize_targets:
             labels = data.train.labels.astype(np.float64)
             self.mean = float(labels.mean())
             self.std = float(labels.std()) if np.ptp(labels) > 0 else 1.0
@@ -54,14 +51,14 @@ class Objective:
         return F.cross_entropy(logits, labels, reduction="sum")
 
     def assess(
-        self, trial: TrialSpec, step: int, logits: Mapping[str, Tensor]
+        self, step: int, logits: Mapping[str, Tensor]
     ) -> tuple[dict[str, float], float, np.ndarray]:
         """Judge logits [E, C] of every split that is not trained on. Raises DivergedError.
 
         Gives every metric of the task by its name, and the headline metric of other splits by
         theirs; the evaluation split's mean loss; its predictions [E], int64 ids or float32 values.
         """
-        task, data = self._task, self._data
+        trial, data = self._trial, self._data
         main = logits[EVALUATION]
         loss = float(self.loss(main, self._labels[EVALUATION])) / len(main)
         # Before any metric: a NaN logit still has an argmax, and would score like an honest answer.
@@ -71,9 +68,10 @@ class Objective:
                 f"below {trial.learning_rate:g} may help"
             )
         predictions = self._predictions(main)
-        values = task_scores(task, predictions, data.evaluation.labels)
+        values = task_scores(trial.task, predictions, data.evaluation.labels)
+        metric = trial.task.metric
         others = {
-            name: score(task.metric, self._predictions(logits[name]), rows.labels, self.outputs)
+            name: score(metric, self._predictions(logits[name]), rows.labels, self.outputs)
             for name, rows in data.splits().items()
             if name not in ("train", EVALUATION)
         }

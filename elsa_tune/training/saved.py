@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import pipeline
 
@@ -40,9 +39,9 @@ def save_classifier(
     the configuration has them.
 
     trained: by name; everything else is the base model's, bit by bit. A regression's head gives
-    values on the scale of the labels. Raises OSError where it cannot be written.
+    values on the scale of the labels. Raises OSError or SafetensorError where it cannot be written.
     """
-    objective = Objective(trial.task, data, CPU, trial.recipe.standardize_targets)
+    objective = Objective(trial, data, CPU)
     model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
     frozen = divide(model).frozen(trial.depth)
     with torch.no_grad():
@@ -68,12 +67,9 @@ def save_classifier(
     model.config.elsa_tune = facts
     tokenizer = load_tokenizer(trial.model)
     tokenizer.model_max_length = trial.recipe.max_length
-    try:
-        with quiet():
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-    except SafetensorError as error:
-        raise OSError(f"the weights could not be written: {error}") from error
+    with quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     return facts
 
 

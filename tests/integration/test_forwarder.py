@@ -154,7 +154,7 @@ def test_offering_never_waits_for_a_slow_store(
     break_client(lambda name, number: released.wait(30) and None)
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        forwarder = Forwarder(paths, store).start()
         stamped = [journal.append(entry) for entry in whole_search("first", 20)]
         start = time.monotonic()
         for entry in stamped:
@@ -177,7 +177,7 @@ def test_a_store_that_takes_records_slowly_gets_all_of_them(
     with Journal(paths.journal) as journal:
         for entry in whole_search("first", 4):
             journal.append(entry)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        forwarder = Forwarder(paths, store).start()
         start = time.monotonic()
         assert forwarder.finish(1.5) == 0
         assert time.monotonic() - start > 1.5
@@ -188,7 +188,7 @@ def test_what_is_offered_twice_is_there_once(places: StorePaths, store: MlflowSt
     paths = SearchPaths(places.storage, "first")
     with Journal(paths.journal) as journal:
         records = [journal.append(one) for one in (search_started(), *whole_trial(A, 0.8))]
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        forwarder = Forwarder(paths, store).start()
         for one in records:  # they were in the journal already
             forwarder.offer(one)
         assert forwarder.close(30) == 0
@@ -216,7 +216,7 @@ def test_a_refused_record_does_not_hold_up_the_others(
     with Journal(paths.journal) as journal:
         for entry in records:
             journal.append(entry)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        forwarder = Forwarder(paths, store).start()
         assert forwarder.close(30) == 0
     assert caplog.text.count("MLflow refuses a record") == 2
     assert "Invalid value" in caplog.text and '"what":"bad"' in caplog.text
@@ -239,7 +239,7 @@ def test_predictions_that_cannot_be_kept_do_not_hold_up_the_others(
     with Journal(paths.journal) as journal:
         for entry in records:
             journal.append(entry)
-        forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+        forwarder = Forwarder(paths, store).start()
         assert forwarder.close(30) == 0
     assert caplog.text.count("did not reach MLflow") == 2 and "refuses" not in caplog.text
     assert {row.status for row in store_rows(store.uri)} == {TrialStatus.COMPLETED}
@@ -302,7 +302,7 @@ paths = SearchPaths(places.storage, name)
 print("ready", flush=True)
 sys.stdin.readline()
 with Journal(paths.journal) as journal:
-    forwarder = Forwarder(paths.journal, store, paths.forwarded).start()
+    forwarder = Forwarder(paths, store).start()
     def write(record):
         forwarder.offer(journal.append(record))
     write(search_started(name))
@@ -401,7 +401,7 @@ def test_a_server_that_is_down_killed_and_back(
     (paths.predictions / "a.npz").write_bytes(b"predictions")
     trials = [f"measure-N{number % 7}-s{number}" for number in range(6)]
     with Journal(paths.journal) as journal:
-        forwarder = Forwarder(paths.journal, MlflowStore(server.uri), paths.forwarded).start()
+        forwarder = Forwarder(paths, MlflowStore(server.uri)).start()
 
         def write(entry: Record) -> None:
             forwarder.offer(journal.append(entry))

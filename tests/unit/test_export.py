@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 import torch
 import yaml
+from safetensors import SafetensorError
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.printing import with_options
@@ -189,16 +190,19 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
     assert not list(tmp_path.glob(".empty*"))
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (SafetensorError("disk full"), "the weights could not be written: disk full"),
+    ],
+)
 def test_an_end_in_mid_write_leaves_nothing(
-    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
     before = {file.name for file in tmp_path.iterdir()} - {"cache"}
-
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(model, "_write_about", full)
-    with pytest.raises(StorageError, match=r"cannot be written to .*out: No space left on device"):
+    monkeypatch.setattr(model, "_write_about", Mock(side_effect=error))
+    with pytest.raises(StorageError, match=rf"cannot be written to .*out: {why}"):
         exported(paths)
     assert {file.name for file in tmp_path.iterdir()} - {"cache"} == before
 

@@ -534,7 +534,8 @@ def test_until_certified_takes_a_look_that_promises_little_and_none_that_promise
 def test_which_depths_a_hunt_has() -> None:
     def of(layers: int, *frozen: int) -> list[int]:
         depths = [FreezeDepth.of(n) for n in frozen or (0, *range((layers + 1) // 2, layers + 1))]
-        return [depth.frozen_layers for depth in hunted(depths, layers)]
+        ladder, deep = hunted(depths, layers)
+        return [0, *(depth.frozen_layers for depth in (*ladder, *deep))]
 
     assert of(12) == [0, 6, 7, 8, 9, 10, 11, 12]
     assert of(12, *range(13)) == [0, 1, 4, 7, 9, 10, 11, 12]

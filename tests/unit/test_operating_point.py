@@ -23,11 +23,10 @@ from elsa_tune.analysis.answer_json import (
     freeze_curve_object,
 )
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
-from elsa_tune.analysis.measured import EXPLORED
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow
-from elsa_tune.specs.trial import Phase
+from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tables.columns import COLUMNS
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
 
@@ -234,13 +233,14 @@ def test_costs_of_several_tasks_add_up_and_memory_is_that_of_the_hungriest() -> 
 
 def test_a_joint_point_counts_what_every_task_has() -> None:
     explored = {"phase": Phase.EXPLORE}
+    ended = [status for status in TrialStatus if status.is_final]
     rows = [
         *seeds(0, [0.9, 0.91, 0.92]),
         *seeds(3, [0.88, 0.5]),
         row(3, 0.8, **explored),
         *seeds(0, [0.8, 0.81], task="cola", metric="f1"),
         *seeds(3, [0.79, 0.5, 0.5, 0.5], task="cola", metric="f1"),
-        *(row(3, 0.7, status=s, task="cola", metric="f1", **explored) for s in EXPLORED),
+        *(row(3, 0.7, status=s, task="cola", metric="f1", **explored) for s in ended),
     ]
     *_, joint = answer_rows(rows)
     point = joint.points[1]

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from elsa_tune.analysis.answer import Certified
+from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Panel, Series, all_charts
 from elsa_tune.specs.freeze import FreezeDepth
@@ -140,10 +141,10 @@ def test_without_a_choice_of_rates_there_is_no_figure_of_them(rate: float | None
 
 def test_long_names_keep_their_ends() -> None:
     name = "organisation/a-model-whose-name-is-longer-than-any-panel-of-a-figure-could-be-v2 on rte"
-    start, end = figures.shortened(name).split("…")
+    start, end = shortened(name, figures.LONGEST_NAME).split("…")
     assert name.startswith(start) and name.endswith(end) and min(len(start), len(end)) > 10
-    assert len(figures.shortened(name)) == figures.LONGEST_NAME
-    assert figures.shortened("minilm on rte") == "minilm on rte"
+    assert len(shortened(name, figures.LONGEST_NAME)) == figures.LONGEST_NAME
+    assert shortened("minilm on rte", figures.LONGEST_NAME) == "minilm on rte"
 
 
 def test_a_sign_without_a_font_is_text_on_the_page_and_warns_of_nothing() -> None:

@@ -141,7 +141,7 @@ def test_the_kept_file_holds_what_judges_the_predictions(
     spec = make_spec(task=task or REGRESSION)
     paths = SearchPaths(tmp_path, spec.name)
     with Journal(paths.journal) as journal:
-        unsent = Forwarder(paths.journal, MlflowStore("sqlite://"), paths.forwarded)
+        unsent = Forwarder(paths, MlflowStore("sqlite://"))
         record = SearchRecord(spec, paths, journal, unsent, pytest.fail)
         wide = np.asarray(values, dtype=np.float32 if kind is np.float32 else np.int64)
         place = record.keep_predictions("measure-N0-lr1e-05-s1", wide, wide[::-1])

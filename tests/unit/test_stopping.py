@@ -66,7 +66,7 @@ def test_before_a_search_begins_it_is_one_sentence(
     number: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "elsa_tune.tracking.paths.find_search", lambda *given: os.kill(os.getpid(), number)
+        "elsa_tune.cli.commands.search.find_search", lambda *given: os.kill(os.getpid(), number)
     )
     before = signal.getsignal(number)
     ended = run("resume", "mine")

@@ -336,10 +336,7 @@ def interval_of_mean(mean: float, std: float, count: int) -> Interval:
 
 
 def _interval(
-    value: float,
-    moved: Floats | float,
-    seeds: Sequence[Spread],
-    ends: Ends = ENDS,
+    value: float, moved: Floats | float, seeds: Sequence[Spread], ends: Ends = ENDS
 ) -> Interval:
     """moved: [R], by the examples. seeds: of one mean or more."""
     if isinstance(moved, float) and len(seeds) == 1:

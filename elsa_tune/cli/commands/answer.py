@@ -14,7 +14,7 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.searching.saying import say
-from elsa_tune.tracking.paths import shown_uri
+from elsa_tune.tracking.paths import StorePaths, shown_uri
 from elsa_tune.words import listed
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", hel
 
 @grouped
 def operating_point(
-    asked: Asked,
-    target: Target = None,
-    exclude_task: ExcludeTask = None,
-    format: Format = "table",
+    asked: Asked, target: Target = None, exclude_task: ExcludeTask = None, format: Format = "table"
 ) -> None:
     """How many of the last layers need fine-tuning?
 
@@ -176,7 +173,6 @@ def _read_question(asked: Asked) -> tuple[Source, Question]:
             "NAME, or a results table with --from FILE"
         )
     from elsa_tune import sources
-    from elsa_tune.tracking.paths import StorePaths
 
     question = sources.Question(
         model=asked.model,

@@ -24,6 +24,7 @@ from elsa_tune.specs.model import (
     shipped_configuration,
 )
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
+from elsa_tune.specs.trial import Recipe
 from elsa_tune.tables.table_file import format_of
 from elsa_tune.tables.task_file import draft_task, resolve_task
 
@@ -145,7 +146,6 @@ def source_text(spec: TaskSpec) -> str:
 
 def look(spec: TaskSpec) -> dict[str, Any]:
     """What the task's data are, JSON-ready. Raises DataError as reading does."""
-    from elsa_tune.specs.trial import Recipe
     from elsa_tune.training.data.preparation import read_splits
     from elsa_tune.training.metrics import chance
 

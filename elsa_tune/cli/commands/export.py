@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,15 +11,13 @@ from elsa_tune.cli.options import StoragePath, out_folder
 from elsa_tune.errors import UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.saying import say
-
-if TYPE_CHECKING:
-    from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 
 
 def export(
-    search: Annotated[str, typer.Option("--search", metavar="NAME", help="The search's name.")],
+    search: Annotated[str, typer.Option(metavar="NAME", help="The search's name.")],
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", parser=out_folder, help="The folder to create.")
+        Path, typer.Option(metavar="DIR", parser=out_folder, help="The folder to create.")
     ],
     layers: Annotated[
         int | None,
@@ -30,8 +28,7 @@ def export(
         ),
     ] = None,
     check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Score the model on your own labelled rows."),
+        Path | None, typer.Option(metavar="FILE", help="Score the model on your own labelled rows.")
     ] = None,
     train_size: Annotated[
         Literal["full"] | None,
@@ -41,8 +38,7 @@ def export(
         bool, typer.Option("--onnx", help="Also write an ONNX file, if onnxscript is installed.")
     ] = False,
     push: Annotated[
-        str | None,
-        typer.Option("--push", metavar="OWNER/NAME", help="Upload the folder to the hub."),
+        str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder to the hub.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the folder of an earlier export.")
@@ -57,8 +53,6 @@ def export(
 
     The folder is what transformers' from_pretrained and pipeline load. Prints its path.
     """
-    from elsa_tune.tracking.paths import StorePaths, find_search
-
     storage = StorePaths(Path.cwd()).storage_at(storage_path)
     if every and (check or push):
         raise UsageError("--all exports several models, and --check and --push are for one")
@@ -84,7 +78,6 @@ def export(
 def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
     """By the folder that its model goes to, the search of each task of one on several."""
     from elsa_tune.searching.specification import load_specification
-    from elsa_tune.tracking.paths import SearchPaths, search_names
 
     found = {}
     for one in search_names(storage):
@@ -110,7 +103,6 @@ def bundle(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="DIR",
             parser=out_folder,
             help="The folder to create. Default: the bundle given first, changed in place.",

@@ -10,10 +10,11 @@ import typer
 from elsa_tune.cli.options import DataDir
 from elsa_tune.cli.printing import FormatOption, local_time, show
 from elsa_tune.errors import RunError
+from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.saying import say
+from elsa_tune.specs.trial import Precision, TrialSpec
 
 if TYPE_CHECKING:
-    from elsa_tune.specs.trial import TrialSpec
     from elsa_tune.training.throughput import Division
 
 cache = typer.Typer(no_args_is_help=True, help="List or prune the frozen layers' output kept here.")
@@ -73,8 +74,6 @@ def doctor(
 
     --tune finds and remembers how many trials to run at once.
     """
-    from elsa_tune.searching.inputs import read_inputs
-
     # The full model, on which a search spends most.
     trial = read_inputs(model, task, data_dir=data_dir).trial() if tune else None
     device = _show_machine()
@@ -88,7 +87,6 @@ def _show_machine() -> str:
 
     import torch
 
-    from elsa_tune.specs.trial import Precision
     from elsa_tune.training.forward.prefix_store import PrefixStore
     from elsa_tune.training.machine import resolve_precision, usable_cores
     from elsa_tune.training.throughput import memory_mb, remembered
@@ -114,7 +112,6 @@ def _show_machine() -> str:
 
 
 def _tune(trial: TrialSpec, device: str, seconds: float) -> None:
-    from elsa_tune.specs.trial import Precision
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.machine import has_bf16_units
     from elsa_tune.training.throughput import Throughput, measure, remember, tune

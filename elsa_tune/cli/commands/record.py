@@ -17,20 +17,18 @@ from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.saying import heard, say
+from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
     from elsa_tune.tracking.state import SearchState
 
-LISTED = (
-    *("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer"),
-)
+LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "started", "answer")
 
 
 def searches(
     delete: Annotated[
-        str | None,
-        typer.Option("--delete", metavar="NAME", help="Delete this search and its MLflow runs."),
+        str | None, typer.Option(metavar="NAME", help="Delete this search and its MLflow runs.")
     ] = None,
     storage_path: StoragePath = None,
     tracking_uri: AskedUri = None,
@@ -39,7 +37,6 @@ def searches(
     """List the recorded searches, with state and answer."""
     from elsa_tune.sources import list_searches
     from elsa_tune.tracking.deletion import delete_search
-    from elsa_tune.tracking.paths import StorePaths
 
     places = StorePaths(Path.cwd())
     storage = places.storage_at(storage_path)
@@ -100,7 +97,6 @@ def ui(
 ) -> None:
     """Open MLflow's pages for the recorded searches."""
     from elsa_tune.tracking.mlflow_writer import MlflowStore
-    from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
 
     uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
     store = MlflowStore(uri)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from elsa_tune.cli.options import (
+    SEARCH_OPTIONS,
     DataDir,
     DryRun,
     Metric,
-    Settings,
     StoragePath,
     TrackingUri,
     grouped,
@@ -25,6 +25,7 @@ from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, Us
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
 from elsa_tune.searching.saying import say
+from elsa_tune.tracking.paths import StorePaths, find_search
 from elsa_tune.words import duration, points
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ def resume(
     seeds: Annotated[
         int | None, typer.Option(help="Measuring trials per depth, no fewer than before.")
     ] = None,
-    until: Annotated[
-        Literal["certified"] | None,
-        typer.Option(help="In a hunt: take second looks that certify in 2 % of cases or more."),
-    ] = None,
+    until: Annotated[Literal["certified"] | None, SEARCH_OPTIONS["until"]] = None,
     max_time: Annotated[
         str | None, typer.Option(help="Time limit of this session. Default: as at the start.")
     ] = None,
@@ -93,8 +91,6 @@ def resume(
     What was finished before Ctrl-C, a crash or a kill is kept.
     """
     say(f"resume: reading search '{name}'")
-    from elsa_tune.tracking.paths import StorePaths, find_search
-
     seconds = None if max_time is None else read_duration(max_time)
     places = StorePaths(Path.cwd())
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
@@ -233,12 +229,10 @@ def trial(
         str, typer.Option(help="N: 0 (nothing frozen) .. L, or `embeddings`.")
     ] = "0",
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
-    train_size: Annotated[
-        int | None, typer.Option(help="Train on a stratified subset of N examples.")
-    ] = None,
+    train_size: Annotated[int | None, SEARCH_OPTIONS["train_size"]] = None,
     data_dir: DataDir = None,
     metric: Metric = None,
-    settings: Settings = None,
+    settings: Annotated[list[str] | None, SEARCH_OPTIONS["settings"]] = None,
     output: Annotated[
         Literal["lines", "json"],
         typer.Option("--format", help="`lines`, or `json`: one object per evaluation."),

@@ -71,9 +71,6 @@ class PlanSearcher(NeverRestored, Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the plan follows from the journal."""
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Nothing to restore: it is never saved."""
-
     def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
         """A trial that could start now: one to explore, else one to measure."""
         slots = [s for s in exploring_slots(self._spec, known) if s.depth not in self._rates]
