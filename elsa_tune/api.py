@@ -2,8 +2,6 @@
 that a notebook shows. Words go to stderr, as there; errors are those of `elsa_tune.errors`.
 """
 
-from __future__ import annotations
-
 import html
 import io
 import json

@@ -3,10 +3,9 @@
 A message is one or two sentences: what was asked, what came, what to do.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
+from typing import Self
 
 # A value longer than this is shown by its beginning and its end.
 SHOWN_LENGTH = 80
@@ -75,7 +74,7 @@ class UnknownNameError(UsageError):
     """A name that is not known."""
 
     @classmethod
-    def among(cls, what: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
+    def among(cls, what: str, name: str, known: Iterable[str], hint: str = "") -> Self:
         """Build the sentence "unknown WHAT 'NAME'; did you mean ...?" from the known names."""
         names = sorted(known)
         near = nearest(name, names)

@@ -1,9 +1,8 @@
 """How deep a model is frozen: the one value that every floor uses to name a depth."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
+from typing import Self
 
 from elsa_tune.errors import SpaceError
 
@@ -29,7 +28,7 @@ class FreezeDepth:
             raise SpaceError("with one or more frozen layers the embeddings are frozen too")
 
     @classmethod
-    def of(cls, frozen_layers: int | str) -> FreezeDepth:
+    def of(cls, frozen_layers: int | str) -> Self:
         """Read 0, 1, ... or `embeddings`, as YAML and the command line write a depth."""
         text = str(frozen_layers).strip().lower()
         if text == EMBEDDINGS:
@@ -40,7 +39,7 @@ class FreezeDepth:
             )
         return cls(int(text), int(text) > 0)
 
-    def check(self, layers: int) -> FreezeDepth:
+    def check(self, layers: int) -> Self:
         """Return self if the model has that many layers (L >= 1), else raise SpaceError."""
         if self.frozen_layers > layers:
             raise SpaceError(

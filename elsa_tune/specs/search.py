@@ -1,14 +1,12 @@
 """One search, as it was decided: everything `resume` needs to go on with the same plan."""
 
-from __future__ import annotations
-
 import enum
 import hashlib
 import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Self
 
 from annotated_types import Ge, Gt, Le
 
@@ -121,7 +119,7 @@ class Looks:
         return f"after N={self.after}, from seed {self.first_seed}, at {self.error:g}: {counts}"
 
     @classmethod
-    def of(cls, text: str) -> Looks:
+    def of(cls, text: str) -> Self:
         """The inverse of `str`. Raises SpaceError."""
         found = _TEXT.fullmatch(text)
         if found is None:

@@ -1,12 +1,10 @@
 """A search space as a YAML file, checked before a model or task is known."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from annotated_types import Gt, Le
@@ -108,7 +106,7 @@ class Space(BaseModel):
         return {**own, "training": {"standardize_targets": True, **others}}
 
     @model_validator(mode="after")
-    def _one_way_to_the_rate(self) -> Space:
+    def _one_way_to_the_rate(self) -> Self:
         if self.follows_full_model != (self.full_model_learning_rate is not None):
             raise ValueError(
                 f"full_model_learning_rate and learning_rate: {FROM_FULL_MODEL} go together: "

@@ -1,9 +1,8 @@
 """Which task: its texts, labels and metric, and where its data lies."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from elsa_tune.errors import DataError, UnknownNameError
 
@@ -105,7 +104,7 @@ class TaskSpec:
             return 0.0
         return self.published_chance.get(self.metric.value)
 
-    def with_metric(self, metric: str | Metric) -> TaskSpec:
+    def with_metric(self, metric: str | Metric) -> Self:
         """The same task under another headline metric; the replaced one becomes a companion.
 
         Raises UnknownNameError for no metric of ours, DataError for one that cannot score the task:

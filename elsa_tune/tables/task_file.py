@@ -1,12 +1,10 @@
 """What `--task` may name: a known task, or a YAML file, of which `draft_task` guesses a draft."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
@@ -91,7 +89,7 @@ class TaskFile(BaseModel):
     evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
-    def _fits_together(self) -> TaskFile:
+    def _fits_together(self) -> Self:
         columns = [*self.text, self.label]
         if len(set(columns)) < len(columns):
             raise ValueError(

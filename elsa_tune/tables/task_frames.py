@@ -1,7 +1,5 @@
 """Rows that a program holds, kept as files beside a task file, so that `resume` finds them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

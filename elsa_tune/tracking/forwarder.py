@@ -1,7 +1,5 @@
 """Passes a journal on to MLflow in the background; never raises into its caller or blocks it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging
@@ -12,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from elsa_tune.files import write_aside
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -69,7 +68,7 @@ class Forwarder:
         self._take_backlog(everything, self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
 
-    def start(self) -> Forwarder:
+    def start(self) -> Self:
         """Begin to send; returns itself."""
         self._thread.start()
         return self

@@ -1,12 +1,10 @@
 """What a journal says of a search and of its trials, replayed from the records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal import is_held, read_journal
@@ -93,7 +91,7 @@ class SearchState:
     decisions: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def replay(cls, records: Iterable[Record], alive: bool = True) -> SearchState:
+    def replay(cls, records: Iterable[Record], alive: bool = True) -> Self:
         """Follow the records. alive: a driver holds the lock; else what has no end was cut off."""
         state, heard = cls(is_alive=alive), 0.0
         for record in records:
@@ -156,7 +154,7 @@ class SearchState:
         """Whether the whole plan was carried out: nothing is left to resume."""
         return self.status is SearchStatus.COMPLETED
 
-    def copy(self) -> SearchState:
+    def copy(self) -> Self:
         return replace(self, trials=dict(self.trials), decisions=dict(self.decisions))
 
     def _cut_off(self, time: float) -> None:

@@ -308,8 +308,8 @@ def test_sources_are_told_apart_in_the_file() -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ((1, 2), "depths are 1, 2: without 0 (the full model) there will be nothing to compare"),
-        ((0,), "depths are 0: without another depth there will be nothing to compare"),
+        ((1, 2), "depths without 0 (the full model) leave nothing to compare"),
+        ((0,), "depths without frozen layers leave nothing to compare"),
         ((0, "embeddings"), None),
     ],
 )

@@ -6,11 +6,10 @@ run, so that depths are compared on the same examples. Letters in shape comments
 E examples, M runs, C classes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +65,7 @@ class ExampleDraws:
     flips: Mapping[FreezeDepth, float] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]
-    ) -> ExampleDraws:
+    def of(cls, resampled: Resampled, columns: Mapping[FreezeDepth, Sequence[int | None]]) -> Self:
         """From resampled runs. columns: for each depth its runs' columns; None: the run diverged
         and counts as chance. A run without a mistake scores 1 on every resample, and yet may make
         some on fresh examples: its error rate moves like Exponential(1) / E, whose upper 95 % bound
@@ -95,7 +92,7 @@ class ExampleDraws:
         return cls(depths=depths, chance=chance, flips=flips)
 
     @classmethod
-    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> ExampleDraws:
+    def counted(cls, accuracies: Mapping[FreezeDepth, float], examples: int) -> Self:
         """From accuracies on so many examples, of which it is not known who got which right.
 
         Each depth moves on its own by the Beta distribution of its error rate (from a uniform

@@ -1,7 +1,5 @@
 """`elsa-tune export` and `bundle`: answers as models, and models that answer together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

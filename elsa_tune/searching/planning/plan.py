@@ -1,13 +1,12 @@
 """A search's plan beside its record: what comes next and why, and what is left to do."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
@@ -51,7 +50,7 @@ class Plan:
         self._curve: FreezeCurve | None = None
 
     @classmethod
-    def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Plan:
+    def of(cls, spec: SearchSpec, paths: SearchPaths, state: SearchState) -> Self:
         """That of a recorded search; StorageError where a record does not say what a trial is."""
         for trial in state.planned_trials:
             try:
@@ -192,9 +191,8 @@ def doubts(spec: SearchSpec) -> Iterator[str]:
 
     full = FULL_MODEL in spec.depths
     if not full or len(spec.depths) == 1:
-        lacks = "another depth" if full else "0 (the full model)"
-        given = ", ".join(depth.label for depth in spec.depths)
-        yield f"depths are {given}: without {lacks} there will be nothing to compare, and no answer"
+        lacks = "frozen layers" if full else "0 (the full model)"
+        yield f"depths without {lacks} leave nothing to compare: there will be no answer"
     if note := few_steps(spec.recipe, steps_per_trial(spec)):
         yield note
 

@@ -1,7 +1,5 @@
 """Where trials run: Ray on this machine, or a running cluster; found, checked, left as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -12,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
@@ -53,7 +51,7 @@ class Capacity:
     largest_gpus: float
 
     @classmethod
-    def of_this_machine(cls) -> Capacity:
+    def of_this_machine(cls) -> Self:
         """What Ray will find here, without starting it."""
         import torch
 

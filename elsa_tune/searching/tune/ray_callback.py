@@ -3,8 +3,6 @@
 It never raises: an exception in a Tune callback kills the trial.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +25,7 @@ _MAILBOX_SECONDS = 30.0
 
 def _never_raises(method: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(method)
-    def guarded(self: Recorder, *args: Any, **kwargs: Any) -> None:
+    def guarded(self: "Recorder", *args: Any, **kwargs: Any) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # a broken record must not cost the trial

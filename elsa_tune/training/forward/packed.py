@@ -4,13 +4,11 @@ Letters in shape comments: B rows of a batch, P tokens of all of them together, 
 of the longest row of one padded square.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -41,7 +39,7 @@ class Layout:
     dtype: torch.dtype = torch.float32
 
     @classmethod
-    def plain(cls, device: torch.device, dtype: torch.dtype = torch.float32) -> Layout:
+    def plain(cls, device: torch.device, dtype: torch.dtype = torch.float32) -> Self:
         """The one that every device of that kind runs."""
         if device.type == "cpu":
             return cls(device)  # there scores are fp32

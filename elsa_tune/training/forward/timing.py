@@ -1,5 +1,6 @@
 """Packed rows or padded batches: where a model runs on both, a few steps of each decide, once."""
 
+import contextlib
 import json
 import math
 import statistics
@@ -7,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +50,9 @@ def padding_is_faster(
         key = " ".join(map(str, (unchanged_checkpoint(), data.fingerprint, *way)))
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
-            known = _known(path)
+            known: dict[str, float] = {}
+            with contextlib.suppress(OSError, ValueError):
+                known = json.loads(path.read_bytes())
             if key not in known:
                 share = machine.within_memory(partial(_share, build, data, setting))
                 if share is None:
@@ -62,13 +64,6 @@ def padding_is_faster(
     if known[key] >= _CLEARLY:
         return None
     return f"on this GPU a step takes {known[key]:.0%} of the time that packed rows take"
-
-
-def _known(path: Path) -> dict[str, float]:
-    try:
-        return {str(key): float(share) for key, share in json.loads(path.read_bytes()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
 
 
 def _share(
