@@ -204,10 +204,10 @@ class Journals(Source):
         errors = []
         for journal in self._journals(question.search):
             try:
-                folder, state = journal.absolute().parent, read_state(journal)
-                if self.is_record:  # whatever it was called before its folder was renamed or copied
-                    state.search = replace(state.search, name=folder.name)
-                found.append((folder, state))
+                state = read_state(journal)
+                if self.is_record and question.search:  # its folder may have been renamed
+                    state.search = replace(state.search, name=question.search)
+                found.append((journal.absolute().parent, state))
             except StorageError as error:
                 errors.append(error)
         if errors and not found:

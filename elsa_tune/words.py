@@ -17,10 +17,7 @@ METRIC_WORDS = {
 
 # Beside a learning rate that lies at the border of what was tried, and what that means.
 BORDER_ARROWS = {None: "", Border.HIGH: "↑", Border.LOW: "↓"}
-BORDER_WORDS = {
-    Border.HIGH: "higher rates may be better",
-    Border.LOW: "lower rates may be better",
-}
+BORDER_WORDS = {Border.HIGH: "higher rates may be better", Border.LOW: "lower rates may be better"}
 
 
 def points(quality: float | None) -> str:

@@ -1,7 +1,5 @@
 """From a user's words to checked values; heavy imports come after the cheap checks."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter
@@ -36,7 +34,7 @@ class Inputs:
     model: ModelSpec
     layers: int
     task: TaskSpec
-    space: Space
+    space: "Space"
     space_name: str
     recipe: Recipe
 

@@ -1,7 +1,5 @@
 """Starting and resuming a search: everything is checked first, while Ray is brought up."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
@@ -210,7 +208,7 @@ def resume(
         return run_session(spec, paths, data, store, session.over)
 
 
-def time_limit(request: Request, spec: SearchSpec, capacity: Capacity) -> float | None:
+def time_limit(request: Request, spec: SearchSpec, capacity: "Capacity") -> float | None:
     """Seconds, of both limits the nearer: GPU-hours pass on every GPU that trials may take.
 
     Raises UsageError for GPU-hours where trials train on CPUs.
@@ -225,7 +223,7 @@ def time_limit(request: Request, spec: SearchSpec, capacity: Capacity) -> float 
     return min(spec.max_time or math.inf, 3600 * request.gpu_hours / gpus)
 
 
-def _say_ready(data: TaskData, say: Say) -> None:
+def _say_ready(data: "TaskData", say: Say) -> None:
     for note in data.notes:
         say(f"note: {note}")
     say("starting Ray")
@@ -252,7 +250,7 @@ def _open_store(tracking_uri: str) -> MlflowStore:
     return store
 
 
-def inputs_of(spec: SearchSpec) -> tuple[TaskData, dict[str, str]]:
+def inputs_of(spec: SearchSpec) -> "tuple[TaskData, dict[str, str]]":
     """The tokenised data, and fingerprints of it and of the weights; errors where any lacks."""
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.forward.prefix_store import budget_bytes

@@ -1,7 +1,5 @@
 """A connection to an MLflow store. MLflow is imported on first use, for that takes seconds."""
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile
@@ -88,7 +86,7 @@ class Connection:
             store.engine.dispose()
             write_aside(database, made.read_bytes())
 
-    def client(self) -> MlflowClient:
+    def client(self) -> "MlflowClient":
         if self._client is None:
             self.import_mlflow()
             from mlflow.tracking import MlflowClient

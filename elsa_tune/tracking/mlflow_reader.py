@@ -156,7 +156,9 @@ def is_lost(tracking_uri: str, search_id: str) -> bool:
     if is_unmade(tracking_uri):
         return True
     try:
-        return next(runs_of(Connection(tracking_uri).client(), search_id), None) is None
+        client = Connection(tracking_uri).client()
+        condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
+        return not client.search_runs(_experiments(client), condition, max_results=1)
     except Exception:  # as in read_runs; whoever asks has other things to do
         return False
 

@@ -1,7 +1,5 @@
 """What the record is called in MLflow: tags, metrics, statuses, and what its pages show of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -120,7 +118,7 @@ def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
     return {"mlflow.note.content": f"{decisions[DESCRIPTION]}{figure}"}
 
 
-def data_input(search: SearchStarted) -> DatasetInput:
+def data_input(search: SearchStarted) -> "DatasetInput":
     """The search's data as MLflow lists data sets: by name and fingerprint, with their sizes."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 

@@ -51,9 +51,9 @@ def train(
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
     there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
     the same pass over the model as this trial's. keep: called after every evaluation that may give
-    the trial's quality, at last with the one that does. The numbers depend on the trial alone, not
-    on what ran before in the process: weights, head, order of examples and dropout follow
-    `trial.seed`.
+    the trial's quality, at last with the one that does. The numbers depend on the trial alone (on a
+    GPU also on how it batches), not on what ran before in the process: weights, head, order of
+    examples and dropout follow `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """

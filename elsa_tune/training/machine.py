@@ -43,9 +43,7 @@ def usable_cores() -> int:
 
 
 def identity(device: str) -> str:
-    """Of what is measured here: another host (a home may be shared), number of cores, GPU or torch
-    is another machine.
-    """
+    """For what is measured here: by host (a home may be shared), cores, torch, device and GPU."""
     here = (socket.gethostname(), usable_cores(), torch.__version__, device)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     return slug("-".join(map(str, (*here, gpu))))

@@ -89,10 +89,7 @@ def tune(
 
 
 def measure(
-    trainings: Sequence[tuple[TrialSpec, TaskData]],
-    division: Division,
-    device: str,
-    seconds: float,
+    trainings: Sequence[tuple[TrialSpec, TaskData]], division: Division, device: str, seconds: float
 ) -> list[Throughput]:
     """Train each of these for so many seconds after a start that does not count, as many copies at
     once as the division has trials, one after another in the same processes.

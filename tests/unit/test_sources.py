@@ -94,10 +94,10 @@ def test_a_journal_that_cannot_be_read_is_said_and_left_out(run: Run, storage: P
     assert alone.status == 2 and "line 1 cannot be read" in alone.err
 
 
-def test_a_search_is_called_as_its_folder_is(run: Run, storage: Path) -> None:
+def test_a_search_is_found_by_its_folder_if_that_was_renamed(run: Run, storage: Path) -> None:
     (storage / "first").rename(storage / "renamed")
     assert "search renamed" in run("operating-point", "--search", "renamed").out
-    assert "search renamed" in run(*ASK, "rte").out
+    assert "search first" in run(*ASK, "rte").out
     refused = run("operating-point", "--search", "first")
     assert refused.status == 2 and "known: renamed" in refused.err
 

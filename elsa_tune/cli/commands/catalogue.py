@@ -1,7 +1,5 @@
 """`elsa-tune models`, `tasks` and `spaces`: what is known, or one of it looked at."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import itertools
@@ -169,7 +167,7 @@ def look(spec: TaskSpec) -> dict[str, Any]:
     }
 
 
-def _labels(spec: TaskSpec, split: Split) -> dict[str, Any]:
+def _labels(spec: TaskSpec, split: "Split") -> dict[str, Any]:
     labels = split.labels
     if spec.classes:
         return {"labels": {name: int((labels == c).sum()) for c, name in enumerate(spec.classes)}}

@@ -1,7 +1,5 @@
 """`elsa-tune doctor` and `cache`: what this machine has for a search, and what is kept on it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
@@ -149,7 +147,7 @@ def _tune(trial: TrialSpec, device: str, seconds: float) -> None:
     show({"best": _words(best, device) + faster, "from now on": kept})
 
 
-def _words(division: Division, device: str) -> str:
+def _words(division: "Division", device: str) -> str:
     on = " on each GPU" if device == "cuda" else ""
     threads = "1 CPU thread" if division.threads == 1 else f"{division.threads} CPU threads"
     if division.trials == 1:

@@ -1,7 +1,5 @@
 """`elsa-tune searches` and `ui`: what is recorded, listed, deleted, or shown by MLflow's pages."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -61,7 +59,7 @@ def searches(
     show(rows, format, LISTED)
 
 
-def _as_json(folder: Path | None, state: SearchState) -> dict[str, Any]:
+def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
     from elsa_tune.searching.planning.plan import trials_in_all
     from elsa_tune.tracking.names import ANSWER
 
@@ -123,7 +121,7 @@ def ui(
         raise RunError(f"the MLflow server ended with status {status}; see its output above")
 
 
-def _say_page(store: MlflowStore, address: str) -> None:
+def _say_page(store: "MlflowStore", address: str) -> None:
     """The page of the latest search, which takes many clicks from MLflow's first one."""
     from elsa_tune.tracking.mlflow_reader import latest_page
 

@@ -1,7 +1,5 @@
 """`elsa-tune reproduce`: one of the two published studies, whole or shrunk."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
@@ -98,7 +96,7 @@ def _sizes(study: Study, texts: Sequence[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, texts)))
 
 
-def _print_plan(edition: Edition) -> None:
+def _print_plan(edition: "Edition") -> None:
     from elsa_tune.searching.pace import probed_time
     from elsa_tune.searching.several import standing
 
@@ -123,7 +121,7 @@ def _print_plan(edition: Edition) -> None:
     typer.echo(f"time: {with_options(time)}")
 
 
-def conclude(edition: Edition, failed: Mapping[str, str]) -> None:
+def conclude(edition: "Edition", failed: Mapping[str, str]) -> None:
     """Print what came out; raises RunError where a search failed or cannot be read."""
     if failed := {**_print_results(edition), **failed}:
         raise RunError(
@@ -132,7 +130,7 @@ def conclude(edition: Edition, failed: Mapping[str, str]) -> None:
         )
 
 
-def _print_results(edition: Edition) -> Mapping[str, str]:
+def _print_results(edition: "Edition") -> Mapping[str, str]:
     """The table (stdout), and where everything is (stderr); what could not be read, by search."""
     from elsa_tune.cli.answer_tables import stdout_console
     from elsa_tune.studies.reproduction import read_study

@@ -1,7 +1,5 @@
 """`elsa-tune search`, `resume`, and `trial`: one of a search's trials, for debugging."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter
@@ -165,7 +163,7 @@ def _up_to(planned: int, most: int) -> str:
     return f"{planned:,}" if most == planned else f"{planned:,} to {most:,}"
 
 
-def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
+def _time(request: Request, spec: "SearchSpec", *, probe: bool) -> str:
     """Of the planned trials, where a like search or a probe tells it."""
     from elsa_tune.searching.pace import probed_time, recorded_seconds
 
@@ -183,7 +181,7 @@ def _time(request: Request, spec: SearchSpec, *, probe: bool) -> str:
     return f"{about}, at the pace of search '{like.name}'"
 
 
-def _conclude(finished: Finished) -> None:
+def _conclude(finished: "Finished") -> None:
     """Print the answer and what to type next (stdout), where the record is (stderr); exit."""
     from elsa_tune.cli.answer_tables import print_curves
     from elsa_tune.tracking.journal_records import SearchStatus

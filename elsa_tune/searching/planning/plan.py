@@ -192,7 +192,7 @@ def doubts(spec: SearchSpec) -> Iterator[str]:
     full = FULL_MODEL in spec.depths
     if not full or len(spec.depths) == 1:
         lacks = "frozen layers" if full else "0 (the full model)"
-        yield f"depths without {lacks} leave nothing to compare: there will be no answer"
+        yield f"depths without {lacks} leave nothing to compare: no answer by this search alone"
     if note := few_steps(spec.recipe, steps_per_trial(spec)):
         yield note
 

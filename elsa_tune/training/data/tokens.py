@@ -4,8 +4,6 @@ Shapes: B batch, T tokens of the longest row of a batch, E examples; the flat ar
 tokens one after the other.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, rows: NDArray[np.int64], what: str, notes: tuple[str, ...] = ()) -> Split:
+    def part(self, rows: NDArray[np.int64], what: str, notes: tuple[str, ...] = ()) -> "Split":
         """The chosen rows, in the file's order, with these notes. what: for messages."""
         chosen = np.sort(rows)
         texts = tuple([column[row] for row in chosen.tolist()] for column in self.texts)
@@ -78,7 +76,7 @@ class TokenRows:
         """Tokens of the longest row."""
         return int(self.lengths.max())
 
-    def take(self, chosen: NDArray[np.int64]) -> TokenRows:
+    def take(self, chosen: NDArray[np.int64]) -> "TokenRows":
         """The rows of these numbers, in this order."""
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])

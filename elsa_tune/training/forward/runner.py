@@ -99,9 +99,14 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
 
     The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
-    why_padded = packed_doubt(model, data, setting) or padding_is_faster(
-        lambda few, why: _runner(twin(model), few, setting, why), data, setting
-    )
+    why_padded = packed_doubt(model, data, setting)
+    # Of few rows more is kept than of all, so that something else would be timed than what trains.
+    if why_padded is None and _fits(
+        _shape(model.config.hidden_size, data, setting), setting.device
+    ):
+        why_padded = padding_is_faster(
+            lambda few, why: _runner(twin(model), few, setting, why), data, setting
+        )
     return _runner(model, data, setting, why_padded)
 
 
@@ -156,6 +161,23 @@ def _not_read(runner: Runner, model: PreTrainedModel, layers: Sequence[nn.Module
     return None
 
 
+def _shape(hidden_size: int, data: TaskData, setting: Setting) -> Shape:
+    """Of what is kept; nothing of the training rows where dropout is on in frozen layers."""
+    splits, recipe = dict(data.splits()), setting.recipe
+    if recipe.frozen_dropout:
+        del splits["train"]
+    return Shape(
+        tokens={split: len(rows.input_ids) for split, rows in splits.items()},
+        hidden_size=hidden_size,
+        dtype=torch.bfloat16 if recipe.prefix_cache is PrefixCache.BF16 else torch.float32,
+    )
+
+
+def _fits(shape: Shape, device: torch.device) -> bool:
+    """Whether a GPU has room for it; a CPU's lies on disk."""
+    return shape.bytes <= _MEMORY_SHARE * room(device)
+
+
 class Prefix:
     """The hidden states of one model's frozen layers on one task's data, on this node.
 
@@ -167,22 +189,15 @@ class Prefix:
     def __init__(
         self, runs: PackedModel | PaddedModel, hidden_size: int, data: TaskData, setting: Setting
     ) -> None:
-        dtype = setting.recipe.prefix_cache.value
-        self._splits = dict(data.splits())
-        if setting.recipe.frozen_dropout:
-            del self._splits["train"]
-        self._shape = Shape(
-            tokens={split: len(rows.input_ids) for split, rows in self._splits.items()},
-            hidden_size=hidden_size,
-            dtype=torch.float32 if dtype == "fp32" else torch.bfloat16,
-        )
+        self._shape = _shape(hidden_size, data, setting)
+        self._splits = {split: data.splits()[split] for split in self._shape.tokens}
         self._runs, self._setting = runs, setting
         self._store = PrefixStore()
         # The fingerprint is of the task as it was read; the digests are of the tokens themselves.
         self._what = (
             data.fingerprint,
             *(f"{split} {_rows_digest(rows)}" for split, rows in self._splits.items()),
-            *(f"{setting.precision}-{dtype}", runs.how),
+            *(f"{setting.precision}-{setting.recipe.prefix_cache.value}", runs.how),
         )
 
     def reading(self, frozen_layers: int, others: Iterable[int]) -> Reading:
@@ -191,7 +206,7 @@ class Prefix:
         others: depths that later trials will want, kept on disk in the same pass if there is room.
         Raises NotKeptError where there is none for this one, OSError where it cannot be written.
         """
-        if self._shape.bytes <= _MEMORY_SHARE * room(self._setting.device):
+        if _fits(self._shape, self._setting.device):
             return self._computed_here(frozen_layers)
         if self._setting.device.type != "cpu":
             raise NotKeptError(
