@@ -321,8 +321,10 @@ def _padded_of_packed(bench: Bench, frozen: int, precision: Precision) -> float:
     how a trial trains.
     """
     trial = bench.trial(frozen, precision=precision)
+    room = (lambda device: 2**40) if bench.tiny else runner.room
     with (
         tempfile.TemporaryDirectory() as cache,
+        mock.patch.object(runner, "room", room),
         mock.patch.dict(os.environ, ELSA_TUNE_CACHE=cache),
         mock.patch.object(timing, "_TIMED_ON", (bench.device,)),
         contextlib.closing(loop.steps(trial, bench.data(), device=bench.device)) as steps,
