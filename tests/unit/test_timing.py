@@ -35,7 +35,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trained(model: ModelSpec, frozen: int | str = 2, **changes: Any) -> list[EpochResult]:
-    return list(train(make_trial(model, frozen, **changes), data_for("bert"), device="cpu"))
+    trial = make_trial(model, frozen, **{"epochs": 1, **changes})
+    return list(train(trial, data_for("bert", train=40), device="cpu"))
 
 
 def let_steps_take(patch: pytest.MonkeyPatch, packed: float, padded: float) -> list[str]:
@@ -105,7 +106,9 @@ def test_nothing_is_timed_where_the_prefix_of_all_rows_finds_no_room(
     model: ModelSpec, cache: Path, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of a few rows would, and shorter steps would be timed than those that train."""
-    shape = runner._shape(32, data_for("bert"), SimpleNamespace(recipe=make_trial(model).recipe))
+    shape = runner._shape(
+        32, data_for("bert", train=40), SimpleNamespace(recipe=make_trial(model).recipe)
+    )
     room = shape.bytes / runner._MEMORY_SHARE * (1.01 if fits else 0.99)
     monkeypatch.setattr(runner, "room", lambda device: room)
     ran = let_steps_take(monkeypatch, 1.0, 2.0)
