@@ -76,9 +76,8 @@ def test_the_clearly_faster_way_trains_and_stays(
         first = trained(model, frozen)[-1]
     # One of each more, for what has a deterministic form.
     assert ran.count(f"packed {prefix}") == ran.count(f"padded {prefix}") == timing._STEPS + 1
-    assert len(ran) == 2 * timing._STEPS + 2 and remembered(cache) == [
-        pytest.approx(padded / packed)
-    ]
+    assert len(ran) == 2 * timing._STEPS + 2
+    assert remembered(cache) == [pytest.approx(padded / packed)]
     with monkeypatch.context() as patch:
         ran = let_steps_take(patch, padded, packed)  # the other way round now
         second = trained(model, frozen, seed=2, epochs=3, eval_batch_size=5)[-1]

@@ -100,7 +100,7 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
     why_padded = packed_doubt(model, data, setting)
-    # Of few rows more is kept than of all, so that something else would be timed than what trains.
+    # Few rows' prefix may fit where that of all does not: other steps would be timed than train.
     if why_padded is None and _fits(
         _shape(model.config.hidden_size, data, setting), setting.device
     ):

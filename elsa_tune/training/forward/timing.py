@@ -50,7 +50,7 @@ def padding_is_faster(build: Build, data: TaskData, setting: Setting) -> str | N
     try:
         asked = (transformers.__version__, unchanged_checkpoint(), data.fingerprint, depth.label)
         key = " ".join(map(str, (*asked, setting.precision, *way)))
-        if key not in _known(path):
+        if key not in (known := _known(path)):
             with PrefixStore().building(path.stem):
                 if key not in (known := _known(path)):
                     try:
@@ -61,9 +61,9 @@ def padding_is_faster(build: Build, data: TaskData, setting: Setting) -> str | N
                     machine.release()
                     machine.PeakMemory(setting.device)
                     write_aside(path, json.dumps(known, indent=1).encode())
-        share = _known(path)[key]
     except OSError:
         return None
+    share = known[key]
     if share >= _CLEARLY:
         return None
     return f"on this GPU a step takes {100 * share:.0f} % of the time that packed rows take"
