@@ -1,7 +1,7 @@
 # Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit mutants bench constraints clean
+.PHONY: help demo test lint unit standin mutants bench constraints clean
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
@@ -25,6 +25,7 @@ demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two
 # Three processes, a file at a time, those with whole searches first: they wait more than they work.
 test: lint .venv/.serve ## install, check style, types and floors, run every test
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(STANDIN)
 
 lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 	$(BIN)/ruff check .
@@ -34,6 +35,9 @@ lint: .venv/.dev ## ruff, mypy and the floors of the package, no tests
 
 unit: .venv/.dev ## the fast tests only
 	$(BIN)/python -m pytest tests/unit tests/repo
+
+standin: .venv/.dev ## the tests of what runs on a GPU, on a stand-in for one (needs a C++ compiler)
+	$(STANDIN)
 
 mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (20 minutes)
 	$(BIN)/python tests/mutants.py
@@ -95,6 +99,9 @@ clean: ## remove the environment and every cache; recorded searches in mlruns/ s
 	@touch $@
 
 comma := ,
+# In processes of their own: the stand-in must be there before torch is.
+STANDIN = $(BIN)/python tests/standin/run.py -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	tests/standin tests/unit/test_gpu.py
 site = $(1)/python -c 'import site; print(site.getsitepackages()[0])'
 define install
 	@echo "Installing elsa-tune[$(1)] into .venv (the first time: minutes, and some GB of disk)"

@@ -1,285 +1,57 @@
 """The steps of bench/gpu.sh; each runs on a machine with torch and transformers alone.
 
-    python bench/gpu_trial.py speed --out OUT [--data TASK.pickle] [--tiny]
+    python bench/gpu_trial.py speed --out OUT [--data TASK.pickle] [--tiny] [--limit SECONDS]
 
 Every step writes OUT/step_NAME.json anew after each thing it has measured, so that a limit or a
-failure loses nothing, and begins no further one after LIMIT_SECONDS. `--tiny` runs all of it on a
-CPU with a model of toy size, which measures nothing and shows that the steps work.
+failure loses nothing, and begins nothing new near its limit. `--tiny` runs all of it on a CPU (or
+with `--device cuda` on a GPU) with a model of toy size, which measures nothing and shows that the
+steps work.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import json
 import os
-import pickle
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import machine
-import numpy as np
+import gpu_bench
 import torch
+from gpu_bench import Bench
+from gpu_first import first
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.profiler import ProfilerActivity, profile
-from transformers import BertConfig, BertForSequenceClassification
 
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.model import ModelSource, ModelSpec, shipped_configuration
-from elsa_tune.specs.task import EmbeddedSource, Metric, TaskKind, TaskSpec
-from elsa_tune.specs.trial import Precision, PrefixCache, Recipe, TrialSpec
+from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.data.tokens import TaskData, TokenRows, pad_batch
-from elsa_tune.training.forward import runner, timing
-from elsa_tune.training.machine import usable_cores
-from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze
+from elsa_tune.training.machine import settle, usable_cores
 from elsa_tune.training.throughput import Division, measure
 
-TASK = TaskSpec(
-    name="made_up",
-    kind=TaskKind.CLASSIFICATION,
-    text_columns=("text",),
-    label_column="label",
-    classes=("no", "yes"),
-    metric=Metric.ACCURACY,
-    source=EmbeddedSource(),
-)
-LIMIT_SECONDS = 420.0
-RTE = 2490, 277  # its training and evaluation rows
-GRID = (0, 3, 6, 8, 9, 10, 11, 12)
 SEEDS = 5
 
 
-def rows(count: int, seed: int) -> TokenRows:
-    """Made-up tokens with RTE's lengths: a long tail around 70 of at most 128."""
-    draw = np.random.default_rng(seed)
-    lengths = np.clip(draw.lognormal(4.1, 0.5, count), 12, 128).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    ids = draw.integers(1000, 20000, offsets[-1]).astype(np.int32)
-    labels = draw.integers(0, 2, count).astype(np.int64)
-    return TokenRows(input_ids=ids, offsets=offsets, token_type_ids=None, labels=labels)
-
-
-class Bench:
-    """One step under way: its options, its model, and what it has found so far."""
-
-    def __init__(self, name: str, options: argparse.Namespace, scratch: Path) -> None:
-        self.tiny, self.out, self._data = options.tiny, options.out, options.data
-        self.device = "cpu" if options.tiny else "cuda"
-        self.depths = (0, 2) if options.tiny else (0, 6, 9, 12)
-        self.grid = (0, 2) if options.tiny else GRID
-        self.found: dict[str, Any] = {}
-        self._path = options.out / f"step_{name}.json"
-        self._started = time.monotonic()
-        self.model = self._bert(scratch / "bert")
-
-    def _bert(self, folder: Path) -> ModelSpec:
-        """BERT-base's configuration with random weights: speed does not care."""
-        fields = shipped_configuration("bert_base")
-        if self.tiny:
-            fields |= {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
-            fields |= {"intermediate_size": 64}
-        torch.manual_seed(0)
-        BertForSequenceClassification(BertConfig(**fields)).save_pretrained(folder)
-        return ModelSpec(name="bert_base", source=ModelSource.DIRECTORY, location=str(folder))
-
-    def data(self, train: int = RTE[0], evaluation: int = RTE[1]) -> TaskData:
-        """The pickled task, or made-up tokens."""
-        if self._data:
-            data: TaskData = pickle.loads(self._data.read_bytes())
-            return data
-        if self.tiny:
-            train, evaluation = min(train, 48), min(evaluation, 16)
-        return TaskData(
-            train=rows(train, 1),
-            evaluation=rows(evaluation, 2),
-            companions={},
-            pad_token_id=0,
-            padding_side="right",
-            pad_token_type_id=0,
-            fingerprint="made-up",
-            chance=0.5,
-        )
-
-    def trial(self, frozen: int, **recipe: Any) -> TrialSpec:
-        """One epoch of a trial at a depth."""
-        fields = {"epochs": 1, "precision": Precision.AUTO, **recipe}
-        return TrialSpec(
-            model=self.model,
-            task=TASK,
-            recipe=Recipe(**fields),
-            depth=FreezeDepth.of(frozen),
-            learning_rate=3e-5,
-            seed=1,
-        )
-
-    def record(self, name: str, what: Callable[[], Any]) -> None:
-        """Do one thing, and write what was found, its error included."""
-        if time.monotonic() - self._started > LIMIT_SECONDS:
-            self.found[name] = "no time was left for it"
-        else:
-            try:
-                self.found[name] = what()
-            except Exception as error:  # the next thing may work
-                self.found[name] = {"failed": f"{type(error).__name__}: {error}"[:800]}
-        print(name, json.dumps(self.found[name])[:600], flush=True)
-        content = {"machine": machine.describe(), "results": self.found}
-        self._path.write_text(json.dumps(content, indent=1) + "\n")
-
-    def synchronise(self) -> None:
-        """Wait for the GPU."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-
-# ---- ways to run a training step ----
-
-
-@contextlib.contextmanager
-def stepping(bench: Bench, way: str, frozen: int) -> Iterator[Callable[[], object]]:
-    """A function that takes one training step: `packed` with what a search would run, `padded` from
-    the first layer on.
-    """
-    cache = PrefixCache.FP32 if way == "packed" else PrefixCache.NONE
-    doubt = {"packed": runner.packed_doubt, "padded": lambda *_: "on purpose"}[way]
-    with (
-        mock.patch.object(runner, "packed_doubt", doubt),
-        mock.patch.object(runner, "padding_is_faster", lambda *_: None),
-    ):
-        steps = loop.steps(
-            bench.trial(frozen, prefix_cache=cache), bench.data(), device=bench.device
-        )
-        next(steps)
-    with contextlib.closing(steps):
-        yield lambda: next(steps)
-
-
-def milliseconds_a_step(bench: Bench, step: Callable[[], object]) -> dict[str, float]:
-    """Of steady state: the queue is only waited for after every block of steps."""
-    blocks, size = (2, 1) if bench.tiny else (10, 20)
-    for _ in range(2 if bench.tiny else 40):
-        step()
-    bench.synchronise()
-    times = []
-    for _ in range(blocks):
-        started = time.perf_counter()
-        for _ in range(size):
-            step()
-        bench.synchronise()
-        times.append((time.perf_counter() - started) / size * 1e3)
-    return {"median_ms": round(statistics.median(times), 3), "slowest_ms": round(max(times), 3)}
-
-
-class Rows(torch.utils.data.Dataset[dict[str, Any]]):
-    """Training rows by number, as the Trainer asks for them."""
-
-    def __init__(self, data: TaskData, split: TokenRows) -> None:
-        self._data, self._rows = data, split
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return {"number": number}
-
-    def collate(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        """A padded batch, as Transformers' own collator makes it."""
-        numbers = [item["number"] for item in items]
-        labels = torch.from_numpy(self._rows.labels[numbers])
-        return {**pad_batch(self._rows, numbers, self._data).inputs, "labels": labels}
-
-
-def trainer(bench: Bench, frozen: int, seed: int, epochs: float, steps: int = -1) -> Any:
-    """Transformers' Trainer with what a user would write, and nothing saved or reported."""
-    from transformers import Trainer, TrainingArguments
-
-    data = bench.data()
-    trial = bench.trial(frozen)
-    model = load_classifier(trial.model, 2, seed, trial.depth)
-    freeze(model, trial.depth)
-    train, evaluation = Rows(data, data.train), Rows(data, data.evaluation)
-    arguments = TrainingArguments(
-        output_dir=tempfile.mkdtemp(),
-        per_device_train_batch_size=16,
-        per_device_eval_batch_size=64,
-        num_train_epochs=epochs,
-        max_steps=steps,
-        bf16=bench.device == "cuda",
-        use_cpu=bench.device == "cpu",
-        seed=seed,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-        remove_unused_columns=False,
-        disable_tqdm=True,
-    )
-    return Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=train,
-        eval_dataset=evaluation,
-        data_collator=train.collate,
-    )
-
-
-def trainers_milliseconds(bench: Bench, frozen: int) -> dict[str, float]:
-    """Its steps after the first ones, from one callback to the next."""
-    from transformers import TrainerCallback
-
-    skipped, counted = (1, 2) if bench.tiny else (40, 200)
-    ends: list[float] = []
-
-    class Clock(TrainerCallback):
-        def on_step_end(self, *given: Any, **named: Any) -> None:
-            if len(ends) in (skipped - 1, skipped + counted - 1):
-                bench.synchronise()
-            ends.append(time.perf_counter())
-
-    one = trainer(bench, frozen, seed=1, epochs=1.0, steps=skipped + counted)
-    one.add_callback(Clock())
-    one.train()
-    return {"mean_ms": round((ends[-1] - ends[skipped - 1]) / counted * 1e3, 3)}
-
-
-# ---- the steps ----
-
-
 def facts(bench: Bench) -> None:
-    """What is here, which attention kernel torch chooses, how many launches a step has, and for how
-    much of it the GPU is busy.
+    """What is here, which attention kernel torch chooses, and what a step is made of: launches, the
+    GPU's time by kernel, and whether the host or the GPU is the limit.
     """
-    bench.record("versions", _versions)
+    bench.record("versions", gpu_bench.versions)
     if bench.device == "cuda":
         bench.record("attention chosen", _choices)
         bench.record("seconds of cuDNN's plans", _plans)
     for way, frozen in itertools.product(("packed", "padded"), bench.depths):
-        bench.record(f"{way} N={frozen}", lambda way=way, n=frozen: _profiled(bench, way, n))
-    # With nothing frozen packed rows stay.
-    for precision, frozen in itertools.product((Precision.AUTO, Precision.FP32), bench.depths[1:]):
-        key = f"padded of packed in {precision.value}, N={frozen}"
-        bench.record(key, lambda n=frozen, p=precision: _padded_of_packed(bench, n, p))
+        bench.record(f"{way} N={frozen}", lambda way=way, n=frozen: _made_of(bench, way, n))
 
 
-def _versions() -> dict[str, Any]:
-    found: dict[str, Any] = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    if torch.cuda.is_available():
-        found["capability"] = torch.cuda.get_device_capability()
-        found["memory_gib"] = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1)
-        smi = subprocess.run(["nvidia-smi"], capture_output=True, text=True, check=False)
-        found["nvidia-smi"] = smi.stdout.splitlines()
-    return found
+def _made_of(bench: Bench, way: str, frozen: int) -> Iterator[dict[str, Any]]:
+    with gpu_bench.stepping(bench, frozen, way) as step:
+        yield gpu_bench.one_by_one(bench, step)
+        yield gpu_bench.by_kernel(bench, step)
 
 
 def _shaped(rows: int, width: int, dtype: torch.dtype, masked: bool) -> dict[str, Any]:
@@ -292,13 +64,16 @@ def _shaped(rows: int, width: int, dtype: torch.dtype, masked: bool) -> dict[str
 
 
 def _choices() -> dict[str, str]:
+    """By what a trial sets (it is strict, without cuDNN), and by what attention is asked."""
     found = {}
-    for cudnn, dtype, masked, dropout in itertools.product(
-        (True, False), (torch.bfloat16, torch.float32), (True, False), (0.0, 0.1)
+    yes_no = (True, False)
+    for strict, cudnn, dtype, masked, dropout in itertools.product(
+        yes_no, yes_no, (torch.bfloat16, torch.float32), yes_no, (0.0, 0.1)
     ):
+        torch.use_deterministic_algorithms(strict)
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
         chosen = torch._fused_sdp_choice(**_shaped(16, 128, dtype, masked), dropout_p=dropout)
-        key = f"cudnn {cudnn}, {dtype}, mask {masked}, dropout {dropout}"
+        key = f"strict {strict}, cudnn {cudnn}, {dtype}, mask {masked}, dropout {dropout}"
         found[key] = SDPBackend(chosen).name
     torch.backends.cuda.enable_cudnn_sdp(True)
     return found
@@ -316,68 +91,49 @@ def _plans() -> list[float]:
     return seconds
 
 
-def _padded_of_packed(bench: Bench, frozen: int, precision: Precision) -> float:
-    """A step's time on padded batches behind the kept prefix, of that on packed rows: what decides
-    how a trial trains.
-    """
-    trial = bench.trial(frozen, precision=precision)
-    room = (lambda device: 2**40) if bench.tiny else runner.room
-    with (
-        tempfile.TemporaryDirectory() as cache,
-        mock.patch.object(runner, "room", room),
-        mock.patch.dict(os.environ, ELSA_TUNE_CACHE=cache),
-        mock.patch.object(timing, "_TIMED_ON", (bench.device,)),
-        contextlib.closing(loop.steps(trial, bench.data(), device=bench.device)) as steps,
-    ):
-        next(steps)
-        [path] = Path(cache).glob("steps-*.json")
-        [share] = json.loads(path.read_text()).values()
-    return round(share, 3)
-
-
-def _profiled(bench: Bench, way: str, frozen: int) -> dict[str, Any]:
-    count = 2 if bench.tiny else 10
-    kind = ProfilerActivity.CPU if bench.tiny else ProfilerActivity.CUDA
-    with stepping(bench, way, frozen) as step:
-        for _ in range(count):
-            step()
-        bench.synchronise()
-        with profile(activities=[kind]) as seen:
-            started = time.perf_counter()
-            for _ in range(count):
-                step()
-            bench.synchronise()
-            seconds = time.perf_counter() - started
-    on_gpu = torch.autograd.DeviceType.CUDA
-    events = [event for event in seen.events() if bench.tiny or event.device_type == on_gpu]
-    busy = sum(event.time_range.elapsed_us() for event in events) / 1e6
-    return {
-        "launches_a_step": round(len(events) / count),
-        "ms_a_step_profiled": round(seconds / count * 1e3, 3),
-        "busy_share": round(busy / seconds, 3),
-        "most": dict(Counter(event.name[:80] for event in events).most_common(12)),
-    }
-
-
 def speed(bench: Bench) -> None:
-    """Milliseconds a step by way and depth, beside Transformers' Trainer; and with cuDNN's
-    attention, which trials turn off.
+    """Milliseconds a step by way and depth, beside Transformers' Trainer; then what being strict
+    costs, and what cuDNN's attention would give, which strict trials never use.
     """
 
     def timed(way: str, frozen: int) -> dict[str, Any]:
-        with stepping(bench, way, frozen) as step:
-            return milliseconds_a_step(bench, step)
+        with gpu_bench.stepping(bench, frozen, way) as step:
+            return gpu_bench.clocked(bench, step)
 
+    def with_cudnn(frozen: int) -> Iterator[dict[str, Any]]:
+        with gpu_bench.cudnn_on(), gpu_bench.stepping(bench, frozen, "padded") as step:
+            yield gpu_bench.clocked(bench, step)
+            yield {"attention": gpu_bench.by_kernel(bench, step)["attention"]}
+
+    ways = list(itertools.product(bench.depths, ("packed", "padded")))
+    for frozen, way in ways:
+        bench.record(f"{way} N={frozen}", lambda n=frozen, way=way: timed(way, n))
     for frozen in bench.depths:
-        bench.record(f"packed N={frozen}", lambda n=frozen: timed("packed", n))
-        bench.record(f"padded N={frozen}", lambda n=frozen: timed("padded", n))
-    for frozen in bench.depths:
-        bench.record(f"Trainer N={frozen}", lambda n=frozen: trainers_milliseconds(bench, n))
-    if bench.device == "cuda":
-        keep = mock.patch.object(torch.backends.cuda, "enable_cudnn_sdp", lambda enabled: None)
+        bench.record(f"Trainer N={frozen}", lambda n=frozen: _trainers_milliseconds(bench, n))
+    with gpu_bench.not_strict():
+        for frozen, way in ways:
+            bench.record(f"{way}, not strict, N={frozen}", lambda n=frozen, w=way: timed(w, n))
         for frozen in bench.depths:
-            with keep:
-                bench.record(f"padded, cuDNN on, N={frozen}", lambda n=frozen: timed("padded", n))
+            bench.record(f"padded, cuDNN on, N={frozen}", lambda n=frozen: with_cudnn(n))
+
+
+def _trainers_milliseconds(bench: Bench, frozen: int) -> dict[str, float]:
+    """Its steps after the first ones, from one callback to the next."""
+    from transformers import TrainerCallback
+
+    skipped, counted = (1, 2) if bench.tiny else (40, 200)
+    ends: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *given: Any, **named: Any) -> None:
+            if len(ends) in (skipped - 1, skipped + counted - 1):
+                bench.synchronise()
+            ends.append(time.perf_counter())
+
+    one = gpu_bench.trainer(bench, frozen, seed=1, epochs=1.0, steps=skipped + counted)
+    one.add_callback(Clock())
+    one.train()
+    return {"mean_ms": round((ends[-1] - ends[skipped - 1]) / counted * 1e3, 3)}
 
 
 def determinism(bench: Bench) -> None:
@@ -385,10 +141,11 @@ def determinism(bench: Bench) -> None:
     strict mode, and where torch only warns.
     """
     data = bench.data(16 * 8, 64)
+    notes: list[str] = []
 
     def losses(trial: TrialSpec) -> list[str]:
         results = list(loop.train(trial, data, device=bench.device))
-        bench.found[f"notes of {trial.key}"] = list(results[-1].notes)
+        notes[:] = results[-1].notes
         return [value.hex() for r in results for value in (r.train_loss, r.eval_loss)]
 
     def equal(precision: Precision, frozen: int) -> dict[str, Any]:
@@ -397,13 +154,15 @@ def determinism(bench: Bench) -> None:
         stopped = loop.train(bench.trial(0), data, device=bench.device)
         next(stopped)
         stopped.close()
-        return {"again": first == second, "after_a_stopped_trial": first == losses(trial)}
+        third = losses(trial)
+        equality = {"again": first == second, "after_a_stopped_trial": first == third}
+        return {**equality, "notes": list(notes)}
 
     cases = list(itertools.product((Precision.AUTO, Precision.FP32), bench.depths[:2]))
     for precision, frozen in cases[-1:] if bench.tiny else cases:
         key = f"{precision.value} N={frozen}"
         bench.record(f"strict {key}", lambda p=precision, n=frozen: equal(p, n))
-        with mock.patch.object(loop.machine, "made_strict", lambda *_: None):
+        with gpu_bench.not_strict():
             bench.record(f"warning {key}", lambda p=precision, n=frozen: equal(p, n))
 
 
@@ -439,6 +198,7 @@ def grid(bench: Bench) -> None:
     """40 trials on RTE-shaped data, three epochs each, one after another in this process; then the
     Trainer, one at each depth.
     """
+    settle()  # as a search's worker does: else every trial's end looks through all of torch
     data = bench.data()
 
     def whole(frozen: int, seed: int) -> dict[str, Any]:
@@ -451,7 +211,7 @@ def grid(bench: Bench) -> None:
 
     def trainers(frozen: int) -> dict[str, float]:
         started = time.perf_counter()
-        one = trainer(bench, frozen, seed=1, epochs=1.0 if bench.tiny else 3.0)
+        one = gpu_bench.trainer(bench, frozen, seed=1, epochs=1.0 if bench.tiny else 3.0)
         one.train()
         one.evaluate()
         return {"seconds": round(time.perf_counter() - started, 3)}
@@ -467,17 +227,18 @@ def shares(bench: Bench) -> None:
 
     def together(frozen: int, trials: int) -> dict[str, float]:
         division = Division(trials=trials, threads=max(1, usable_cores() // trials))
-        seconds = 0.1 if bench.tiny else 15.0
+        seconds = 0.1 if bench.tiny else 12.0
         training = (bench.trial(frozen), bench.data())
         [found] = measure([training], division, bench.device, seconds)
         tokens, peak = round(found.tokens_per_second), round(found.peak_memory_mb)
         return {"tokens_per_second": tokens, "peak_mb": peak}
 
-    for frozen, trials in [(2, 2)] if bench.tiny else itertools.product((0, 9), (1, 2, 4)):
+    cases = [(2, 2)] if bench.tiny else itertools.product(bench.sharing, (1, 2, 4))
+    for frozen, trials in cases:
         bench.record(f"{trials} trials, N={frozen}", lambda n=frozen, k=trials: together(n, k))
 
 
-STEPS = {step.__name__: step for step in (facts, speed, determinism, memory, grid, shares)}
+STEPS = {step.__name__: step for step in (first, facts, speed, determinism, memory, grid, shares)}
 
 
 def main() -> None:
@@ -487,9 +248,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--limit", type=float, default=480.0)
     options = parser.parse_args()
+    options.device = options.device or ("cpu" if options.tiny else "cuda")
     options.out.mkdir(parents=True, exist_ok=True)
-    if not options.tiny and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_trial.py: no CUDA device here; --tiny shows on a CPU that the steps work")
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ELSA_TUNE_CACHE"] = f"{scratch}/cache"

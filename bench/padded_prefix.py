@@ -19,7 +19,7 @@ from typing import Any
 
 import machine
 import torch
-from gpu_trial import TASK, rows
+from gpu_bench import TASK, rows
 from transformers import AutoConfig, AutoModel
 
 from elsa_tune.specs.freeze import FreezeDepth

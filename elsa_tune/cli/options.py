@@ -46,7 +46,9 @@ SEARCH_OPTIONS = {
     ),
     "address": typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
     "gpus_per_trial": typer.Option(
-        metavar="N", help="GPUs per trial; a fraction shares one. Default: 1 if any."
+        metavar="N",
+        help="GPUs per trial, at most 1; a fraction shares one. Default: by `doctor --tune`, or "
+        "what leaves room for the full model.",
     ),
     "cpus_per_trial": typer.Option(
         metavar="N",

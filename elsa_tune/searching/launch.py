@@ -109,7 +109,8 @@ def start(request: Request, say: Say) -> Finished:
     draft = specify(request)
     import ray
 
-    from elsa_tune.searching.tune.cluster import Capacity, ray_session, share
+    from elsa_tune.searching.tune.cluster import Capacity, ray_session
+    from elsa_tune.searching.tune.shares import share
 
     if request.address is None and not ray.is_initialized():
         # What Ray will find here is known without it.
@@ -136,10 +137,11 @@ def start(request: Request, say: Say) -> Finished:
             from elsa_tune.searching.session import run_session
 
             _say_ready(data, say)
-            capacity = session.ready()
+            capacity = _with_gpus(session.ready(), request.gpus_per_trial)
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             limit = time_limit(request, spec, capacity)
-            spec = dataclasses.replace(spec, recipe=settled(spec), max_time=limit)
+            recipe = settled(spec, capacity.gpu_kinds, say)
+            spec = dataclasses.replace(spec, recipe=recipe, max_time=limit)
             save_specification(spec, paths)
             return run_session(spec, paths, data, store, session.over)
     finally:
@@ -203,9 +205,19 @@ def resume(
         from elsa_tune.searching.session import run_session
 
         _say_ready(data, say)
-        session.ready().resources(spec.resources.cpus, spec.resources.gpus)
-        settled(spec)
+        capacity = _with_gpus(session.ready(), spec.resources.gpus)
+        capacity.resources(spec.resources.cpus, spec.resources.gpus)
+        settled(spec, capacity.gpu_kinds, say)
         return run_session(spec, paths, data, store, session.over)
+
+
+def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity":
+    """With what torch finds of the GPUs, unless trials are to train on CPUs. Raises UsageError."""
+    from elsa_tune.searching.tune.cluster import ask_gpus
+
+    if not capacity.gpus or gpus_per_trial == 0:
+        return capacity
+    return dataclasses.replace(capacity, gpu_kinds=ask_gpus())
 
 
 def time_limit(request: Request, spec: SearchSpec, capacity: "Capacity") -> float | None:

@@ -10,7 +10,8 @@ from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, relative_cost, tried
 from elsa_tune.searching.planning.plan import planned_trials
 from elsa_tune.searching.specification import load_specification, specify
-from elsa_tune.searching.tune.cluster import Capacity, share
+from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus

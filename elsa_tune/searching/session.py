@@ -125,13 +125,12 @@ class SearchRun:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]  # Ray's
         self._work = Work(spec=spec, data=data, mailbox=mailbox, train=train)
-        self._probing = Probing(data, record, interruption)
+        self._probing = Probing(data, record, interruption, mailbox)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         try:
-            self._probing.start()
             self._announce()
             self._fit()
             return self._outcome()
@@ -172,7 +171,8 @@ class SearchRun:
             self._plan.measuring,
             self._may_explore,
         )
-        recorder = Recorder(self._record, scheduler, self._work, self._board)
+        searcher.probe = self._probing.trial
+        recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,6 +15,7 @@ from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.saying import Say
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import (
@@ -30,6 +32,9 @@ from elsa_tune.specs.search import (
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths, shown_uri
+
+if TYPE_CHECKING:
+    from elsa_tune.training.machine import Gpu
 
 # Exploring trials of the given rates per depth. Two and the way outward find as good a rate as
 # three (bench/results/rate_search_6_layers.json).
@@ -283,16 +288,22 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
         ) from error
 
 
-def settled(spec: SearchSpec) -> Recipe:
-    """The recipe with its precision decided, one for all nodes that may train.
+def settled(spec: SearchSpec, gpus: "Sequence[Gpu]", say: Say) -> Recipe:
+    """The recipe with its precision decided, one for all nodes that may train. gpus: theirs.
 
-    Raises SpaceError for a precision that one of them has not, UsageError for a GPU that the torch
-    beside it cannot use.
+    Says what whoever uses such GPUs should know. Raises SpaceError for a precision that one of them
+    has not, UsageError for one without room for a trial.
     """
-    from elsa_tune.searching.tune.cluster import ask_gpus
+    from elsa_tune.searching.tune.shares import check_memory, notes
     from elsa_tune.training.machine import resolve_precision
+    from elsa_tune.training.model.encoder import facts
 
-    gpus = spec.resources.gpus
-    has_units = all(ask_gpus(gpus)) if gpus else None
-    precision = resolve_precision(spec.recipe.precision, "cuda" if gpus else "cpu", has_units)
+    if not spec.resources.gpus:
+        precision = resolve_precision(spec.recipe.precision, "cpu")
+        return dataclasses.replace(spec.recipe, precision=precision)
+    check_memory(spec.resources.gpus, facts(spec.model), gpus)
+    has_units = all(gpu.has_bf16 for gpu in gpus)
+    precision = resolve_precision(spec.recipe.precision, "cuda", has_units)
+    for note in notes(gpus, precision):
+        say(f"note: {note}")
     return dataclasses.replace(spec.recipe, precision=precision)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from annotated_types import Ge
-
+from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
@@ -42,9 +41,9 @@ class ResultRow:
     selection: str | None = None
     chance: float | None = None
     learning_rate: float | None = None
-    seed: Annotated[int, Ge(0)] | None = None
+    seed: Annotated[int, Bounds(ge=0)] | None = None
     runs: Count = 1
-    std: Annotated[float, Ge(0)] | None = None
+    std: Annotated[float, Bounds(ge=0)] | None = None
     train_size: Count | None = None
     epochs: Count | None = None
     epochs_run: int | None = None
@@ -53,7 +52,7 @@ class ResultRow:
     comparison: str = ""
     train_seconds: float | None = None
     peak_memory_mb: float | None = None
-    trainable_parameters: Annotated[int, Ge(0)] | None = None
+    trainable_parameters: Annotated[int, Bounds(ge=0)] | None = None
     examples: Count | None = None
     predictions: str | None = None
     given_rates: tuple[float, float] | None = None

@@ -8,9 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Self
 
-from annotated_types import Ge, Gt, Le
-
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskKind, TaskSpec
@@ -74,9 +73,9 @@ class Asha:
     of a depth goes on. margin: and whatever scores at most so much less than the best there.
     """
 
-    grace: Annotated[float, Gt(0), Le(1e6)] | None = None
-    reduction_factor: Annotated[float, Gt(1)] = 2.0
-    margin: Annotated[float, Ge(0)] = 0.0
+    grace: Annotated[float, Bounds(gt=0, le=1e6)] | None = None
+    reduction_factor: Annotated[float, Bounds(gt=1)] = 2.0
+    margin: Annotated[float, Bounds(ge=0)] = 0.0
 
     def grace_of(self, evaluations: int) -> int:
         grace = self.grace or 0.5

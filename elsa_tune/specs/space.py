@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from annotated_types import Gt, Le
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
+from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
 from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName, Strategy
@@ -83,7 +83,7 @@ class Space(BaseModel):
     ] = RateRange(low=1e-5, high=5e-5, step=1e-5)
     full_model_learning_rate: Annotated[Rates, BeforeValidator(_readable_rates)] | None = None
     strategy: Strategy = Strategy.EVEN
-    target: Annotated[float, Gt(0), Le(1)] = 0.9
+    target: Annotated[float, Bounds(gt=0, le=1)] = 0.9
     thorough: bool = False
     speculate: bool = False
     tries: Count | None = None

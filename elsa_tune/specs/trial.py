@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from annotated_types import Ge, Gt, Le, Lt
-
 from elsa_tune.errors import SpaceError
+from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import TaskSpec
@@ -129,11 +128,10 @@ def canonical_rate(learning_rate: float) -> float:
     return float(f"{learning_rate:.4e}")
 
 
-# Bounds, checked where a space or a saved search is read: pydantic knows these marks, and a trial
-# does not need pydantic.
-Count = Annotated[int, Ge(1)]
-Seed = Annotated[int, Ge(0), Lt(2**31)]
-Rate = Annotated[float, Gt(0), Le(1)]
+# Checked where a space or a saved search is read.
+Count = Annotated[int, Bounds(ge=1)]
+Seed = Annotated[int, Bounds(ge=0, lt=2**31)]
+Rate = Annotated[float, Bounds(gt=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,18 +159,18 @@ class Recipe:
 
     epochs: Count = 3
     batch_size: Count = 16
-    max_length: Annotated[int, Ge(8)] = 128
+    max_length: Annotated[int, Bounds(ge=8)] = 128
     train_size: Count | None = None
     subset_seed: Seed = 0
-    warmup_ratio: Annotated[float, Ge(0), Le(1)] = 0.1
-    weight_decay: Annotated[float, Ge(0), Lt(1)] = 0.01
-    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    warmup_ratio: Annotated[float, Bounds(ge=0, le=1)] = 0.1
+    weight_decay: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
+    max_grad_norm: Annotated[float, Bounds(gt=0)] = 1.0
     evaluations_per_epoch: Count = 1
     frozen_dropout: bool = False
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32
     selection: Selection = Selection.LAST
-    holdout: Annotated[float, Gt(0), Le(0.5)] | None = None
+    holdout: Annotated[float, Bounds(gt=0, le=0.5)] | None = None
     pooling: Pooling = Pooling.HEAD
     standardize_targets: bool = False
     eval_batch_size: Count = 64

@@ -60,7 +60,7 @@ def train(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if data is None:
         data = prepare(trial.model, trial.task, trial.recipe)
-    where = torch.device(device)
+    where = machine.torch_device(device)
     # Closed also where a scheduler drops the generator: the next trial starts with free memory.
     with (
         machine.reproducible(trial.seed, where, trial.recipe.precision),
@@ -71,7 +71,7 @@ def train(
 
 def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
     """As `train`, without evaluations and without end: yields the rows of each step behind it."""
-    where = torch.device(device)
+    where = machine.torch_device(device)
     with (
         machine.reproducible(trial.seed, where, trial.recipe.precision),
         contextlib.closing(_Run(trial, data, where)) as run,
@@ -100,7 +100,13 @@ class _Run:
         self.objective = Objective(trial, data, device)
         self.keep = keep
         self.named: dict[str, Tensor] = {}
-        self.runner = self._frozen_model(depths)
+        runner = machine.within_memory(partial(self._frozen_model, depths))
+        if runner is None:
+            raise RunError(
+                f"{trial.key}: out of memory before the first step; freeze more layers, or use a "
+                "machine with more memory"
+            )
+        self.runner = runner
         self.trained = [p for p in self.runner.model.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, trial)
         self.points = evaluation_steps(recipe, len(data.train))

@@ -6,13 +6,15 @@ import gc
 import os
 import resource
 import socket
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from elsa_tune.errors import SpaceError
+from elsa_tune.errors import SpaceError, first_line
 from elsa_tune.files import slug
 from elsa_tune.specs.trial import Precision
 
@@ -47,6 +49,66 @@ def identity(device: str) -> str:
     here = (socket.gethostname(), usable_cores(), torch.__version__, device)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     return slug("-".join(map(str, (*here, gpu))))
+
+
+def torch_device(name: str) -> torch.device:
+    """Of `cpu` or `cuda`: the GPU by its number, without which some of torch's functions (the
+    memory fraction's) do not take it. A process trains on its current GPU alone.
+    """
+    return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """What a process finds of its GPU, or why it cannot use one; then the rest is empty.
+
+    memory: all of it, in bytes. free: what no process has taken, in bytes; None where nobody asked.
+    has_bf16: whether it has units for bf16 and TF32. has_flash: whether flash attention runs on it.
+    torch: the version that looked. fault: why torch cannot use it.
+    """
+
+    torch: str
+    name: str = ""
+    memory: int = 0
+    free: int | None = None
+    has_bf16: bool = False
+    has_flash: bool = False
+    fault: str | None = None
+
+
+def look_at_gpu(*, ask_free: bool = False) -> Gpu:
+    """This process's GPU. ask_free: also how much memory is free, for which CUDA takes some of it
+    until the process ends.
+    """
+    with warnings.catch_warnings(action="ignore"):  # torch warns of what is told here
+        if not torch.cuda.is_available():
+            return Gpu(torch=torch.__version__, fault=_why_no_gpu())
+    device = torch_device("cuda")
+    return Gpu(
+        torch=torch.__version__,
+        name=torch.cuda.get_device_name(device),
+        memory=torch.cuda.get_device_properties(device).total_memory,
+        free=torch.cuda.mem_get_info(device)[0] if ask_free else None,
+        has_bf16=has_bf16_units(),
+        has_flash=has_flash_attention(device),
+    )
+
+
+def _why_no_gpu() -> str:
+    """torch's own words, which name an old driver, or a build without CUDA."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return "CUDA_VISIBLE_DEVICES is empty"
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as error:
+        return first_line(error)
+    return "torch finds none"
+
+
+def has_flash_attention(device: torch.device) -> bool:
+    """Whether torch was built with it, and the GPU is one that runs it (NVIDIA's since Ampere)."""
+    is_built = torch.backends.cuda.is_flash_attention_available()
+    return is_built and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class PeakMemory:
@@ -90,7 +152,7 @@ def take_share(gpus: float) -> str:
     if gpus == 0:
         return "cpu"
     if gpus < 1:
-        total = torch.cuda.get_device_properties(0).total_memory
+        total = torch.cuda.get_device_properties(torch_device("cuda")).total_memory
         torch.cuda.set_per_process_memory_fraction(max(0.0, gpus - CONTEXT_MIB * MIB / total))
     return "cuda"
 

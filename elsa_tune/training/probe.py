@@ -22,7 +22,12 @@ from elsa_tune.training.forward.equality import Setting, packed_doubt
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import rows_behind, taken_apart
-from elsa_tune.training.machine import release, reproducible, resolve_precision
+from elsa_tune.training.machine import (
+    release,
+    reproducible,
+    resolve_precision,
+    torch_device,
+)
 from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, layer_list
@@ -62,6 +67,22 @@ class ProbeResult:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFeatures:
+    """What the frozen model makes of the rows, and their labels: all that the regression reads.
+
+    train, evaluation: [E, 2H]. train_labels, evaluation_labels: [E], as the data have them.
+    seconds: what computing them took.
+    """
+
+    train: Floats = field(repr=False)
+    evaluation: Floats = field(repr=False)
+    train_labels: NDArray[Any] = field(repr=False)
+    evaluation_labels: NDArray[Any] = field(repr=False)
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
 def linear_probe(
     model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
 ) -> ProbeResult:
@@ -72,36 +93,57 @@ def linear_probe(
     recipe only precision and subset_seed count. Raises ModelError for a model that cannot be
     loaded, DivergedError where its output is not finite.
     """
-    from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
+    return fit_probe(task, probe_features(model, task, recipe, data, device=device))
 
+
+def probe_features(
+    model: ModelSpec, task: TaskSpec, recipe: Recipe, data: TaskData, *, device: str = "cpu"
+) -> ProbeFeatures:
+    """The part of `linear_probe` that needs the model, and a GPU where there is one."""
     started = time.perf_counter()
-    where = torch.device(device)
+    where = torch_device(device)
     notes: list[str] = []
     seed = recipe.subset_seed
     train = _few(data.train, MOST_TRAIN_ROWS, seed, "training", notes)
     evaluation = _few(data.evaluation, MOST_EVALUATION_ROWS, seed, "evaluation", notes)
     with reproducible(0, where, recipe.precision):
         x, x_evaluation = _features(model, recipe, data, task, (train, evaluation), where)
+    return ProbeFeatures(
+        train=x,
+        evaluation=x_evaluation,
+        train_labels=train.labels,
+        evaluation_labels=evaluation.labels,
+        seconds=time.perf_counter() - started,
+        notes=tuple(notes),
+    )
+
+
+def fit_probe(task: TaskSpec, features: ProbeFeatures) -> ProbeResult:
+    """The part of `linear_probe` that takes the CPU alone, a single thread of it."""
+    from threadpoolctl import threadpool_limits  # a part of scikit-learn's own installation
+
+    started = time.perf_counter()
     # By the training rows' mean and standard deviation; a constant feature becomes 0.
-    mean, std = x.mean(axis=0), x.std(axis=0)
+    mean, std = features.train.mean(axis=0), features.train.std(axis=0)
     scale = np.where(std > 1e-6, std, np.inf).astype(np.float32)
-    x, x_evaluation = (x - mean) / scale, (x_evaluation - mean) / scale
+    x = (features.train - mean) / scale
+    x_evaluation = (features.evaluation - mean) / scale
     # Products this small only wait for one another on more threads: on two busy cores 1,000 rows
     # took 30 s instead of 0.3. The warnings are of convergence (see _ITERATIONS).
     with threadpool_limits(1), warnings.catch_warnings(action="ignore"):
         if task.kind is TaskKind.REGRESSION:
-            predictions = _ridge(x, x_evaluation, train.labels)
+            predictions = _ridge(x, x_evaluation, features.train_labels)
         else:
-            predictions = _logistic(x, x_evaluation, train.labels, task.metric)
-    metrics = task_scores(task, predictions, evaluation.labels)
+            predictions = _logistic(x, x_evaluation, features.train_labels, task.metric)
+    metrics = task_scores(task, predictions, features.evaluation_labels)
     return ProbeResult(
         quality=metrics[task.metric.value],
         predictions=predictions,
         metrics=metrics,
-        train_examples=len(train),
-        evaluation_examples=len(evaluation),
-        seconds=time.perf_counter() - started,
-        notes=tuple(notes),
+        train_examples=len(features.train_labels),
+        evaluation_examples=len(features.evaluation_labels),
+        seconds=features.seconds + time.perf_counter() - started,
+        notes=features.notes,
     )
 
 

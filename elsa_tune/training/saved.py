@@ -94,11 +94,12 @@ def read_labelled(path: Path, task: TaskSpec) -> Split:
     return split
 
 
-def classifier(folder: Path) -> Any:
+def classifier(folder: Path, device: str = "cpu") -> Any:
     """Transformers' own pipeline on a saved model."""
     # Absolute: MLflow looks on the hub for whatever could be a name there.
+    location = str(folder.absolute())
     with quiet():
-        return pipeline("text-classification", model=str(folder.absolute()), truncation=True)
+        return pipeline("text-classification", model=location, truncation=True, device=device)
 
 
 def save_onnx(folder: Path) -> None:
@@ -131,7 +132,7 @@ def save_onnx(folder: Path) -> None:
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:
     """Class ids (int64) or values (float32) [E] of a saved model. texts: E of each text column."""
-    ask = classifier(folder)
+    ask = classifier(folder, "cuda" if torch.cuda.is_available() else "cpu")
     rows = [dict(zip(("text", "text_pair"), row, strict=False)) for row in zip(*texts, strict=True)]
     answers = ask(rows)
     if ask.model.config.problem_type == "regression":

@@ -4,6 +4,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -66,9 +67,10 @@ def divisions(cores: int, gpus: int = 0) -> list[Division]:
 
 
 def tune(
-    trial: TrialSpec, data: TaskData, device: str, seconds: float
+    trials: Sequence[TrialSpec], data: TaskData, device: str, seconds: float
 ) -> Iterator[tuple[Division, Throughput | str]]:
-    """Every division worth trying with what it trains, or why it was not measured.
+    """Every division worth trying with what it trains of these trials, as many tokens of each, or
+    why it was not measured.
 
     Raises RunError where even the first one does not run.
     """
@@ -78,12 +80,16 @@ def tune(
             yield division, "skipped: it would not fit in memory"
             continue
         try:
-            (found,) = measure([(trial, data)], division, device, seconds)
+            each = measure([(trial, data) for trial in trials], division, device, seconds)
         except RunError as error:
             if not peak:
                 raise
             yield division, str(error)
             continue
+        found = Throughput(
+            tokens_per_second=statistics.harmonic_mean([one.tokens_per_second for one in each]),
+            peak_memory_mb=max(one.peak_memory_mb for one in each),
+        )
         peak = max(peak, found.peak_memory_mb)
         yield division, found
 
@@ -142,9 +148,12 @@ def _asked(ends: Sequence[Connection], what: object) -> list[Any]:
 
 
 def memory_mb(device: str) -> float:
-    """Of the machine (of this container, where that has less), or of its first GPU, in MiB."""
+    """Of the machine (of this container, where that has less), or of this process's GPU, in MiB."""
     if device == "cuda":
-        return torch.cuda.get_device_properties(0).total_memory / machine.MIB
+        return (
+            torch.cuda.get_device_properties(machine.torch_device(device)).total_memory
+            / machine.MIB
+        )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / machine.MIB
     with contextlib.suppress(OSError, ValueError):
         memory = min(memory, int(_CONTAINER_LIMIT.read_text()) / machine.MIB)
@@ -159,7 +168,7 @@ def _train_each(end: Connection, division: Division, device: str, seconds: float
         while True:
             trial, data = end.recv()
             machine.settle()
-            memory = machine.PeakMemory(torch.device(device))
+            memory = machine.PeakMemory(machine.torch_device(device))
             training = steps(trial, data, device=device)
             for _ in range(_WARM_STEPS):
                 next(training)
@@ -170,8 +179,11 @@ def _train_each(end: Connection, division: Division, device: str, seconds: float
             while elapsed < seconds:
                 batch = next(training)
                 tokens += int(data.train.lengths[batch].sum())
-                if device == "cuda":
-                    torch.cuda.synchronize()
+                elapsed = time.perf_counter() - started
+            if device == "cuda":
+                # Once, as in training: a wait in every step would time host and GPU one after the
+                # other, where the slower of them decides.
+                torch.cuda.synchronize()
                 elapsed = time.perf_counter() - started
             training.close()
             end.send((tokens / elapsed, memory.taken_mib()))

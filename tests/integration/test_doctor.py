@@ -16,7 +16,8 @@ import pytest
 from elsa_tune.cli.app import app
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.tune.cluster import Capacity, share
+from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision
@@ -54,9 +55,9 @@ def test_what_does_not_fit_in_memory_is_not_tried(monkeypatch: pytest.MonkeyPatc
         return [Throughput(tokens_per_second=1, peak_memory_mb=peak)]
 
     monkeypatch.setattr(throughput, "measure", measure)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(throughput, "divisions", lambda *_: divisions(8))  # without its GPUs
     trial = make_trial(resolve_model("minilm"))
-    told = list(throughput.tune(trial, make_data(), "cpu", 1))
+    told = list(throughput.tune([trial], make_data(), "cpu", 1))
     assert measured == [1, 2, 4]  # four of 2,000 MiB fit into four fifths of the memory
     assert told[-1] == (Division(trials=8, threads=1), "skipped: it would not fit in memory")
 

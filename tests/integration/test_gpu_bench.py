@@ -1,9 +1,10 @@
-"""`bench/gpu.sh` works before a GPU is at hand: every step, small, on a CPU."""
+"""`bench/gpu.sh` works before a GPU is available: every step, small, on a CPU, with the packages of
+a machine that only trains, and no more.
+"""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -13,8 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-STEPS = ("facts", "speed", "determinism", "memory", "grid", "shares")
+from tests import bare_machine
+
+# Every step, in the script's order, and what it needs beside what a trial does.
+NEEDED = {
+    "first": (),
+    "tests": ("pytest",),
+    "facts": (),
+    "grid": ("accelerate",),
+    "speed": ("accelerate",),
+    "determinism": (),
+    "memory": (),
+    "shares": (),
+}
 NO_TRAINER = "requires `accelerate"
 
 
@@ -24,25 +38,57 @@ def bench(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("gpu_trial")
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.filterwarnings("ignore")  # the profiler's and the Trainer's are not ours
-def test_every_step_measures_all_it_names(
-    bench: Any, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert set(bench.STEPS) == set(STEPS)
-    monkeypatch.setattr(sys, "argv", ["gpu_trial", step, "--tiny", "--out", str(tmp_path)])
-    bench.main()
-    written = json.loads((tmp_path / f"step_{step}.json").read_text())
+def script(
+    root: Path, folder: Path, *words: str, others: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """The script in a folder, on a machine that only trains and has these others."""
+    return subprocess.run(
+        ["bash", str(root / "bench/gpu.sh"), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**bare_machine.environment(*others), "PYTHON": sys.executable},
+        timeout=110,
+    )
+
+
+def failures(path: Path) -> dict[str, str]:
+    """What a step says it could not do, and why."""
+    written = json.loads(path.read_text())
     assert written["machine"]["versions"]["torch"] and written["results"]
-    failed = {
+    assert written["machine"]["versions"]["ray"] is None
+    return {
         name: found["failed"]
         for name, found in written["results"].items()
         if isinstance(found, dict) and "failed" in found
     }
-    if importlib.util.find_spec("accelerate") is None:
-        assert all(name.startswith("Trainer") for name in failed)
-        failed = {name: why for name, why in failed.items() if NO_TRAINER not in why}
-    assert failed == {}
+
+
+@pytest.mark.parametrize("step", NEEDED)
+def test_every_step_measures_all_it_names_where_only_training_is_installed(
+    step: str, root: Path, tmp_path: Path
+) -> None:
+    ended = script(root, tmp_path, "--tiny", "out", step, others=NEEDED[step])
+    assert ended.returncode == 0, ended.stderr
+    if step == "tests":
+        assert re.search(r"\b[1-9]\d* passed", (tmp_path / "out/tests.txt").read_text())
+    else:
+        assert failures(tmp_path / f"out/step_{step}.json") == {}
+
+
+def test_these_are_all_steps(bench: Any, root: Path) -> None:
+    assert set(bench.STEPS) == set(NEEDED) - {"tests"}
+    text = (root / "bench/gpu.sh").read_text()
+    (steps,) = re.findall(r"\|\| set -- (.*)", text)
+    assert steps.split() == list(NEEDED)
+    assert len(NEEDED) <= 8  # files of results
+
+
+def test_without_accelerate_only_the_trainer_is_not_measured(root: Path, tmp_path: Path) -> None:
+    assert script(root, tmp_path, "--tiny", "out", "grid").returncode == 0
+    failed = failures(tmp_path / "out/step_grid.json")
+    assert failed and all(name.startswith("Trainer") for name in failed)
+    assert all(NO_TRAINER in why for why in failed.values())
 
 
 def test_the_guides_lines_write_a_task_that_the_steps_take(
@@ -67,38 +113,127 @@ def test_the_guides_lines_write_a_task_that_the_steps_take(
     assert written["results"]["rows"] == 40
 
 
+def test_the_guides_first_hour_is_three_calls_of_under_ten_minutes(root: Path) -> None:
+    guide = (root / "docs/guides/gpu.md").read_text()
+    calls = re.findall(r"^bash bench/gpu\.sh \"\$OUT\" (.*)$", guide, flags=re.MULTILINE)
+    assert len(calls) == 3
+    named = [dict(word.split(":") for word in call.split()) for call in calls]
+    assert [step for call in named for step in call] == list(NEEDED)
+    assert all(sum(int(seconds) for seconds in call.values()) < 600 for call in named)
+
+
+def run_step(
+    bench: Any, step: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """What a step of the test's own leaves behind."""
+    monkeypatch.setitem(bench.STEPS, "step", step)
+    monkeypatch.setattr(sys, "argv", ["gpu_trial", "step", "--tiny", "--out", str(tmp_path)])
+    bench.main()
+    return written(tmp_path)
+
+
+def written(folder: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((folder / "step_step.json").read_text())["results"]
+    return results
+
+
 def test_what_one_thing_meets_costs_no_other(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(one: Any) -> None:
         one.record("first", lambda: 1 / 0)
         one.record("second", lambda: 2)
-        assert json.loads((tmp_path / "step_step.json").read_text())["results"]["second"] == 2
-        monkeypatch.setattr(bench, "LIMIT_SECONDS", 0.0)
+        assert written(tmp_path)["second"] == 2
+        one.limit = 0.0
         one.record("third", lambda: 3)
 
-    monkeypatch.setitem(bench.STEPS, "step", step)
-    monkeypatch.setattr(sys, "argv", ["gpu_trial", "step", "--tiny", "--out", str(tmp_path)])
-    bench.main()
-    results = json.loads((tmp_path / "step_step.json").read_text())["results"]
-    assert results == {
+    assert run_step(bench, step, tmp_path, monkeypatch) == {
         "first": {"failed": "ZeroDivisionError: division by zero"},
         "second": 2,
         "third": "no time was left for it",
     }
 
 
+def test_every_number_is_written_when_it_is_found(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parts() -> Any:
+        yield {"a": 1}
+        assert written(tmp_path) == {"thing": {"a": 1}}
+        yield {"b": 2}
+        raise RuntimeError("broken")
+
+    found = run_step(bench, lambda one: one.record("thing", parts), tmp_path, monkeypatch)
+    assert found == {"thing": {"a": 1, "b": 2, "failed": "RuntimeError: broken"}}
+
+
+def test_what_differs_after_the_same_steps_is_found(bench: Any) -> None:
+    compared = importlib.import_module("gpu_first")._compared
+    weight, count = torch.zeros(3), torch.zeros(())
+
+    def plain() -> None:
+        weight.add_(torch.rand(3))
+        count.add_(1)
+
+    def forgets_to_draw() -> None:
+        weight.add_(0.5)
+        count.add_(1)
+
+    assert compared([weight, count], 1, plain, plain)["equal"]
+    assert count == 5  # put back between the two
+    assert not compared([weight, count], 1, plain, forgets_to_draw)["equal"]
+
+
+def test_cudnns_attention_stays_on_where_it_is_to_be_measured(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial turns it off, and torch never takes it in strict mode."""
+    ways = importlib.import_module("gpu_bench")
+    monkeypatch.setattr(ways.loop, "_TRIED_ON", ("cpu",))
+
+    def settings(one: Any) -> dict[str, bool]:
+        with ways.stepping(one, 0, "padded"):
+            return {
+                "strict": not torch.is_deterministic_algorithms_warn_only_enabled(),
+                "cudnn": torch.backends.cuda.cudnn_sdp_enabled(),
+            }
+
+    def step(one: Any) -> None:
+        one.record("trial", lambda: settings(one))
+        with ways.not_strict():
+            one.record("not strict", lambda: settings(one))
+            with ways.cudnn_on():
+                one.record("cudnn on", lambda: settings(one))
+
+    assert run_step(bench, step, tmp_path, monkeypatch) == {
+        "trial": {"strict": True, "cudnn": False},
+        "not strict": {"strict": False, "cudnn": False},
+        "cudnn on": {"strict": False, "cudnn": True},
+    }
+
+
 def test_the_script_runs_the_steps_it_is_given_and_says_which_failed(
     root: Path, tmp_path: Path
 ) -> None:
+    ended = script(root, tmp_path, "--tiny", "out", "memory:100", "nonsense", "facts:1")
+    assert ended.returncode == 1 and "step nonsense ended with status 2" in ended.stderr
+    assert "step facts ended with status 124" in ended.stderr
+    assert "step memory" not in ended.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["step_memory.json"]
+
+
+def test_the_script_leaves_the_path_for_packages_that_it_is_given(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "carried").mkdir()
+    (tmp_path / "carried/sitecustomize.py").write_text('print("carried")')
+    monkeypatch.setenv("PYTHONPATH", "carried")
     ended = subprocess.run(
-        ["bash", str(root / "bench/gpu.sh"), "--tiny", "out", "memory", "nonsense"],
+        ["bash", str(root / "bench/gpu.sh"), "out", "nonsense"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHON": sys.executable},
-        timeout=600,
+        timeout=60,
     )
-    assert ended.returncode == 1 and "step nonsense ended with status 2" in ended.stderr
-    assert "step memory" not in ended.stderr
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["step_memory.json"]
+    assert "carried" in ended.stdout

@@ -16,6 +16,7 @@ from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.stopping import Interruption
+from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
@@ -34,17 +35,23 @@ RESULT = ProbeResult(
 
 
 class Cluster:
-    """Ray, as far as a probe asks it: `answer` gives the task's result, None while it runs."""
+    """Ray, as far as a probe asks it: `answer` gives what the worker left, None while it is not
+    there. shares: of the tasks that were begun.
+    """
 
     def __init__(self, answer: Callable[[], Any]) -> None:
-        self.answer, self.started = answer, 0
+        self.answer = answer
+        self.shares: list[dict[str, float]] = []
+        self.taken: list[str] = []
+        self.take = SimpleNamespace(remote=self._taken)  # as the mailbox has it
+
+    def _taken(self, key: str) -> str:
+        self.taken.append(key)
+        return "what the worker left"
 
     def remote(self, **share: float) -> Callable[[Any], Any]:
-        return lambda function: SimpleNamespace(remote=self._begin)
-
-    def _begin(self, *given: Any) -> str:
-        self.started += 1
-        return "task"
+        self.shares.append(share)
+        return lambda function: SimpleNamespace(remote=lambda *given: "task")
 
     def wait(self, tasks: list[str], timeout: float) -> tuple[list[str], list[str]]:
         return ([], tasks) if self.answer() is None else (tasks, [])
@@ -61,7 +68,7 @@ class Session:
     said: list[str]
 
     def probing(self) -> Probing:
-        return Probing(make_data(), self.record, self.interruption)
+        return Probing(make_data(), self.record, self.interruption, self.cluster)
 
 
 @pytest.fixture
@@ -79,7 +86,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> None:
     one = session.probing()
-    one.start()
+    assert one.trial is not None
+    key = one.trial.key
+    one.worked()
     one.collect()
     one.collect()
     (row,) = session.record.rows()
@@ -91,16 +100,39 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     (trial,) = session.record.state().trials.values()
     assert trial.end is not None and trial.end.artifact == "predictions/probe-N6.npz"
     assert session.record.state().planned_trials == [] and session.said == []
-    # Neither a resumed session nor one that wants none probes again.
-    session.probing().start()
-    assert session.cluster.started == 1
+    # A resumed session does not probe again.
+    assert session.probing().trial is None
+    assert session.cluster.taken == [key] and session.cluster.shares == []
+
+
+def test_behind_a_gpus_features_the_regression_takes_no_share_of_the_trials(
+    session: Session,
+) -> None:
+    resources = Resources(cpus=4, gpus=1)
+    session.record.spec = dataclasses.replace(session.record.spec, resources=resources)
+    one = session.probing()
+    one.worked()
+    one.collect()
+    assert session.cluster.shares == [{"num_cpus": 0}]
+    assert [row.trial for row in session.record.rows()] == ["probe-N6"]
+
+
+def test_what_got_lost_on_its_way_is_said(session: Session) -> None:
+    session.cluster.get = lambda task, timeout: None  # type: ignore[method-assign]
+    one = session.probing()
+    one.worked()
+    one.collect()
+    assert session.said == [
+        "no linear probe was made: RunError: what its worker found was lost; the search goes on "
+        "without it"
+    ]
 
 
 def test_one_judged_by_a_part_of_the_rows_keeps_no_predictions(session: Session) -> None:
     part = dataclasses.replace(RESULT, evaluation_examples=20, notes=("20 of 30 rows",))
     session.cluster.answer = lambda: (part, "node-1")
     one = session.probing()
-    one.start()
+    one.worked()
     one.collect()
     (row,) = session.record.rows()
     assert row.examples == 20 and row.predictions is None
@@ -110,20 +142,20 @@ def test_one_judged_by_a_part_of_the_rows_keeps_no_predictions(session: Session)
 def test_a_search_that_wants_none_starts_none(session: Session) -> None:
     session.record.spec = dataclasses.replace(session.record.spec, linear_probe=False)
     one = session.probing()
-    one.start()
+    assert one.trial is None
     one.collect(60)
-    assert session.cluster.started == 0 and session.record.rows() == []
+    assert session.record.rows() == []
 
 
 def test_one_that_fails_is_said_once(session: Session) -> None:
     def fail() -> None:
-        error = RuntimeError("ray::_run_probe() pid=1\n  Traceback")
+        error = RuntimeError("ray::_fit() pid=1\n  Traceback")
         error.cause = ModelError("the weights of minilm\ncannot be read")  # type: ignore[attr-defined]
         raise error
 
     session.cluster.answer = fail
     one = session.probing()
-    one.start()
+    one.worked()
     one.collect()
     one.collect(60)
     assert session.said == [
@@ -136,7 +168,7 @@ def test_one_that_fails_is_said_once(session: Session) -> None:
 def test_one_that_is_late_is_left(session: Session) -> None:
     session.cluster.answer = lambda: None
     one = session.probing()
-    one.start()
+    one.worked()
     one.collect(0.2)
     assert session.record.rows() == [] and session.said == []
     session.cluster.answer = lambda: (RESULT, "node-1")

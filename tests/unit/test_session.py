@@ -21,7 +21,6 @@ from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.specification import load_specification, save_specification, settled
-from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import Resources
@@ -30,6 +29,7 @@ from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import SearchEnded, SearchStatus
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.training.machine import Gpu
 from tests.unit.result_rows import falling_curve, row
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
@@ -62,12 +62,15 @@ def test_a_drawing_that_fails_is_said_and_survived(
 @pytest.mark.parametrize(
     ("units", "precision"), [([True, True], Precision.BF16), ([True, False], Precision.FP32)]
 )
-def test_a_mixed_cluster_has_one_precision(
-    units: list[bool], precision: Precision, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "ask_gpus", lambda share: units)
+def test_a_mixed_cluster_has_one_precision(units: list[bool], precision: Precision) -> None:
+    gpus = [
+        Gpu(torch="2.13", name="GPU", memory=16 * 2**30, has_bf16=has, has_flash=has)
+        for has in units
+    ]
     spec = make_spec(resources=Resources(cpus=1, gpus=0.5))
-    assert settled(spec).precision is precision
+    said: list[str] = []
+    assert settled(spec, gpus, said.append).precision is precision
+    assert said == []
 
 
 Said = list[tuple[str, str]]

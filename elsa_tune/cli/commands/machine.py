@@ -1,6 +1,7 @@
 """`elsa-tune doctor` and `cache`: what this machine has for a search, and what is kept on it."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from elsa_tune.cli.printing import FormatOption, local_time, show
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.saying import say
+from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
 
 if TYPE_CHECKING:
@@ -72,11 +74,16 @@ def doctor(
 
     --tune finds and remembers how many trials to run at once.
     """
-    # The full model, on which a search spends most.
-    trial = read_inputs(model, task, data_dir=data_dir).trial() if tune else None
+    inputs = read_inputs(model, task, data_dir=data_dir) if tune else None
     device = _show_machine()
-    if trial is not None:
-        _tune(trial, device, seconds)
+    if inputs is None:
+        return
+    # The full model, on which a search spends most; on a GPU also a depth whose trials leave more
+    # of it to others.
+    depths = [FULL_MODEL]
+    if device == "cuda":
+        depths.append(FreezeDepth.of(3 * inputs.layers // 4))
+    _tune([inputs.trial(depth) for depth in depths], device, seconds)
 
 
 def _show_machine() -> str:
@@ -109,16 +116,18 @@ def _show_machine() -> str:
     return device
 
 
-def _tune(trial: TrialSpec, device: str, seconds: float) -> None:
+def _tune(trials: Sequence[TrialSpec], device: str, seconds: float) -> None:
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.machine import has_bf16_units
     from elsa_tune.training.throughput import Throughput, measure, remember, tune
 
+    trial = trials[0]
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
-    say(f"training {model} on {task} at N = 0 in each way for {seconds:g} s:")
+    depths = " and ".join(f"N = {one.depth.label}" for one in trials)
+    say(f"training {model} on {task} at {depths} in each way for {seconds:g} s:")
     found: dict[Division, float] = {}
-    for division, one in tune(trial, data, device, seconds):
+    for division, one in tune(trials, data, device, seconds):
         told = one
         if isinstance(one, Throughput):
             found[division] = one.tokens_per_second

@@ -14,10 +14,8 @@ from typing import Any, Self, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
-from elsa_tune.searching.inputs import Request
 from elsa_tune.specs.search import Resources
-from elsa_tune.specs.trial import Precision
-from elsa_tune.training.machine import usable_cores
+from elsa_tune.training.machine import Gpu, look_at_gpu, usable_cores
 
 Answer = TypeVar("Answer")
 
@@ -25,6 +23,8 @@ CONNECT_SECONDS = 5.0
 # A cold node reads torch from a shared disk.
 ANSWER_SECONDS = 60.0
 DEFAULT_PORT = 6379
+# Of a GPU, for a question: next to nothing, so that trials that have the rest need not end.
+_QUESTION = 0.001
 
 # Ray reads these when it is imported or started; the reasons stand beside them.
 _ENVIRONMENT = {
@@ -42,21 +42,36 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What the cluster has in all, and on its largest node."""
+    """What the cluster has in all, and on its largest node.
+
+    gpu_kinds: what torch finds of the GPUs, one for each node that was asked. no_gpu: why torch
+    finds none on this machine, where that is the cluster.
+    """
 
     cpus: float
     gpus: float
     nodes: int
     largest_cpus: float
     largest_gpus: float
+    gpu_kinds: tuple[Gpu, ...] = ()
+    no_gpu: str | None = None
 
     @classmethod
     def of_this_machine(cls) -> Self:
-        """What Ray will find here, without starting it."""
+        """What a search will find here, without starting Ray."""
         import torch
 
-        cpus, gpus = float(usable_cores()), float(torch.cuda.device_count())
-        return cls(cpus=cpus, gpus=gpus, nodes=1, largest_cpus=cpus, largest_gpus=gpus)
+        cpus, gpu = float(usable_cores()), look_at_gpu()
+        gpus = 0.0 if gpu.fault else float(torch.cuda.device_count())
+        return cls(
+            cpus=cpus,
+            gpus=gpus,
+            nodes=1,
+            largest_cpus=cpus,
+            largest_gpus=gpus,
+            gpu_kinds=() if gpu.fault else (gpu,),
+            no_gpu=gpu.fault,
+        )
 
     def at_once(self, each: Resources) -> int:
         """How many trials of this share run side by side."""
@@ -64,7 +79,7 @@ class Capacity:
         return max(1, int(min(self.cpus / each.cpus, by_gpus)))
 
     def resources(self, cpus_per_trial: float | None, gpus_per_trial: float | None) -> Resources:
-        """One trial's share: as asked for, else a GPU where there is one and half a node's CPUs.
+        """One trial's share: as asked for, else a GPU where there is one, and half a node's CPUs.
 
         Raises UsageError when no node could ever run such a trial.
         """
@@ -83,36 +98,13 @@ class Capacity:
                 f"{self.largest_cpus:g}; give `cpus_per_trial` above 0 and up to that"
             )
         if not 0 <= gpus <= min(1.0, self.largest_gpus):
+            why = f" ({self.no_gpu})" if self.no_gpu else ""
             raise UsageError(
                 f"{gpus:g} GPUs per trial were asked for, but a trial trains on one at most, and "
-                f"the largest node has {self.largest_gpus:g}; give `gpus_per_trial` 1, a share of "
-                "one, or 0"
+                f"the largest node has {self.largest_gpus:g}{why}; give `gpus_per_trial` 1, a "
+                "share of one, or 0"
             )
         return Resources(cpus=cpus, gpus=gpus)
-
-
-def share(
-    request: Request, capacity: Capacity, say: Callable[[str], None] | None = None
-) -> Resources:
-    """One trial's share: as asked for, else as `doctor --tune` found for the model, else by a rule.
-
-    Raises UsageError when no node could ever run such a trial.
-    """
-    from elsa_tune.training.throughput import remembered
-
-    cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
-    # Of other machines' cores nothing is known.
-    if cpus is None and gpus is None and request.address is None:
-        tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.model.name)
-        if tuned is not None and tuned.division.threads <= capacity.largest_cpus:
-            cpus = float(tuned.division.threads)
-            gpus = 1 / tuned.division.trials if capacity.gpus else None
-            if say is not None:
-                each = f"{cpus:g} CPU" + (f" and {gpus:g} GPU" if gpus else "")
-                say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
-                if (tuned.bf16 or 0) >= 1.2 and request.recipe.precision is Precision.AUTO:
-                    say(f"  precision=bf16 trains the full model {tuned.bf16:.1f} times as fast")
-    return capacity.resources(cpus, gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,29 +206,29 @@ def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
 
 
-def ask_gpus(share: float) -> list[bool]:
-    """Of each node where a trial with this share of a GPU may run: whether it has bf16 units.
+def ask_gpus() -> tuple[Gpu, ...]:
+    """What torch finds on each node with a GPU, of those whose GPUs are taken for long on one.
 
     Raises UsageError for a node whose torch cannot use what Ray found there.
     """
 
-    def found() -> tuple[str, bool, bool]:
-        import torch
+    def found() -> Gpu:
+        from elsa_tune.training.machine import look_at_gpu
 
-        from elsa_tune.training.machine import has_bf16_units
+        return look_at_gpu(ask_free=True)
 
-        usable = torch.cuda.is_available()
-        return torch.__version__, usable, usable and has_bf16_units()
-
-    nodes = [node["NodeID"] for node in _nodes() if node["Resources"].get("GPU", 0.0) >= share]
-    answers = _asked(nodes, found, num_gpus=share)
-    for node, (version, usable, _) in answers.items():
-        if not usable:
+    nodes = [node["NodeID"] for node in _nodes() if node["Resources"].get("GPU")]
+    answers = _asked(nodes, found, num_gpus=_QUESTION)
+    for node, gpu in answers.items():
+        if gpu.fault:
+            # A build without CUDA says so; else the driver does not fit it.
+            without = "not compiled with CUDA" in gpu.fault
+            remedy = "a torch built for CUDA" if without else "a driver that fits this torch"
             raise UsageError(
-                f"Ray found a GPU on node {node[:8]}, but torch {version} there cannot use it; "
-                "install a torch built for CUDA, or give `gpus_per_trial` 0"
+                f"Ray found a GPU on node {node[:8]}, but torch {gpu.torch} there cannot use it "
+                f"({gpu.fault}); install {remedy}, or give `gpus_per_trial` 0"
             )
-    return [has_units for _, _, has_units in answers.values()]
+    return tuple(answers.values())
 
 
 def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> dict[str, Answer]:
@@ -251,7 +243,13 @@ def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> 
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         options = {"num_cpus": 0, **share, "scheduling_strategy": there}
-        asked[node] = ray.remote(question).options(**options).remote()
+        if share:
+            # The process ends with its answer: it is bound to its GPU, and a later task might be
+            # given it with another. (Ray sees to that where @ray.remote names GPUs, not here.)
+            task = ray.remote(max_calls=1)(question)
+        else:
+            task = ray.remote(question)
+        asked[node] = task.options(**options).remote()
     answers = list(asked.values())
     ray.wait(answers, num_returns=len(answers), timeout=ANSWER_SECONDS)
     ray.wait(answers)

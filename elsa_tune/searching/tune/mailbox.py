@@ -1,25 +1,27 @@
-"""The actor that holds finished trials' predictions; it imports nothing that trains, so that its
+"""The actor that holds what trials leave behind; it imports nothing that trains, so that its
 process is there at once and stays small.
 """
 
-import numpy as np
+from typing import Any
+
 import ray
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class Mailbox:
-    """Keeps the predictions of finished trials until the driver, which it is beside, fetches them.
+    """Keeps finished trials' predictions, and what the linear probe found, until the driver, which
+    it is beside, fetches them.
 
     They do not travel through `tune.report`: Ray keeps every report in its own state files.
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, np.ndarray] = {}
+        self._held: dict[str, Any] = {}
 
-    def put(self, key: str, predictions: np.ndarray) -> None:
-        """Keep the predictions [E] of a trial."""
-        self._held[key] = predictions
+    def put(self, key: str, what: Any) -> None:
+        """Keep what a trial leaves: its predictions [E], or what the probe found."""
+        self._held[key] = what
 
-    def take(self, key: str) -> np.ndarray | None:
-        """Hand them over and forget them."""
+    def take(self, key: str) -> Any:
+        """Hand it over and forget it; None where there is nothing."""
         return self._held.pop(key, None)

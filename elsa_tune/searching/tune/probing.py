@@ -1,47 +1,75 @@
-"""The linear probe of a search: one task beside its trials, for which none of them waits."""
+"""The linear probe of a search: a task for one of its workers, once its trials are under way."""
 
 import time
 from typing import Any
 
 import ray
 
-from elsa_tune.errors import first_line
+from elsa_tune.errors import RunError, first_line
 from elsa_tune.searching.record import SearchRecord, params_of
 from elsa_tune.searching.tune.stopping import Interruption
-from elsa_tune.searching.tune.trainable import NODE, device_of
+from elsa_tune.searching.tune.trainable import NODE
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import PROBE_EXAMPLES, PROBE_FEATURES, QUALITY, Phase, TrialStatus
+from elsa_tune.specs.task import TaskSpec
+from elsa_tune.specs.trial import (
+    PROBE_EXAMPLES,
+    PROBE_FEATURES,
+    QUALITY,
+    Phase,
+    TrialSpec,
+    TrialStatus,
+)
 from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.probe import ProbeResult, linear_probe
+from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe
 
-# How long the end of a search waits for it: it began first, so that mostly it is long done.
+# How long the end of a search waits for it: it began early, so that mostly it is long done.
 PATIENCE = 600.0
 LITTLE_PATIENCE = 5.0  # with --max-time
 _FETCH_SECONDS = 30.0
 
 
 class Probing:
-    """A search's probe: started once, collected whenever it is ready.
+    """A search's probe: handed to a worker once, collected whenever it is ready.
 
-    Nothing is recorded before it has a result, so that a search that is interrupted leaves no half
-    of one, and probes again when it goes on.
+    The worker leaves in the mailbox what it found. On a GPU these are the features alone: the
+    regression then runs beside the trials, where it keeps no GPU waiting. Nothing is recorded
+    before there is a result, so that a search that is interrupted leaves no half of one, and probes
+    again when it goes on.
     """
 
-    def __init__(self, data: TaskData, record: SearchRecord, interruption: Interruption) -> None:
+    def __init__(
+        self, data: TaskData, record: SearchRecord, interruption: Interruption, mailbox: Any
+    ) -> None:
         self._data, self._record, self._interruption = data, record, interruption
-        self._spec = record.spec
+        self._mailbox = mailbox
+        self._spec = spec = record.spec
         self._task: Any = None
-        self._key = f"{Phase.PROBE.value}-N{self._spec.layers}"
+        self._key = f"{Phase.PROBE.value}-N{spec.layers}"
+        # It has neither a rate nor a seed; those of this trial are not read.
+        self._trial = spec.trial(Phase.PROBE, FreezeDepth.of(spec.layers), 1.0, 0)
 
-    def start(self) -> None:
-        """Begin, on one trial's share of the machine, where one is wanted and none recorded."""
+    @property
+    def trial(self) -> TrialSpec | None:
+        """What a worker is to do; None where no probe is wanted, or one is recorded."""
         if not self._spec.linear_probe or self._key in self._record.state().trials:
-            return
-        share = self._spec.resources
-        task = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus)(_run_probe)
-        self._task = task.remote(self._spec, self._data)
+            return None
+        return self._trial
+
+    def worked(self) -> None:
+        """The worker has done its part."""
+        found = self._mailbox.take.remote(self._trial.key)
+        if self._spec.resources.gpus:
+            # The core that it takes for seconds is none of the trials' share.
+            fit = ray.remote(num_cpus=0)(_fit)
+            found = fit.remote(self._spec.task, found)
+        self._task = found
+
+    def failed(self, error: BaseException) -> None:
+        """The search goes on without it."""
+        why = f"{type(error).__name__}: {first_line(error)[:300]}"
+        goes_on = "the search goes on without it"
+        self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
 
     def collect(self, seconds: float = 0.0) -> None:
         """Record the result if there is one within so many seconds, and before an interruption."""
@@ -51,22 +79,20 @@ class Probing:
             try:
                 # In short steps: an interruption ends the wait.
                 if ray.wait([self._task], timeout=min(left, 1.0))[0]:
-                    self._write(*ray.get(self._task, timeout=_FETCH_SECONDS))
+                    found = ray.get(self._task, timeout=_FETCH_SECONDS)
+                    if found is None:
+                        raise RunError("what its worker found was lost")
+                    self._write(*found)
                     self._task = None
-            except Exception as error:  # whatever became of it, the search goes on
+            except Exception as error:  # whatever became of it
                 self._task = None
-                cause = getattr(error, "cause", None) or error
-                why = f"{type(cause).__name__}: {first_line(cause)[:300]}"
-                goes_on = "the search goes on without it"
-                self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
+                self.failed(getattr(error, "cause", None) or error)
             if left == 0:
                 return
 
     def _write(self, result: ProbeResult, node: str) -> None:
         spec, record = self._spec, self._record
-        depth = FreezeDepth.of(spec.layers)
-        # It has neither a rate nor a seed; those of this trial are not read.
-        params = params_of(spec, spec.trial(Phase.PROBE, depth, 1.0, 0))
+        params = params_of(spec, self._trial)
         examples = result.evaluation_examples
         params |= {"learning_rate": None, "seed": None, "evaluation_examples": examples}
         artifact = None
@@ -95,7 +121,8 @@ class Probing:
             record.warn_once(note, f"note: {note}")
 
 
-def _run_probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
-    device = device_of(spec.resources)
-    result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
-    return result, ray.get_runtime_context().get_node_id()[:8]
+def _fit(task: TaskSpec, found: tuple[ProbeFeatures, str] | None) -> tuple[ProbeResult, str] | None:
+    if found is None:
+        return None
+    features, node = found
+    return fit_probe(task, features), node

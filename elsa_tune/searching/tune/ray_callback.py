@@ -12,13 +12,13 @@ from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from elsa_tune.errors import DivergedError
 from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.record import SearchRecord
+from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.stopping import EVALUATION, PerDepthAsha
-from elsa_tune.searching.tune.trainable import NODE, TRIAL, NeverRestored, Work
-from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL, NeverRestored, Work
+from elsa_tune.specs.trial import Phase, TrialStatus
 
 _MAILBOX_SECONDS = 30.0
 
@@ -38,20 +38,32 @@ class Recorder(NeverRestored, Callback):
     """Writes a trial's start, reports and end, and finds out why it ended where Ray is silent."""
 
     def __init__(
-        self, record: SearchRecord, scheduler: PerDepthAsha, work: Work, board: Board
+        self,
+        record: SearchRecord,
+        scheduler: PerDepthAsha,
+        work: Work,
+        board: Board,
+        probing: Probing,
     ) -> None:
         super().__init__()
         self._record, self._scheduler, self._work, self._board = record, scheduler, work, board
+        self._probing = probing
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
-        self._record.begin(trial.config[TRIAL])
+        if trial.config[TRIAL].phase is not Phase.PROBE:  # that is recorded with its result
+            self._record.begin(trial.config[TRIAL])
 
     @_never_raises
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
+        if trial.config[TRIAL].phase is Phase.PROBE:
+            return
         key = trial.config[TRIAL].key
+        if DIVERGED in result:
+            self._end(key, TrialStatus.DIVERGED, message=f"DivergedError: {result[DIVERGED]}")
+            return
         if result[EVALUATION] <= self._evaluations(key):
             return
         for note in result["notes"]:
@@ -61,6 +73,9 @@ class Recorder(NeverRestored, Callback):
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
+        if trial.config[TRIAL].phase is Phase.PROBE:
+            self._probing.worked()
+            return
         key = trial.config[TRIAL].key
         if not self._runs(key):
             return
@@ -75,13 +90,15 @@ class Recorder(NeverRestored, Callback):
     @_never_raises
     def on_trial_error(self, iteration: int, trials: Any, trial: Trial, **info: Any) -> None:
         spec, error = trial.config[TRIAL], _error_of(trial)
+        if spec.phase is Phase.PROBE:
+            self._probing.failed(error)
+            return
         if not self._runs(spec.key):
             self._record.begin(spec)  # it failed before Ray could start it
-        diverged = isinstance(error, DivergedError)
-        status = TrialStatus.DIVERGED if diverged else TrialStatus.FAILED
         # A remote traceback ends with what matters.
         said = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-        self._end(spec.key, status, message=f"{type(error).__name__}: {said[-1][:500]}")
+        message = f"{type(error).__name__}: {said[-1][:500]}"
+        self._end(spec.key, TrialStatus.FAILED, message)
 
     def end_the_rest(self) -> None:
         """Trials that Ray let go without a word were interrupted."""

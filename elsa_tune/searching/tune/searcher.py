@@ -34,6 +34,9 @@ class PlanSearcher(NeverRestored, Searcher):
     before an exploring trial begins; once it says no, those that run are waited for.
     """
 
+    # What a worker does beside the plan, once trials are under way: the linear probe.
+    probe: TrialSpec | None = None
+
     def __init__(
         self,
         spec: SearchSpec,
@@ -55,7 +58,11 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial's config; None to wait for trials that run; FINISHED at the end."""
-        trial = self._next(self._so_far())
+        known = self._so_far()
+        if self.probe is not None and any(one.status.is_final for one in known):
+            probe, self.probe = self.probe, None
+            return {TRIAL: probe}
+        trial = self._next(known)
         if trial is None:
             return None if self._under_way else str(Searcher.FINISHED)
         self._under_way[trial_id] = trial

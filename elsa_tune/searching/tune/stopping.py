@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from elsa_tune.searching.saying import heard
-from elsa_tune.searching.tune.trainable import TRIAL, NeverRestored
+from elsa_tune.searching.tune.trainable import DIVERGED, TRIAL, NeverRestored
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import Asha
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec
@@ -114,7 +114,7 @@ class PerDepthAsha(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         rungs = self._rungs(trial)
-        if rungs is None or result[EVALUATION] >= self._evaluations:
+        if rungs is None or DIVERGED in result or result[EVALUATION] >= self._evaluations:
             return str(TrialScheduler.CONTINUE)
         action = str(rungs.on_trial_result(tune_controller, trial, result))
         rung, score = (trial.config[TRIAL].depth, result[EVALUATION]), result[self._compared_by]

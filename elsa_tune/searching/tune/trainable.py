@@ -13,14 +13,17 @@ import ray
 import torch
 from ray import tune
 
+from elsa_tune.errors import DivergedError
 from elsa_tune.specs.search import Resources, SearchSpec
-from elsa_tune.specs.trial import EpochResult, TrialSpec
+from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.machine import settle, take_share
 
 # In Ray's config of a trial: its TrialSpec.
 TRIAL = "trial"
+# In a report: the node it comes from; and of a trial that diverged, all else, the reason.
 NODE = "node"
+DIVERGED = "diverged"
 
 _settle_once = functools.cache(settle)
 
@@ -50,22 +53,51 @@ class NeverRestored:
 
 
 def run_trial(config: dict[str, Any], work: Work) -> None:
-    """Ray's trainable. A diverged trial raises, so NaN never reaches Ray or Optuna."""
+    """Ray's trainable: reports every evaluation of a trial, and where it diverges that it did.
+
+    A diverged trial does not raise: Ray would end this process with it, and the next trial would
+    wait for another to import its libraries. NaN reaches neither Ray nor Optuna.
+    """
     _settle_once()
     device = device_of(work.spec.resources)
     trial: TrialSpec = config[TRIAL]
-    node = ray.get_runtime_context().get_node_id()[:8]
+    if trial.phase is Phase.PROBE:
+        _probe(trial, work, device)
+        return
     # One pass keeps the frozen layers' output of all of them.
     depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers]
-    for result in work.train(trial, work.data, device=device, depths=depths):
-        if result.predictions is not None:
-            dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
-            values = np.asarray(result.predictions, dtype=dtype)
-            # Waited for: after the last report Ray may end this process at once.
-            with contextlib.suppress(ray.exceptions.RayError):  # they must not cost the trial
-                ray.get(work.mailbox.put.remote(trial.key, values))
-        told = dataclasses.asdict(dataclasses.replace(result, predictions=None))
-        tune.report({**told, NODE: node})
+    try:
+        for result in work.train(trial, work.data, device=device, depths=depths):
+            if result.predictions is not None:
+                dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
+                _leave(work, trial, np.asarray(result.predictions, dtype=dtype))
+            told = dataclasses.asdict(dataclasses.replace(result, predictions=None))
+            tune.report({**told, NODE: _node()})
+    except DivergedError as error:
+        tune.report({DIVERGED: str(error), NODE: _node()})
+
+
+def _probe(trial: TrialSpec, work: Work, device: str) -> None:
+    """A linear probe's part for a worker: on a GPU what needs it, else all of it."""
+    # Here, as with the trials' own function: a worker is ready before it has loaded all of this,
+    # and Ray Tune starts the next one meanwhile.
+    from elsa_tune.training.probe import linear_probe, probe_features
+
+    spec = work.spec
+    probe = probe_features if spec.resources.gpus else linear_probe
+    found = probe(spec.model, spec.task, spec.recipe, work.data, device=device)
+    _leave(work, trial, (found, _node()))
+    tune.report({NODE: _node()})  # Ray prints a line for a trial that reports nothing
+
+
+def _leave(work: Work, trial: TrialSpec, what: Any) -> None:
+    """Into the mailbox, waited for: after the last report Ray may end this process at once."""
+    with contextlib.suppress(ray.exceptions.RayError):  # it must not cost the trial
+        ray.get(work.mailbox.put.remote(trial.key, what))
+
+
+def _node() -> str:
+    return str(ray.get_runtime_context().get_node_id())[:8]
 
 
 def device_of(share: Resources) -> str:

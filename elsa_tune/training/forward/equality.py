@@ -19,6 +19,7 @@ from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import Attention, Layout, pack
 from elsa_tune.training.forward.packed_model import PackedModel, has_position_bias
 from elsa_tune.training.forward.padded_model import PaddedModel
+from elsa_tune.training.machine import has_flash_attention, is_out_of_memory
 from elsa_tune.training.model.encoder import loaded_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
 
@@ -72,6 +73,8 @@ def _asked_once(
         except ValueError as error:
             _found[key] = str(error)
         except Exception as error:  # an architecture may break in any way when taken apart
+            if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
+                raise  # which says nothing of the architecture
             _found[key] = f"{what} it cannot be run ({type(error).__name__}: {error})"
         finally:
             torch.set_float32_matmul_precision(products)
@@ -173,7 +176,7 @@ def packed_layout(
 
 
 def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
-    """Whether this GPU's flash attention takes this model's heads (NVIDIA's does since Ampere)."""
+    """Whether this GPU has flash attention that takes this model's heads."""
     if setting.device.type != "cuda" or not setting.autocast:
         return False
     size = model.config.hidden_size // model.config.num_attention_heads
@@ -181,8 +184,7 @@ def _attends_by_ends(model: PreTrainedModel, setting: Setting) -> bool:
         size % 8 == 0
         and size <= 256
         and not has_position_bias(model)
-        and torch.cuda.get_device_capability(setting.device) >= (8, 0)
-        and torch.backends.cuda.is_flash_attention_available()
+        and has_flash_attention(setting.device)
     )
 
 

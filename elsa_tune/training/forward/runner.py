@@ -16,18 +16,11 @@ from transformers import PreTrainedModel
 
 from elsa_tune.specs.trial import PrefixCache
 from elsa_tune.training.data.tokens import IndexArray, TaskData, TokenRows
-from elsa_tune.training.forward.equality import (
-    Setting,
-    packed_doubt,
-    packed_layout,
-    tail_doubt,
-    twin,
-)
+from elsa_tune.training.forward.equality import Setting, packed_doubt, packed_layout, tail_doubt
 from elsa_tune.training.forward.packed import length_groups
 from elsa_tune.training.forward.packed_model import PackedModel, use_compact_vocabulary
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.prefix_store import NotKeptError, PrefixStore, Reading, Shape
-from elsa_tune.training.forward.timing import padding_is_faster
 from elsa_tune.training.machine import room
 from elsa_tune.training.model.encoder import unchanged_checkpoint
 from elsa_tune.training.model.parts import layer_list, prefix_modules
@@ -100,19 +93,6 @@ def runner_for(model: PreTrainedModel, data: TaskData, setting: Setting) -> Runn
     The model is on its device and frozen. It may be taken apart: use the runner alone afterwards.
     """
     why_padded = packed_doubt(model, data, setting)
-    # Few rows' prefix may fit where that of all does not: other steps would be timed than train.
-    if why_padded is None and _fits(
-        _shape(model.config.hidden_size, data, setting), setting.device
-    ):
-        why_padded = padding_is_faster(
-            lambda few, why: _runner(twin(model), few, setting, why), data, setting
-        )
-    return _runner(model, data, setting, why_padded)
-
-
-def _runner(
-    model: PreTrainedModel, data: TaskData, setting: Setting, why_padded: str | None
-) -> Runner:
     depth, recipe = setting.depth, setting.recipe
     layers = list(layer_list(model))
     frozen_prefix = [] if recipe.frozen_dropout else prefix_modules(model, depth)

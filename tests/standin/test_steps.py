@@ -1,5 +1,5 @@
-"""A training step on a GPU, as far as a machine without one can hold it: nothing looks at numbers,
-nothing mixes devices, one copy to the device, and no more launches than are written down here.
+"""A training step on a GPU: nothing looks at numbers, nothing mixes devices, one copy goes to the
+device, and no more kernels are launched than are written down here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torch import Tensor
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.trial import Pooling, Precision
 from elsa_tune.training.forward import packed_model
-from elsa_tune.training.forward.packed import Attention
 from elsa_tune.training.forward.packed_model import BLOCKS
-from tests.unit.gpu_on_paper import META, Launches, step_on_paper
+from tests.standin.launches import ENDS, PADDED, SQUARE, WAYS, force, kernels, step
+from tests.standin.standin import Seen
+from tests.standin.tensors import ADDING_UP
 from tests.unit.test_runner import PACKED, PADDED_BEHIND_A_CACHE
 from tests.unit.tiny_models import ARCHITECTURES, make_tiny
 from tests.unit.tiny_trials import data_for, make_trial
@@ -29,12 +30,8 @@ DEPTHS = (0, "embeddings", 2, LAYERS)
 # These two run by the same code as RoBERTa.
 DIFFERENT = [name for name in ARCHITECTURES if name not in ("camembert", "xlm-roberta")]
 BF16 = Precision.BF16
+COPIES = "copy to the device"
 
-WAYS: dict[str, Attention | None] = {
-    "by the ends of rows": Attention.ENDS,
-    "in a padded square": Attention.SQUARE,
-    "padded batches": None,
-}
 # Of one layer that trains completely (BERT, bf16), forwards and backwards.
 _EITHER_WAY = {
     "add": 6,  # two residuals, and where gradients meet
@@ -49,13 +46,13 @@ _EITHER_WAY = {
     "native_layer_norm_backward": 6,
 }
 LAUNCHES: dict[str, dict[str, int]] = {
-    "by the ends of rows": {
+    ENDS: {
         **_EITHER_WAY,
         "_to_copy": 30,
         "_flash_attention_forward": 1,
         "_flash_attention_backward": 3,
     },
-    "in a padded square": {
+    SQUARE: {
         **_EITHER_WAY,
         "_to_copy": 30,
         "index_select": 8,
@@ -63,13 +60,13 @@ LAUNCHES: dict[str, dict[str, int]] = {
         "_scaled_dot_product_efficient_attention": 1,
         "_scaled_dot_product_efficient_attention_backward": 3,
     },
-    "padded batches": {
+    PADDED: {
         **_EITHER_WAY,
         "_to_copy": 34,
         # Transformers' mask is boolean, and every layer makes what its kernel wants of it.
-        "bitwise_not": 1,
-        "masked_fill": 1,
-        "zeros_like": 1,
+        "where": 1,
+        "fill_": 2,
+        "constant_pad_nd": 2,
         "_scaled_dot_product_efficient_attention": 1,
         "_scaled_dot_product_efficient_attention_backward": 3,
     },
@@ -90,19 +87,19 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> ModelSpec:
 
 
 def ways(architecture: str) -> Iterator[str]:
-    for name, attention in WAYS.items():
+    for way in WAYS:
         # MPNet adds a bias to its scores, which flash attention does not take.
-        if attention is None or (
-            architecture in PACKED and not (attention is Attention.ENDS and architecture == "mpnet")
+        if way == PADDED or (
+            architecture in PACKED and not (way == ENDS and architecture == "mpnet")
         ):
-            yield name
+            yield way
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize(
     ("architecture", "way"), [(name, way) for name in DIFFERENT for way in ways(name)]
 )
-def test_a_step_is_launched_without_a_look_at_what_it_computes(
+def test_a_step_makes_one_copy_and_never_waits(
     models: dict[str, ModelSpec],
     architecture: str,
     way: str,
@@ -110,46 +107,46 @@ def test_a_step_is_launched_without_a_look_at_what_it_computes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     goes_on = architecture in {"bert", *PADDED_BEHIND_A_CACHE}
+    force(way, monkeypatch, goes_on=goes_on)
     trial = make_trial(models[architecture], depth, precision=BF16)
-    seen = step_on_paper(trial, data_for(architecture), WAYS[way], monkeypatch, goes_on)
-    assert not seen.accumulating
-    # Rows, tokens and places; DeBERTa's own code makes one number on the host.
-    assert len(seen.copies) == (2 if architecture == "deberta-v2" else 1)
-    assert seen.copies[1:] in ([], [8])
+    # DeBERTa's own code sends one number more for each layer that it runs, and waits for it.
+    is_deberta = architecture == "deberta-v2"
+    seen = step(trial, data_for(architecture), may_wait=is_deberta)
+    assert not seen.operations[ADDING_UP]
+    assert seen.operations[COPIES] == 1 + seen.waits.total()
+    assert is_deberta or not seen.waits
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", [{"precision": Precision.FP32}, {"frozen_dropout": True}])
-def test_so_is_one_in_fp32_and_one_whose_prefix_is_computed(
+def test_so_does_one_in_fp32_and_one_whose_prefix_is_computed(
     models: dict[str, ModelSpec],
     way: str,
     change: dict[str, object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if change == {"precision": Precision.FP32} and WAYS[way] is Attention.ENDS:
+    if change == {"precision": Precision.FP32} and way == ENDS:
         pytest.skip("flash attention has no fp32")
-    trial = make_trial(models["bert"], 2, **{"precision": BF16, **change})
-    seen = step_on_paper(trial, data_for("bert"), WAYS[way], monkeypatch)
-    assert not seen.accumulating and len(seen.copies) == 1
+    force(way, monkeypatch)
+    seen = step(make_trial(models["bert"], 2, **{"precision": BF16, **change}), data_for("bert"))
+    assert not seen.waits and not seen.operations[ADDING_UP]
+    assert seen.operations[COPIES] == 1
 
 
-def test_the_means_gradient_is_the_one_sum_in_any_order(
-    models: dict[str, ModelSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_means_gradient_is_the_one_sum_in_any_order(models: dict[str, ModelSpec]) -> None:
     trial = make_trial(models["bert"], 2, precision=BF16, pooling=Pooling.MEAN)
-    seen = step_on_paper(trial, data_for("bert"), Attention.ENDS, monkeypatch)
-    assert not seen.accumulating and len(seen.copies) == 1
+    seen = step(trial, data_for("bert"))
+    assert not seen.operations[ADDING_UP] and seen.operations[COPIES] == 1
     assert seen.operations["index_add"] == 1
 
 
-def launches_of_a_layer(model: ModelSpec, way: str, patch: pytest.MonkeyPatch) -> dict[str, int]:
+def launches_of_a_layer(model: ModelSpec) -> dict[str, int]:
     """What a trial with one more layer to train launches more in a step."""
     more, less = (
-        step_on_paper(make_trial(model, n, precision=BF16), data_for("bert"), WAYS[way], patch)
-        for n in (1, 2)
+        kernels(step(make_trial(model, n, precision=BF16), data_for("bert"))) for n in (1, 2)
     )
-    assert less.kernels.keys() <= more.kernels.keys()
-    found = {name: count - less.kernels.get(name, 0) for name, count in more.kernels.items()}
+    assert less.keys() <= more.keys()
+    found = {name: count - less.get(name, 0) for name, count in more.items()}
     return {name: count for name, count in found.items() if count}
 
 
@@ -157,7 +154,8 @@ def launches_of_a_layer(model: ModelSpec, way: str, patch: pytest.MonkeyPatch) -
 def test_a_layer_launches_no_more_than_is_written_down(
     bert: ModelSpec, way: str, monkeypatch: pytest.MonkeyPatch, root: Path
 ) -> None:
-    found = launches_of_a_layer(bert, way, monkeypatch)
+    force(way, monkeypatch)
+    found = launches_of_a_layer(bert)
     known = LAUNCHES[way]
     new = {name: count - known.get(name, 0) for name, count in found.items()}
     new = {name: count for name, count in new.items() if count > 0}
@@ -172,35 +170,37 @@ def test_a_layer_launches_no_more_than_is_written_down(
 def test_what_must_not_be_in_a_step_is_seen_where_it_is(
     bert: ModelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def step(run: Any) -> Launches:
+    force(SQUARE, monkeypatch)
+
+    def step_with(run: Any) -> Seen:
         block = SimpleNamespace(fits=lambda layer: True, run=run)
         monkeypatch.setattr(packed_model, "BLOCKS", (block,))
-        trial = make_trial(bert, 2, precision=BF16)
-        return step_on_paper(trial, data_for("bert"), Attention.SQUARE, monkeypatch)
+        return step(make_trial(bert, 2, precision=BF16), data_for("bert"))
 
     block: Any = BLOCKS[0].run
-    calm = step(block)
+    calm = step_with(block)
 
-    def accumulating(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return block(layer, hidden[torch.arange(len(hidden), device=META)], *rest)
+    def adding_up(layer: Any, hidden: Tensor, *rest: Any) -> Any:
+        every = torch.arange(len(hidden), device=hidden.device)
+        return block(layer, hidden[every], *rest)
 
-    assert step(accumulating).accumulating == 1
+    # The first layer's input needs no gradient.
+    assert step_with(adding_up).operations[ADDING_UP] == 1
 
     def copying(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return block(layer, hidden * torch.ones(len(hidden), 1).to(META), *rest)
-
-    copied = step(copying)
-    assert len(copied.copies) == 1 + 2
-    assert copied.kernels["mul"] > calm.kernels.get("mul", 0)
+        ones = torch.ones(len(hidden), 1).to(hidden.device)
+        return block(layer, hidden * ones, *rest)
 
     def looking(layer: Any, hidden: Tensor, *rest: Any) -> Any:
-        return block(layer, hidden / float(hidden.max()), *rest)
+        return block(layer, hidden / float(hidden.detach().max()), *rest)
 
-    with pytest.raises(RuntimeError, match="item"):
-        step(looking)
+    for waiting in (copying, looking):
+        with pytest.raises(RuntimeError, match="synchronizing CUDA operation"):
+            step_with(waiting)
 
     def mixing(layer: Any, hidden: Tensor, *rest: Any) -> Any:
         return block(layer, hidden + torch.ones(len(hidden), 1), *rest)
 
-    with pytest.raises(RuntimeError, match="device cpu is not on the expected device meta"):
-        step(mixing)
+    with pytest.raises(RuntimeError, match="same device"):
+        step_with(mixing)
+    assert kernels(calm) == kernels(step_with(block))

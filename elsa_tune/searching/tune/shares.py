@@ -1,0 +1,129 @@
+"""One trial's share of the machine: as asked for, as `doctor --tune` measured it, or by a rule."""
+
+from collections.abc import Callable, Sequence
+
+from elsa_tune.errors import UsageError
+from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.specs.model import ModelFacts
+from elsa_tune.specs.search import Resources
+from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
+
+GIB = 2**30
+# By launches a GPU waits for its host most of the time at BERT-base's size, so that trials on the
+# same GPU fill each other's pauses; beyond four the host's cores would be too few. An estimate
+# from launch counts: `doctor --tune` measures it (docs/guides/gpu.md).
+SHARES = (4, 2, 1)
+# Trials share a GPU only if each gets this many times what it is estimated to need.
+ROOM = 2.0
+# Of a parameter that trains: fp32 weight, gradient, and AdamW's two moments.
+STATE_BYTES = 16
+# Kept for the backward pass for each token, layer and hidden unit, in fp32: by counting what
+# BERT's layer keeps (Korthikanti et al. 2022, "Reducing Activation Recomputation", eq. 2: 34).
+ACTIVATION_BYTES = 34 * 4
+# What another process may hold of a GPU before that is worth a line: a desktop takes less.
+NOTED_IN_USE = 0.1
+
+
+def share(
+    request: Request, capacity: Capacity, say: Callable[[str], None] | None = None
+) -> Resources:
+    """One trial's share: as asked for, else as `doctor --tune` found for the model, else by a rule.
+
+    Raises UsageError when no node could ever run such a trial.
+    """
+    cpus, gpus = request.cpus_per_trial, request.gpus_per_trial
+    # Of other machines' cores nothing is known.
+    if cpus is None and gpus is None and request.address is None:
+        cpus, gpus = _measured(request, capacity, say)
+    if gpus is None and capacity.gpu_kinds:
+        from elsa_tune.training.model.encoder import facts
+
+        gpus = default_gpu_share(facts(request.model), request.recipe, capacity.gpu_kinds)
+    return capacity.resources(cpus, gpus)
+
+
+def _measured(
+    request: Request, capacity: Capacity, say: Callable[[str], None] | None
+) -> tuple[float | None, float | None]:
+    """CPUs and share of a GPU that `doctor --tune` found best for this model here, if it did."""
+    from elsa_tune.training.throughput import remembered
+
+    tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.model.name)
+    if tuned is None or tuned.division.threads > capacity.largest_cpus:
+        return None, None
+    cpus = float(tuned.division.threads)
+    gpus = 1 / tuned.division.trials if capacity.gpus else None
+    if say is not None:
+        each = f"{cpus:g} CPU" + (f" and {gpus:g} GPU" if gpus else "")
+        say(f"  {each} per trial, as `elsa-tune doctor --tune` found on {tuned.date}")
+        if (tuned.bf16 or 0) >= 1.2 and request.recipe.precision is Precision.AUTO:
+            say(f"  precision=bf16 trains the full model {tuned.bf16:.1f} times as fast")
+    return cpus, gpus
+
+
+def state_bytes(model: ModelFacts) -> int:
+    """What a trial of the full model takes of a GPU before its first token: CUDA's own part,
+    weights, gradients and AdamW's state.
+    """
+    return CONTEXT_MIB * MIB + STATE_BYTES * model.total
+
+
+def default_gpu_share(model: ModelFacts, recipe: Recipe, gpus: Sequence[Gpu]) -> float:
+    """The part of a GPU that a trial takes where nothing was asked for or measured: the smallest
+    that gives each trial twice what the full model is estimated to need.
+    """
+    tokens = recipe.batch_size * recipe.max_length
+    activations = tokens * model.layers * model.hidden_size * ACTIVATION_BYTES
+    needed = ROOM * (state_bytes(model) + activations)
+    smallest = min(gpu.memory for gpu in gpus)
+    fitting = [trials for trials in SHARES if smallest / trials >= needed]
+    return 1 / max(fitting, default=1)
+
+
+def check_memory(gpus_per_trial: float, model: ModelFacts, gpus: Sequence[Gpu]) -> None:
+    """Raise UsageError for a share of a GPU, or a GPU that others use, without room for one trial
+    of the full model.
+    """
+    needed = state_bytes(model)
+    for gpu in gpus:
+        part = gpus_per_trial * gpu.memory
+        if part < needed:
+            least = f"give `gpus_per_trial` {min(1.0, 1.05 * needed / gpu.memory):.2g} or more"
+            if needed > gpu.memory:
+                least = "give it a larger GPU, or `gpus_per_trial` 0 to train on CPUs"
+            raise UsageError(
+                f"{gpus_per_trial:g} of a {gpu.name} is {part / GIB:.1f} GiB, but CUDA itself, the "
+                f"full model's weights, gradients and AdamW's state take {needed / GIB:.1f} GiB; "
+                f"{least}"
+            )
+        if gpu.free is not None and gpu.free < needed:
+            raise UsageError(
+                f"other processes hold all but {gpu.free / GIB:.1f} of the {gpu.name}'s "
+                f"{gpu.memory / GIB:.1f} GiB, and a trial of the full model takes at least "
+                f"{needed / GIB:.1f} GiB; end them (`nvidia-smi` lists them), or give "
+                "`gpus_per_trial` 0 to train on CPUs"
+            )
+
+
+def notes(gpus: Sequence[Gpu], precision: Precision) -> list[str]:
+    """What the user of these GPUs should know before the first trial, each thing once."""
+    found: list[str] = []
+    for gpu in gpus:
+        if gpu.free is not None and gpu.free < (1 - NOTED_IN_USE) * gpu.memory - CONTEXT_MIB * MIB:
+            found.append(
+                f"other processes hold {(gpu.memory - gpu.free) / GIB:.1f} of the {gpu.name}'s "
+                f"{gpu.memory / GIB:.1f} GiB: trials may be slower, and their batches halved"
+            )
+        if " MIG " in gpu.name:
+            found.append(
+                f"trials train on one MIG slice, {gpu.name} ({gpu.memory / GIB:.1f} GiB): Ray "
+                "counts the GPU, not its slices, and leaves the others idle"
+            )
+        if precision is Precision.BF16 and not gpu.has_flash:
+            found.append(
+                f"torch {gpu.torch} has no flash attention for the {gpu.name}: rows are attended "
+                "in padded squares, which is slower"
+            )
+    return list(dict.fromkeys(found))

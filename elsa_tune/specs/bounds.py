@@ -1,0 +1,27 @@
+"""The range of a number, as an annotation: `Annotated[int, Bounds(ge=1)]`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """A number's least and greatest value, with (ge, le) or without (gt, lt) the bound itself.
+
+    pydantic checks it where a file is read, by the protocol for grouped metadata of the package
+    annotated_types (its README, `GroupedMetadata`). A machine that only trains need not have that
+    package: it is imported when the bounds are read.
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    __is_annotated_types_grouped_metadata__: ClassVar = True
+
+    def __iter__(self) -> Iterator[Any]:
+        import annotated_types
+
+        yield from annotated_types.Interval(ge=self.ge, gt=self.gt, le=self.le, lt=self.lt)

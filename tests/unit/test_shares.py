@@ -1,0 +1,118 @@
+"""One trial's share of a GPU: what it is where nobody asked for one, and what is too little."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from elsa_tune.errors import UsageError
+from elsa_tune.searching.tune import cluster
+from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.tune.shares import GIB, check_memory, default_gpu_share, notes, state_bytes
+from elsa_tune.specs.model import KNOWN_MODELS
+from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.training.machine import Gpu
+from elsa_tune.training.model.encoder import facts
+
+BASE, LARGE = (facts(KNOWN_MODELS[name]) for name in ("bert_base", "bert_large"))
+
+
+def gpu(gib: float, **fields: Any) -> Gpu:
+    own = {"name": "NVIDIA H100", "has_bf16": True, "has_flash": True, **fields}
+    return Gpu(torch="2.13.0+cu130", memory=int(gib * GIB), **own)
+
+
+@pytest.mark.parametrize(
+    ("model", "gib", "trials"),
+    [
+        (BASE, 79.1, 4),
+        # 40 GB are 39.5 GiB on an A100, 24 GB 22.0 on an A10, 16 GB 14.6 on a T4.
+        (BASE, 39.5, 4),
+        (BASE, 22.0, 2),
+        (BASE, 14.6, 1),
+        (LARGE, 79.1, 2),
+        (LARGE, 39.5, 1),
+    ],
+)
+def test_small_models_share_a_large_gpu(model: Any, gib: float, trials: int) -> None:
+    assert default_gpu_share(model, Recipe(), [gpu(gib)]) == 1 / trials
+
+
+def test_the_smallest_gpu_decides_and_longer_texts_need_more() -> None:
+    assert default_gpu_share(BASE, Recipe(), [gpu(80), gpu(22)]) == 1 / 2
+    assert default_gpu_share(BASE, Recipe(max_length=512), [gpu(39.5)]) == 1
+
+
+def test_what_the_full_model_takes_at_least_is_counted() -> None:
+    # 109.5 million parameters, and CUDA's own part.
+    assert 2.1 < state_bytes(BASE) / GIB < 2.3
+
+
+@pytest.mark.parametrize(
+    ("share", "gib", "fields", "told"),
+    [
+        (0.02, 79.1, {}, "0.02 of a NVIDIA H100 is 1.6 GiB, but CUDA itself, the full model's"),
+        (1.0, 2.0, {}, "give it a larger GPU, or `gpus_per_trial` 0 to train on CPUs"),
+        (0.25, 79.1, {"free": GIB}, "other processes hold all but 1.0 of the NVIDIA H100's 79.1"),
+    ],
+)
+def test_too_little_memory_is_told(
+    share: float, gib: float, fields: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        check_memory(share, BASE, [gpu(80), gpu(gib, **fields)])
+    assert told in str(error.value)
+    check_memory(0.05, BASE, [gpu(80, free=10 * GIB)])
+
+
+def test_the_share_that_is_advised_is_enough() -> None:
+    with pytest.raises(UsageError, match=r"0\.029 or more") as error:
+        check_memory(0.01, BASE, [gpu(79.1)])
+    assert "`gpus_per_trial` 0.029" in str(error.value)
+    check_memory(0.029, BASE, [gpu(79.1)])
+
+
+def test_what_is_worth_knowing_of_a_gpu_is_told_once() -> None:
+    assert notes([gpu(80, free=79 * GIB)], Precision.BF16) == []
+    used = gpu(80, free=30 * GIB)
+    [told] = notes([used, used], Precision.BF16)
+    assert told.startswith("other processes hold 50.0 of the NVIDIA H100's 80.0 GiB")
+    [told] = notes([gpu(9.75, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb")], Precision.FP32)
+    assert told.startswith("trials train on one MIG slice, NVIDIA H100 80GB HBM3 MIG 1g.10gb (9.8")
+    plain = gpu(80, has_flash=False)
+    assert notes([plain], Precision.FP32) == []
+    [told] = notes([plain], Precision.BF16)
+    assert told.startswith("torch 2.13.0+cu130 has no flash attention for the NVIDIA H100")
+
+
+@pytest.mark.parametrize(
+    ("fault", "remedy"),
+    [
+        ("Torch not compiled with CUDA enabled", "install a torch built for CUDA"),
+        ("The NVIDIA driver on your system is too old", "install a driver that fits this torch"),
+    ],
+)
+def test_a_gpu_that_torch_cannot_use_is_told_with_the_reason(
+    fault: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = {"NodeID": "0123456789", "Resources": {"CPU": 4.0, "GPU": 1.0}}
+    monkeypatch.setattr(cluster, "_nodes", lambda: [node])
+    broken = Gpu(torch="2.13.0+cpu", fault=fault)
+    monkeypatch.setattr(cluster, "_asked", lambda nodes, found, **share: {nodes[0]: broken})
+    with pytest.raises(UsageError) as error:
+        cluster.ask_gpus()
+    assert str(error.value) == (
+        "Ray found a GPU on node 01234567, but torch 2.13.0+cpu there cannot use it "
+        f"({fault}); {remedy}, or give `gpus_per_trial` 0"
+    )
+
+
+def test_trials_get_cores_as_they_get_gpus() -> None:
+    node = Capacity(cpus=16, gpus=1, nodes=1, largest_cpus=16, largest_gpus=1)
+    assert node.resources(None, 0.25).cpus == 4
+    assert node.at_once(node.resources(None, 0.25)) == 4
+    small = dataclasses.replace(node, cpus=2, largest_cpus=2)
+    assert small.resources(None, 0.25).cpus == 1
+    assert small.at_once(small.resources(None, 0.25)) == 2
