@@ -243,12 +243,9 @@ def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> 
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         options = {"num_cpus": 0, **share, "scheduling_strategy": there}
-        if share:
-            # The process ends with its answer: it is bound to its GPU, and a later task might be
-            # given it with another. (Ray sees to that where @ray.remote names GPUs, not here.)
-            task = ray.remote(max_calls=1)(question)
-        else:
-            task = ray.remote(question)
+        # With a GPU the process ends with its answer: it is bound to that one, and a later task might
+        # be given it with another. (Ray sees to that where @ray.remote names GPUs, not here.)
+        task = ray.remote(max_calls=1)(question) if share else ray.remote(question)
         asked[node] = task.options(**options).remote()
     answers = list(asked.values())
     ray.wait(answers, num_returns=len(answers), timeout=ANSWER_SECONDS)
