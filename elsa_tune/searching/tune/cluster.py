@@ -243,8 +243,8 @@ def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> 
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         options = {"num_cpus": 0, **share, "scheduling_strategy": there}
-        # With a GPU the process ends with its answer: it is bound to that one, and a later task might
-        # be given it with another. (Ray sees to that where @ray.remote names GPUs, not here.)
+        # With a GPU the process ends with its answer: it is bound to that one, and a later task
+        # might be given it with another. (Ray sees to that only where @ray.remote names GPUs.)
         task = ray.remote(max_calls=1)(question) if share else ray.remote(question)
         asked[node] = task.options(**options).remote()
     answers = list(asked.values())
