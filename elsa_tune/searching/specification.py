@@ -301,9 +301,11 @@ def settled(spec: SearchSpec, gpus: "Sequence[Gpu]", say: Say) -> Recipe:
     if not spec.resources.gpus:
         precision = resolve_precision(spec.recipe.precision, "cpu")
         return dataclasses.replace(spec.recipe, precision=precision)
-    check_memory(spec.resources.gpus, facts(spec.model), gpus)
+    model = facts(spec.model)
+    check_memory(spec.resources.gpus, model, gpus)
     has_units = all(gpu.has_bf16 for gpu in gpus)
     precision = resolve_precision(spec.recipe.precision, "cuda", has_units)
-    for note in notes(gpus, precision):
+    recipe = dataclasses.replace(spec.recipe, precision=precision)
+    for note in notes(dataclasses.replace(spec, recipe=recipe), model, gpus):
         say(f"note: {note}")
-    return dataclasses.replace(spec.recipe, precision=precision)
+    return recipe

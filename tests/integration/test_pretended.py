@@ -19,7 +19,7 @@ from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState
-from tests.pretended import DEEP, EVALUATIONS, pretend
+from tests.pretended import DEEP, EVALUATIONS, pretend, pretend_and_name_the_process
 from tests.searching import family, wait_for
 from tests.unit.search_examples import make_spec
 from tests.unit.tiny_trials import make_data
@@ -100,3 +100,29 @@ def test_a_limit_that_gives_exploring_no_rate_leaves_it_the_rest_of_the_time(
     # It gave a rate, which was measured.
     assert explored.key.startswith("explore") and explored.start.attempt == 1
     assert [one.status for one in (explored, *measured)] == [TrialStatus.COMPLETED] * 4
+
+
+def test_a_trial_that_diverges_ends_no_worker(
+    tmp_path: Path, ray: Capacity, capfd: pytest.CaptureFixture[str]
+) -> None:
+    depths = (FULL_MODEL, DEEP)
+    spec = make_spec(
+        depths=depths,
+        explored=depths,
+        rates=RateList(values=(1e-5, 3e-5)),
+        tries=2,
+        seeds=1,
+        asha=None,
+        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+    )
+    share = ray.resources(ray.largest_cpus, 0)  # one worker
+    state = run(spec, tmp_path, share, pretend_and_name_the_process)
+    ended = {trial.key: trial.status for trial in state.trials.values()}
+    assert ended.pop("explore-N3-lr1e-05-s0") is TrialStatus.DIVERGED
+    assert len(ended) == 5 and set(ended.values()) == {TrialStatus.COMPLETED}
+    # It was neither the first nor the last.
+    processes = {
+        report.metrics["process"] for trial in state.trials.values() for report in trial.reports
+    }
+    assert len(processes) == 1
+    assert "Trial" not in capfd.readouterr().out  # Ray's own words

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from elsa_tune.searching.inputs import SearchOptions, read_requests
+from elsa_tune.searching.tune import cluster
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.training import throughput
-from tests.conftest import Run
+from tests.conftest import RAY_WARNINGS, Run
 from tests.searching import Bench, make_bench, of_kind, wait_for
 from tests.standin.standin import DEVICE, LIBRARY
 from tests.unit.tiny_trials import DROPOUTS
@@ -193,8 +194,9 @@ def test_a_driver_beside_a_torch_without_cuda_is_told(bench: Bench) -> None:
 
 
 def test_a_gpu_that_others_have_filled_is_told(bench: Bench) -> None:
-    said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.0})})
-    assert said.startswith("other processes hold all but 0.4 of the Stand-in H100's 80.0 GiB")
+    # CUDA's own part for the process that asks is gone already.
+    said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.3})})
+    assert said.startswith("other processes hold all but 0.1 of the Stand-in H100's 80.0 GiB")
     assert said.endswith("or give --gpus-per-trial 0 to train on CPUs")
 
 
@@ -209,3 +211,25 @@ def test_no_visible_gpu_and_more_than_there_are_are_told(
     none = run(*search("refused", "--gpus-per-trial", "1"))
     assert "the largest node has 0 (CUDA_VISIBLE_DEVICES is empty)" in none.err
     assert more.status == none.status == 2 and not bench.journal("refused").exists()
+
+
+@pytest.mark.filterwarnings(*RAY_WARNINGS)
+def test_a_process_that_was_asked_of_a_gpu_ends_with_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else Ray gives it to a later task, with CUDA bound to the GPU that it was asked of."""
+    monkeypatch.setenv("ELSA_TUNE_STANDIN_NVML", "1")
+    with cluster.ray_session(None) as session:
+        assert session.ready().gpus == 1
+        [gpu] = cluster.ask_gpus()
+        assert gpu.name == "Stand-in H100" and gpu.has_bf16 and gpu.free is not None
+        [node] = cluster._nodes()
+
+        def process() -> int:
+            import os
+
+            return os.getpid()
+
+        asked = [cluster._asked([node["NodeID"]], process, num_gpus=0.5) for _ in range(2)]
+        first, second = (next(iter(answer.values())) for answer in asked)
+        assert first != second

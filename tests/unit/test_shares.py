@@ -10,11 +10,20 @@ import pytest
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.tune import cluster
 from elsa_tune.searching.tune.cluster import Capacity
-from elsa_tune.searching.tune.shares import GIB, check_memory, default_gpu_share, notes, state_bytes
+from elsa_tune.searching.tune.shares import (
+    GIB,
+    check_memory,
+    default_gpu_share,
+    least_bytes,
+    needed_bytes,
+    notes,
+)
 from elsa_tune.specs.model import KNOWN_MODELS
+from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.training.machine import Gpu
 from elsa_tune.training.model.encoder import facts
+from tests.unit.search_examples import make_spec
 
 BASE, LARGE = (facts(KNOWN_MODELS[name]) for name in ("bert_base", "bert_large"))
 
@@ -45,46 +54,53 @@ def test_the_smallest_gpu_decides_and_longer_texts_need_more() -> None:
     assert default_gpu_share(BASE, Recipe(max_length=512), [gpu(39.5)]) == 1
 
 
-def test_what_the_full_model_takes_at_least_is_counted() -> None:
+def test_what_a_trial_takes_is_counted() -> None:
     # 109.5 million parameters, and CUDA's own part.
-    assert 2.1 < state_bytes(BASE) / GIB < 2.3
+    assert 0.99 < least_bytes(BASE) / GIB < 1.01
+    assert 4.5 < needed_bytes(BASE, Recipe()) / GIB < 4.7
 
 
 @pytest.mark.parametrize(
     ("share", "gib", "fields", "told"),
     [
-        (0.02, 79.1, {}, "0.02 of a NVIDIA H100 is 1.6 GiB, but CUDA itself, the full model's"),
-        (1.0, 2.0, {}, "give it a larger GPU, or `gpus_per_trial` 0 to train on CPUs"),
-        (0.25, 79.1, {"free": GIB}, "other processes hold all but 1.0 of the NVIDIA H100's 79.1"),
+        (0.01, 79.1, {}, "0.01 of a NVIDIA H100 is 0.8 GiB, but CUDA itself and the model's"),
+        (1.0, 0.9, {}, "use a larger one, or give `gpus_per_trial` 0 to train on CPUs"),
+        (0.25, 79.1, {"free": GIB // 2}, "other processes hold all but 0.5 of the NVIDIA H100's"),
     ],
 )
 def test_too_little_memory_is_told(
     share: float, gib: float, fields: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError) as error:
-        check_memory(share, BASE, [gpu(80), gpu(gib, **fields)])
+        check_memory(share, BASE, [gpu(200), gpu(gib, **fields)])
     assert told in str(error.value)
     check_memory(0.05, BASE, [gpu(80, free=10 * GIB)])
 
 
 def test_the_share_that_is_advised_is_enough() -> None:
-    with pytest.raises(UsageError, match=r"0\.029 or more") as error:
-        check_memory(0.01, BASE, [gpu(79.1)])
-    assert "`gpus_per_trial` 0.029" in str(error.value)
-    check_memory(0.029, BASE, [gpu(79.1)])
+    with pytest.raises(UsageError, match=r"`gpus_per_trial` 0\.013 or more"):
+        check_memory(0.001, BASE, [gpu(79.1)])
+    check_memory(0.013, BASE, [gpu(79.1)])
 
 
 def test_what_is_worth_knowing_of_a_gpu_is_told_once() -> None:
-    assert notes([gpu(80, free=79 * GIB)], Precision.BF16) == []
+    def told(*gpus: Gpu, share: float = 0.25, precision: Precision = Precision.BF16) -> list[str]:
+        resources = Resources(cpus=1, gpus=share)
+        spec = make_spec(resources=resources, recipe=Recipe(precision=precision))
+        return notes(spec, BASE, gpus)
+
+    assert told(gpu(80, free=79 * GIB)) == []
     used = gpu(80, free=30 * GIB)
-    [told] = notes([used, used], Precision.BF16)
-    assert told.startswith("other processes hold 50.0 of the NVIDIA H100's 80.0 GiB")
-    [told] = notes([gpu(9.75, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb")], Precision.FP32)
-    assert told.startswith("trials train on one MIG slice, NVIDIA H100 80GB HBM3 MIG 1g.10gb (9.8")
+    [note] = told(used, used)
+    assert note.startswith("other processes hold 50.0 GiB of a NVIDIA H100 (80.0 GiB)")
+    [note] = told(gpu(80), share=0.05)
+    assert note.startswith("0.05 of a NVIDIA H100 (80.0 GiB) may be too little for a trial of the")
+    [note] = told(gpu(9.75, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb"), share=1)
+    assert note.startswith("trials train on one MIG slice, NVIDIA H100 80GB HBM3 MIG 1g.10gb (9.8")
     plain = gpu(80, has_flash=False)
-    assert notes([plain], Precision.FP32) == []
-    [told] = notes([plain], Precision.BF16)
-    assert told.startswith("torch 2.13.0+cu130 has no flash attention for the NVIDIA H100")
+    assert told(plain, precision=Precision.FP32) == []
+    [note] = told(plain)
+    assert note.startswith("torch 2.13.0+cu130 has no flash attention for a NVIDIA H100")
 
 
 @pytest.mark.parametrize(
@@ -116,3 +132,8 @@ def test_trials_get_cores_as_they_get_gpus() -> None:
     small = dataclasses.replace(node, cpus=2, largest_cpus=2)
     assert small.resources(None, 0.25).cpus == 1
     assert small.at_once(small.resources(None, 0.25)) == 2
+
+
+def test_a_gpu_on_a_node_that_cannot_train_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_nodes", lambda: [{"NodeID": "01", "Resources": {"CPU": 4.0}}])
+    assert cluster.ask_gpus() == ()

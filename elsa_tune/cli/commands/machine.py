@@ -93,16 +93,20 @@ def _show_machine() -> str:
     import torch
 
     from elsa_tune.training.forward.prefix_store import PrefixStore
-    from elsa_tune.training.machine import resolve_precision, usable_cores
+    from elsa_tune.training.machine import look_at_gpu, resolve_precision, usable_cores
     from elsa_tune.training.throughput import memory_mb, remembered
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    fault = look_at_gpu().fault
+    device, gpus = "cpu", f"none ({fault})"
+    if fault is None:
+        device = "cuda"
+        every = range(torch.cuda.device_count())
+        gpus = ", ".join(torch.cuda.get_device_name(index) for index in every)
     store = PrefixStore()
     versions = (f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "ray"))
     lines = {
         "CPU": f"{usable_cores()} cores, {memory_mb('cpu') / 1024:.1f} GiB",
-        "GPU": ", ".join(gpus) or "none",
+        "GPU": gpus,
         "software": f"Python {platform.python_version()}, {', '.join(versions)}",
         "precision": f"`auto` is {resolve_precision(Precision.AUTO, device).value}",
         "prefix cache": f"{store.folder}, at most {store.budget / 1e9:g} GB",

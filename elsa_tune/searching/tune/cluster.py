@@ -218,7 +218,7 @@ def ask_gpus() -> tuple[Gpu, ...]:
         return look_at_gpu(ask_free=True)
 
     nodes = [node["NodeID"] for node in _nodes() if node["Resources"].get("GPU")]
-    answers = _asked(nodes, found, num_gpus=_QUESTION)
+    answers = _asked(nodes, found, num_gpus=_QUESTION) if nodes else {}
     for node, gpu in answers.items():
         if gpu.fault:
             # A build without CUDA says so; else the driver does not fit it.

@@ -6,7 +6,7 @@ from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.model import ModelFacts
-from elsa_tune.specs.search import Resources
+from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
 
@@ -17,7 +17,8 @@ GIB = 2**30
 SHARES = (4, 2, 1)
 # Trials share a GPU only if each gets this many times what it is estimated to need.
 ROOM = 2.0
-# Of a parameter that trains: fp32 weight, gradient, and AdamW's two moments.
+# Of a parameter: its fp32 weight; and where it trains also gradient and AdamW's two moments.
+WEIGHT_BYTES = 4
 STATE_BYTES = 16
 # Kept for the backward pass for each token, layer and hidden unit, in fp32: by counting what
 # BERT's layer keeps (Korthikanti et al. 2022, "Reducing Activation Recomputation", eq. 2: 34).
@@ -63,67 +64,80 @@ def _measured(
     return cpus, gpus
 
 
-def state_bytes(model: ModelFacts) -> int:
-    """What a trial of the full model takes of a GPU before its first token: CUDA's own part,
-    weights, gradients and AdamW's state.
+def least_bytes(model: ModelFacts) -> int:
+    """What any trial takes of a GPU: CUDA's own part, and the model's weights."""
+    return CONTEXT_MIB * MIB + WEIGHT_BYTES * model.total
+
+
+def needed_bytes(model: ModelFacts, recipe: Recipe) -> int:
+    """About what a trial of the full model takes: beside these gradients, AdamW's state, and what a
+    batch keeps for its backward pass.
     """
-    return CONTEXT_MIB * MIB + STATE_BYTES * model.total
+    tokens = recipe.batch_size * recipe.max_length
+    activations = tokens * model.layers * model.hidden_size * ACTIVATION_BYTES
+    return CONTEXT_MIB * MIB + STATE_BYTES * model.total + activations
 
 
 def default_gpu_share(model: ModelFacts, recipe: Recipe, gpus: Sequence[Gpu]) -> float:
     """The part of a GPU that a trial takes where nothing was asked for or measured: the smallest
-    that gives each trial twice what the full model is estimated to need.
+    that gives it twice what the full model is estimated to need.
     """
-    tokens = recipe.batch_size * recipe.max_length
-    activations = tokens * model.layers * model.hidden_size * ACTIVATION_BYTES
-    needed = ROOM * (state_bytes(model) + activations)
+    wanted = ROOM * needed_bytes(model, recipe)
     smallest = min(gpu.memory for gpu in gpus)
-    fitting = [trials for trials in SHARES if smallest / trials >= needed]
+    fitting = [trials for trials in SHARES if smallest / trials >= wanted]
     return 1 / max(fitting, default=1)
 
 
 def check_memory(gpus_per_trial: float, model: ModelFacts, gpus: Sequence[Gpu]) -> None:
-    """Raise UsageError for a share of a GPU, or a GPU that others use, without room for one trial
-    of the full model.
-    """
-    needed = state_bytes(model)
+    """Raise UsageError for a share of a GPU, or a GPU that others use, in which no trial fits."""
+    least = least_bytes(model)
     for gpu in gpus:
         part = gpus_per_trial * gpu.memory
-        if part < needed:
-            least = f"give `gpus_per_trial` {min(1.0, 1.05 * needed / gpu.memory):.2g} or more"
-            if needed > gpu.memory:
-                least = "give it a larger GPU, or `gpus_per_trial` 0 to train on CPUs"
+        if part < least:
+            remedy = f"give `gpus_per_trial` {1.05 * least / gpu.memory:.2g} or more"
+            if least > gpu.memory:
+                remedy = "use a larger one, or give `gpus_per_trial` 0 to train on CPUs"
             raise UsageError(
-                f"{gpus_per_trial:g} of a {gpu.name} is {part / GIB:.1f} GiB, but CUDA itself, the "
-                f"full model's weights, gradients and AdamW's state take {needed / GIB:.1f} GiB; "
-                f"{least}"
+                f"{gpus_per_trial:g} of a {gpu.name} is {part / GIB:.1f} GiB, but CUDA itself and "
+                f"the model's weights take {least / GIB:.1f} GiB; {remedy}"
             )
-        if gpu.free is not None and gpu.free < needed:
+        if gpu.free is not None and gpu.free < least:
             raise UsageError(
                 f"other processes hold all but {gpu.free / GIB:.1f} of the {gpu.name}'s "
-                f"{gpu.memory / GIB:.1f} GiB, and a trial of the full model takes at least "
-                f"{needed / GIB:.1f} GiB; end them (`nvidia-smi` lists them), or give "
+                f"{gpu.memory / GIB:.1f} GiB, but CUDA itself and the model's weights take "
+                f"{least / GIB:.1f} GiB; end them (`nvidia-smi` lists them), or give "
                 "`gpus_per_trial` 0 to train on CPUs"
             )
 
 
-def notes(gpus: Sequence[Gpu], precision: Precision) -> list[str]:
-    """What the user of these GPUs should know before the first trial, each thing once."""
+def notes(spec: SearchSpec, model: ModelFacts, gpus: Sequence[Gpu]) -> list[str]:
+    """What the user of these GPUs should know before the first trial, each thing once. spec: with
+    its share of a GPU and its precision decided.
+    """
     found: list[str] = []
+    needed = needed_bytes(model, spec.recipe)
     for gpu in gpus:
+        size = f"{gpu.name} ({gpu.memory / GIB:.1f} GiB)"
+        part = spec.resources.gpus * gpu.memory
+        if part < needed:
+            found.append(
+                f"{spec.resources.gpus:g} of a {size} may be too little for a trial of the full "
+                f"model, which takes about {needed / GIB:.1f} GiB: batches may be halved, or it "
+                "may fail"
+            )
         if gpu.free is not None and gpu.free < (1 - NOTED_IN_USE) * gpu.memory - CONTEXT_MIB * MIB:
             found.append(
-                f"other processes hold {(gpu.memory - gpu.free) / GIB:.1f} of the {gpu.name}'s "
-                f"{gpu.memory / GIB:.1f} GiB: trials may be slower, and their batches halved"
+                f"other processes hold {(gpu.memory - gpu.free) / GIB:.1f} GiB of a {size}: "
+                "trials may be slower, and their batches halved"
             )
         if " MIG " in gpu.name:
             found.append(
-                f"trials train on one MIG slice, {gpu.name} ({gpu.memory / GIB:.1f} GiB): Ray "
-                "counts the GPU, not its slices, and leaves the others idle"
+                f"trials train on one MIG slice, {size}: Ray counts the GPU, not its slices, and "
+                "leaves the others idle"
             )
-        if precision is Precision.BF16 and not gpu.has_flash:
+        if spec.recipe.precision is Precision.BF16 and not gpu.has_flash:
             found.append(
-                f"torch {gpu.torch} has no flash attention for the {gpu.name}: rows are attended "
-                "in padded squares, which is slower"
+                f"torch {gpu.torch} has no flash attention for a {size}: rows are attended in "
+                "padded squares, which is slower"
             )
     return list(dict.fromkeys(found))
