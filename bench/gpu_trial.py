@@ -242,9 +242,9 @@ STEPS = {step.__name__: step for step in (first, facts, speed, determinism, memo
 
 
 def main() -> None:
-    """Run one step."""
+    """Run the steps that are named, in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("steps", nargs="+", choices=STEPS)
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tiny", action="store_true")
@@ -255,9 +255,10 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_trial.py: no CUDA device here; --tiny shows on a CPU that the steps work")
-    with tempfile.TemporaryDirectory() as scratch:
-        os.environ["ELSA_TUNE_CACHE"] = f"{scratch}/cache"
-        STEPS[options.step](Bench(options.step, options, Path(scratch)))
+    for step in options.steps:
+        with tempfile.TemporaryDirectory() as scratch:
+            os.environ["ELSA_TUNE_CACHE"] = f"{scratch}/cache"
+            STEPS[step](Bench(step, options, Path(scratch)))
 
 
 if __name__ == "__main__":

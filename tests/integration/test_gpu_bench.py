@@ -18,17 +18,9 @@ import torch
 
 from tests import bare_machine
 
-# Every step, in the script's order, and what it needs beside what a trial does.
-NEEDED = {
-    "first": (),
-    "tests": ("pytest",),
-    "facts": (),
-    "grid": ("accelerate",),
-    "speed": ("accelerate",),
-    "determinism": (),
-    "memory": (),
-    "shares": (),
-}
+# Every step, in the order of the script. `tests` needs pytest, and two have a part for accelerate.
+STEPS = ("first", "tests", "facts", "grid", "speed", "determinism", "memory", "shares")
+WITH_TRAINER = ("grid", "speed")
 NO_TRAINER = "requires `accelerate"
 
 
@@ -64,31 +56,49 @@ def failures(path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("step", NEEDED)
-def test_every_step_measures_all_it_names_where_only_training_is_installed(
-    step: str, root: Path, tmp_path: Path
-) -> None:
-    ended = script(root, tmp_path, "--tiny", "out", step, others=NEEDED[step])
+def test_every_step_runs_where_only_training_is_installed(root: Path, tmp_path: Path) -> None:
+    """In one process: most of what a step takes at this size is imports."""
+    steps = [step for step in STEPS if step != "tests"]
+    ended = subprocess.run(
+        [sys.executable, str(root / "bench/gpu_trial.py"), *steps, "--tiny", "--out", "out"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**bare_machine.environment(), "OMP_NUM_THREADS": "1", "PYTHONPATH": path(root)},
+        timeout=110,
+    )
     assert ended.returncode == 0, ended.stderr
-    if step == "tests":
-        assert re.search(r"\b[1-9]\d* passed", (tmp_path / "out/tests.txt").read_text())
-    else:
+    for step in steps:
+        failed = failures(tmp_path / f"out/step_{step}.json")
+        if step in WITH_TRAINER:
+            assert failed and all(name.startswith("Trainer") for name in failed)
+            assert all(NO_TRAINER in why for why in failed.values())
+        else:
+            assert failed == {}
+
+
+def path(root: Path) -> str:
+    """As the script sets it."""
+    return os.pathsep.join([str(root), bare_machine.environment()["PYTHONPATH"]])
+
+
+def test_with_pytest_and_accelerate_so_do_the_tests_and_the_trainer(
+    root: Path, tmp_path: Path
+) -> None:
+    words = ("--tiny", "out", "tests", *WITH_TRAINER)
+    ended = script(root, tmp_path, *words, others=("pytest", "accelerate"))
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"\b[1-9]\d* passed", (tmp_path / "out/tests.txt").read_text())
+    for step in WITH_TRAINER:
         assert failures(tmp_path / f"out/step_{step}.json") == {}
 
 
 def test_these_are_all_steps(bench: Any, root: Path) -> None:
-    assert set(bench.STEPS) == set(NEEDED) - {"tests"}
+    assert set(bench.STEPS) == set(STEPS) - {"tests"}
     text = (root / "bench/gpu.sh").read_text()
     (steps,) = re.findall(r"\|\| set -- (.*)", text)
-    assert steps.split() == list(NEEDED)
-    assert len(NEEDED) <= 8  # files of results
-
-
-def test_without_accelerate_only_the_trainer_is_not_measured(root: Path, tmp_path: Path) -> None:
-    assert script(root, tmp_path, "--tiny", "out", "grid").returncode == 0
-    failed = failures(tmp_path / "out/step_grid.json")
-    assert failed and all(name.startswith("Trainer") for name in failed)
-    assert all(NO_TRAINER in why for why in failed.values())
+    assert steps.split() == list(STEPS)
+    assert len(STEPS) <= 8  # files of results
 
 
 def test_the_guides_lines_write_a_task_that_the_steps_take(
@@ -118,7 +128,7 @@ def test_the_guides_first_hour_is_three_calls_of_under_ten_minutes(root: Path) -
     calls = re.findall(r"^bash bench/gpu\.sh \"\$OUT\" (.*)$", guide, flags=re.MULTILINE)
     assert len(calls) == 3
     named = [dict(word.split(":") for word in call.split()) for call in calls]
-    assert [step for call in named for step in call] == list(NEEDED)
+    assert [step for call in named for step in call] == list(STEPS)
     assert all(sum(int(seconds) for seconds in call.values()) < 600 for call in named)
 
 
