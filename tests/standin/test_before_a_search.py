@@ -68,6 +68,13 @@ def test_a_driver_beside_a_torch_without_cuda_is_told(bench: Bench) -> None:
     assert said.endswith("install a torch built for CUDA, or give --gpus-per-trial 0")
 
 
+def test_a_driver_that_is_too_old_is_told_by_doctor_too(bench: Bench) -> None:
+    status, out, err = ran(bench, "doctor", **{DEVICE: json.dumps({"driver_is_old": True})})
+    assert status == 0 and "Traceback" not in err, err
+    assert "none (The NVIDIA driver on your system is too old (found version 11040)" in out
+    assert "`auto` is fp32" in out
+
+
 def test_a_gpu_that_others_have_filled_is_told(bench: Bench) -> None:
     # CUDA's own part for the process that asks is gone already.
     said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.3})})
