@@ -16,7 +16,6 @@ from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.stopping import Interruption
-from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
@@ -102,19 +101,9 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     assert session.record.state().planned_trials == [] and session.said == []
     # A resumed session does not probe again.
     assert session.probing().trial is None
-    assert session.cluster.taken == [key] and session.cluster.shares == []
-
-
-def test_behind_a_gpus_features_the_regression_takes_no_share_of_the_trials(
-    session: Session,
-) -> None:
-    resources = Resources(cpus=4, gpus=1)
-    session.record.spec = dataclasses.replace(session.record.spec, resources=resources)
-    one = session.probing()
-    one.worked()
-    one.collect()
+    assert session.cluster.taken == [key]
+    # The regression takes no share of the trials'.
     assert session.cluster.shares == [{"num_cpus": 0}]
-    assert [row.trial for row in session.record.rows()] == ["probe-N6"]
 
 
 def test_what_got_lost_on_its_way_is_said(session: Session) -> None:

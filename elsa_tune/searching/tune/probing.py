@@ -32,10 +32,10 @@ _FETCH_SECONDS = 30.0
 class Probing:
     """A search's probe: handed to a worker once, collected whenever it is ready.
 
-    The worker leaves in the mailbox what it found. On a GPU these are the features alone: the
-    regression then runs beside the trials, where it keeps no GPU waiting. Nothing is recorded
-    before there is a result, so that a search that is interrupted leaves no half of one, and probes
-    again when it goes on.
+    The worker leaves the features in the mailbox, and the regression runs beside the trials, in a
+    process of its own: it keeps no GPU waiting, and its libraries are in no trial's memory. Nothing
+    is recorded before there is a result, so that a search that is interrupted leaves no half of
+    one, and probes again when it goes on.
     """
 
     def __init__(
@@ -58,12 +58,9 @@ class Probing:
 
     def worked(self) -> None:
         """The worker has done its part."""
-        found = self._mailbox.take.remote(self._trial.key)
-        if self._spec.resources.gpus:
-            # The core that it takes for seconds is none of the trials' share.
-            fit = ray.remote(num_cpus=0)(_fit)
-            found = fit.remote(self._spec.task, found)
-        self._task = found
+        # The core that it takes for seconds is none of the trials' share.
+        fit = ray.remote(num_cpus=0)(_fit)
+        self._task = fit.remote(self._spec.task, self._mailbox.take.remote(self._trial.key))
 
     def failed(self, error: BaseException) -> None:
         """The search goes on without it."""

@@ -78,15 +78,16 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
 
 
 def _probe(trial: TrialSpec, work: Work, device: str) -> None:
-    """A linear probe's part for a worker: on a GPU what needs it, else all of it."""
+    """The part of a linear probe that needs the model. The regression's libraries would count as
+    memory of every later trial in this process.
+    """
     # Here, as with the trials' own function: a worker is ready before it has loaded all of this,
     # and Ray Tune starts the next one meanwhile.
-    from elsa_tune.training.probe import linear_probe, probe_features
+    from elsa_tune.training.probe import probe_features
 
     spec = work.spec
-    probe = probe_features if spec.resources.gpus else linear_probe
-    found = probe(spec.model, spec.task, spec.recipe, work.data, device=device)
-    _leave(work, trial, (found, _node()))
+    features = probe_features(spec.model, spec.task, spec.recipe, work.data, device=device)
+    _leave(work, trial, (features, _node()))
     tune.report({NODE: _node()})  # Ray prints a line for a trial that reports nothing
 
 
