@@ -84,11 +84,20 @@ def look_at_gpu(*, ask_free: bool = False) -> Gpu:
         if not torch.cuda.is_available():
             return Gpu(torch=torch.__version__, fault=_why_no_gpu())
     device = torch_device("cuda")
+    free = None
+    if ask_free:
+        try:
+            free = torch.cuda.mem_get_info(device)[0]
+        except RuntimeError as error:
+            # CUDA found no room for its own part, or lets no further process in.
+            if not is_out_of_memory(error):
+                return Gpu(torch=torch.__version__, fault=first_line(error))
+            free = 0
     return Gpu(
         torch=torch.__version__,
         name=torch.cuda.get_device_name(device),
         memory=torch.cuda.get_device_properties(device).total_memory,
-        free=torch.cuda.mem_get_info(device)[0] if ask_free else None,
+        free=free,
         has_bf16=has_bf16_units(),
         has_flash=has_flash_attention(device),
     )

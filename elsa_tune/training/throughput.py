@@ -75,7 +75,8 @@ def tune(
     Raises RunError where even the first one does not run.
     """
     peak = 0.0
-    for division in divisions(machine.usable_cores(), torch.cuda.device_count()):
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    for division in divisions(machine.usable_cores(), gpus):
         if division.trials * peak > _MEMORY_SHARE * memory_mb(device):
             yield division, "skipped: it would not fit in memory"
             continue

@@ -338,6 +338,26 @@ def test_the_searcher_waits_while_trials_run_and_then_finishes() -> None:
     assert searcher.suggest("5") == "FINISHED"
 
 
+def test_the_probe_comes_after_a_first_trial_and_once_more_where_it_fails() -> None:
+    spec = spec_of(depths=(FULL_MODEL,), explored=(FULL_MODEL,), rates=RateList(values=(3e-5,)))
+    known: list[KnownTrial] = []
+    for fails in (False, True):
+        known.clear()
+        searcher = exploring(spec, lambda: known, {FULL_MODEL: 3e-5})
+        searcher.probe = spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0)
+        known.append(ended(spec.trial(Phase.MEASURE, FULL_MODEL, 3e-5, 1), 0.8))
+        assert searcher.suggest("0")[TRIAL].phase is Phase.PROBE
+        assert searcher.suggest("1") is None  # its end is waited for
+        searcher.on_trial_complete("0", error=fails)
+        if fails:
+            assert searcher.suggest("2")[TRIAL].phase is Phase.PROBE
+            searcher.on_trial_complete("2", error=True)
+        assert searcher.suggest("3") == "FINISHED"
+    fresh = exploring(spec, list, {FULL_MODEL: 3e-5})
+    fresh.probe = spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0)
+    assert fresh.suggest("0") == "FINISHED"  # nothing to begin behind
+
+
 def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> None:
     spec = spec_of(
         extend=None,

@@ -65,7 +65,7 @@ def test_what_a_trial_takes_is_counted() -> None:
     [
         (0.01, 79.1, {}, "0.01 of a NVIDIA H100 is 0.8 GiB, but CUDA itself and the model's"),
         (1.0, 0.9, {}, "use a larger one, or give `gpus_per_trial` 0 to train on CPUs"),
-        (0.25, 79.1, {"free": GIB // 2}, "other processes hold all but 0.5 of the NVIDIA H100's"),
+        (0.25, 79.1, {"free": GIB // 4}, "other processes hold all but 0.2 of the NVIDIA H100's"),
     ],
 )
 def test_too_little_memory_is_told(
@@ -108,6 +108,7 @@ def test_what_is_worth_knowing_of_a_gpu_is_told_once() -> None:
     [
         ("Torch not compiled with CUDA enabled", "install a torch built for CUDA"),
         ("The NVIDIA driver on your system is too old", "install a driver that fits this torch"),
+        ("CUDA error: device(s) is/are busy or unavailable", "mend that"),
     ],
 )
 def test_a_gpu_that_torch_cannot_use_is_told_with_the_reason(

@@ -221,12 +221,14 @@ def ask_gpus() -> tuple[Gpu, ...]:
     answers = _asked(nodes, found, num_gpus=_QUESTION) if nodes else {}
     for node, gpu in answers.items():
         if gpu.fault:
-            # A build without CUDA says so; else the driver does not fit it.
-            without = "not compiled with CUDA" in gpu.fault
-            remedy = "a torch built for CUDA" if without else "a driver that fits this torch"
+            remedy = "mend that"
+            if "not compiled with CUDA" in gpu.fault:
+                remedy = "install a torch built for CUDA"
+            elif "driver" in gpu.fault:
+                remedy = "install a driver that fits this torch"
             raise UsageError(
                 f"Ray found a GPU on node {node[:8]}, but torch {gpu.torch} there cannot use it "
-                f"({gpu.fault}); install {remedy}, or give `gpus_per_trial` 0"
+                f"({gpu.fault}); {remedy}, or give `gpus_per_trial` 0"
             )
     return tuple(answers.values())
 

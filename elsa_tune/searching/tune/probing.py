@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
 from elsa_tune.searching.record import SearchRecord, params_of
@@ -23,7 +24,7 @@ from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe
 
-# How long the end of a search waits for it: it began early, so that mostly it is long done.
+# How long the end of a search waits for the regression: mostly it is long done.
 PATIENCE = 600.0
 LITTLE_PATIENCE = 5.0  # with --max-time
 _FETCH_SECONDS = 30.0
@@ -58,8 +59,10 @@ class Probing:
 
     def worked(self) -> None:
         """The worker has done its part."""
-        # The core that it takes for seconds is none of the trials' share.
-        fit = ray.remote(num_cpus=0)(_fit)
+        # Beside the driver, where all packages are; the core that it takes for seconds is none of
+        # the trials' share.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        fit = ray.remote(_fit).options(num_cpus=0, scheduling_strategy=here)
         self._task = fit.remote(self._spec.task, self._mailbox.take.remote(self._trial.key))
 
     def failed(self, error: BaseException) -> None:

@@ -53,18 +53,23 @@ class PlanSearcher(NeverRestored, Searcher):
         self._decide = decide
         self._may_explore = may_explore
         self._measuring = measuring
+        self._probe_runs_as: str | None = None  # Ray's name of it, while it runs
+        self._probed = 0
         self._under_way: dict[str, TrialSpec] = {}
         self._attempts: Counter[str] = Counter()
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
-        if self.probe is not None and any(one.status.is_final for one in known):
-            probe, self.probe = self.probe, None
-            return {TRIAL: probe}
+        is_wanted = self.probe is not None and self._probe_runs_as is None
+        if is_wanted and self._probed < ATTEMPTS and any(one.status.is_final for one in known):
+            self._probe_runs_as = trial_id
+            self._probed += 1
+            return {TRIAL: self.probe}
         trial = self._next(known)
         if trial is None:
-            return None if self._under_way else str(Searcher.FINISHED)
+            waits = self._under_way or self._probe_runs_as
+            return None if waits else str(Searcher.FINISHED)
         self._under_way[trial_id] = trial
         self._attempts[trial.key] += 1
         return {TRIAL: trial}
@@ -73,6 +78,9 @@ class PlanSearcher(NeverRestored, Searcher):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """It runs no more; how it ended is in the record."""
+        if trial_id == self._probe_runs_as:
+            self._probe_runs_as = None
+            self.probe = self.probe if error else None
         self._under_way.pop(trial_id, None)
 
     def save(self, checkpoint_path: str) -> None:

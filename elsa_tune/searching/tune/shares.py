@@ -101,7 +101,8 @@ def check_memory(gpus_per_trial: float, model: ModelFacts, gpus: Sequence[Gpu]) 
                 f"{gpus_per_trial:g} of a {gpu.name} is {part / GIB:.1f} GiB, but CUDA itself and "
                 f"the model's weights take {least / GIB:.1f} GiB; {remedy}"
             )
-        if gpu.free is not None and gpu.free < least:
+        # Who asked what is free had CUDA's own part already.
+        if gpu.free is not None and gpu.free + CONTEXT_MIB * MIB < least:
             raise UsageError(
                 f"other processes hold all but {gpu.free / GIB:.1f} of the {gpu.name}'s "
                 f"{gpu.memory / GIB:.1f} GiB, but CUDA itself and the model's weights take "
