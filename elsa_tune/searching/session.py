@@ -131,6 +131,7 @@ class SearchRun:
     def run(self) -> SearchEnded:
         """Do what is left of the plan; every way out leaves each trial with a status."""
         try:
+            self._probing.start()
             self._announce()
             self._fit()
             return self._outcome()

@@ -16,6 +16,7 @@ from elsa_tune.searching.record import SearchRecord
 from elsa_tune.searching.tune import probing
 from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.stopping import Interruption
+from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SearchPaths
@@ -54,8 +55,9 @@ class Cluster:
     def remote(self, function: Any) -> Any:
         return SimpleNamespace(options=self._options)
 
-    def _options(self, *, scheduling_strategy: Any, **share: float) -> Any:
-        assert scheduling_strategy.node_id == "0" * 56 and scheduling_strategy.soft
+    def _options(self, *, scheduling_strategy: Any = None, **share: float) -> Any:
+        if scheduling_strategy is not None:  # beside the driver
+            assert scheduling_strategy.node_id == "0" * 56 and scheduling_strategy.soft
         self.shares.append(share)
         return SimpleNamespace(remote=lambda *given: "task")
 
@@ -85,7 +87,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(probing, "ray", cluster)
     with Journal(paths.journal) as journal:
         nowhere: Any = SimpleNamespace(offer=lambda record: None)
-        spec = make_spec(linear_probe=True)
+        spec = make_spec(linear_probe=True, resources=Resources(cpus=4, gpus=0.5))
         record = SearchRecord(spec, paths, journal, nowhere, said.append)
         yield Session(cluster, record, Interruption(), said)
 
@@ -111,6 +113,18 @@ def test_a_result_is_recorded_once_with_its_predictions(session: Session) -> Non
     assert session.cluster.taken == [key]
     # The regression takes no share of the trials'.
     assert session.cluster.shares == [{"num_cpus": 0}]
+
+
+def test_on_cpus_it_is_a_task_of_its_own_with_a_trials_share(session: Session) -> None:
+    resources = Resources(cpus=4, gpus=0)
+    session.record.spec = dataclasses.replace(session.record.spec, resources=resources)
+    one = session.probing()
+    assert one.trial is None
+    one.start()
+    one.collect()
+    assert [row.trial for row in session.record.rows()] == ["probe-N6"]
+    session.probing().start()  # a resumed session does not probe again
+    assert session.cluster.shares == [{"num_cpus": 4}] and session.cluster.taken == []
 
 
 def test_what_got_lost_on_its_way_is_said(session: Session) -> None:

@@ -1,4 +1,4 @@
-"""The linear probe of a search: a task for one of its workers, once its trials are under way."""
+"""The linear probe of a search: beside its trials, or on a GPU a task for one of their workers."""
 
 import time
 from typing import Any
@@ -9,8 +9,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from elsa_tune.errors import RunError, first_line
 from elsa_tune.searching.record import SearchRecord, params_of
 from elsa_tune.searching.tune.stopping import Interruption
-from elsa_tune.searching.tune.trainable import NODE
+from elsa_tune.searching.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import (
     PROBE_EXAMPLES,
@@ -22,19 +23,20 @@ from elsa_tune.specs.trial import (
 )
 from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe
+from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe, linear_probe
 
-# How long the end of a search waits for the regression: mostly it is long done.
+# How long the end of a search waits for it: it began early, so that mostly it is long done.
 PATIENCE = 600.0
 LITTLE_PATIENCE = 5.0  # with --max-time
 _FETCH_SECONDS = 30.0
 
 
 class Probing:
-    """A search's probe: handed to a worker once, collected whenever it is ready.
+    """A search's probe: begun once, collected whenever it is ready.
 
-    The worker leaves the features in the mailbox, and the regression runs beside the trials, in a
-    process of its own: it keeps no GPU waiting, and its libraries are in no trial's memory. Nothing
+    On CPUs it is a task with a trial's share and a process of its own: what it leaves behind is no
+    trial's memory. On a GPU, whose share Ray Tune's workers keep to the end, one of them computes
+    the features and leaves them in the mailbox; the regression then keeps no GPU waiting. Nothing
     is recorded before there is a result, so that a search that is interrupted leaves no half of
     one, and probes again when it goes on.
     """
@@ -50,12 +52,20 @@ class Probing:
         # It has neither a rate nor a seed; those of this trial are not read.
         self._trial = spec.trial(Phase.PROBE, FreezeDepth.of(spec.layers), 1.0, 0)
 
+    def start(self) -> None:
+        """Begin, where trials train on CPUs."""
+        if self._is_wanted and not self._spec.resources.gpus:
+            task = ray.remote(_probe).options(num_cpus=self._spec.resources.cpus)
+            self._task = task.remote(self._spec, self._data)
+
     @property
     def trial(self) -> TrialSpec | None:
-        """What a worker is to do; None where no probe is wanted, or one is recorded."""
-        if not self._spec.linear_probe or self._key in self._record.state().trials:
-            return None
-        return self._trial
+        """What a worker is to do on a GPU, once a trial has ended; None where nothing."""
+        return self._trial if self._is_wanted and self._spec.resources.gpus else None
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._spec.linear_probe and self._key not in self._record.state().trials
 
     def worked(self) -> None:
         """The worker has done its part."""
@@ -119,6 +129,12 @@ class Probing:
             record.write(one)
         for note in result.notes:
             record.warn_once(note, f"note: {note}")
+
+
+def _probe(spec: SearchSpec, data: TaskData) -> tuple[ProbeResult, str]:
+    device = device_of(spec.resources)
+    result = linear_probe(spec.model, spec.task, spec.recipe, data, device=device)
+    return result, ray.get_runtime_context().get_node_id()[:8]
 
 
 def _fit(task: TaskSpec, found: tuple[ProbeFeatures, str] | None) -> tuple[ProbeResult, str] | None:

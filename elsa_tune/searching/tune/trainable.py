@@ -78,9 +78,7 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
 
 
 def _probe(trial: TrialSpec, work: Work, device: str) -> None:
-    """The part of a linear probe that needs the model. The regression's libraries would count as
-    memory of every later trial in this process.
-    """
+    """The part of a linear probe that needs the model, and so the GPU."""
     # Here, as with the trials' own function: a worker is ready before it has loaded all of this,
     # and Ray Tune starts the next one meanwhile.
     from elsa_tune.training.probe import probe_features
