@@ -76,9 +76,9 @@ def test_a_driver_that_is_too_old_is_told_by_doctor_too(bench: Bench) -> None:
 
 
 def test_a_gpu_that_others_have_filled_is_told(bench: Bench) -> None:
-    # CUDA's own part for the process that asks is gone already.
-    said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.3})})
-    assert said.startswith("other processes hold all but 0.1 of the Stand-in H100's 80.0 GiB")
+    # What is left takes CUDA's own part of the process that asks.
+    said = refused(bench, **{DEVICE: json.dumps({"others_gib": 79.6})})
+    assert said.startswith("other processes hold all but 0.0 of the Stand-in H100's 80.0 GiB")
     assert said.endswith("or give --gpus-per-trial 0 to train on CPUs")
 
 
