@@ -54,6 +54,11 @@ def test_the_smallest_gpu_decides_and_longer_texts_need_more() -> None:
     assert default_gpu_share(BASE, Recipe(max_length=512), [gpu(39.5)]) == 1
 
 
+def test_no_more_trials_share_a_gpu_than_there_are_cores_for() -> None:
+    shares = [default_gpu_share(BASE, Recipe(), [gpu(80)], cores) for cores in (0.5, 1, 2, 3, 16)]
+    assert shares == [1, 1, 1 / 2, 1 / 2, 1 / 4]
+
+
 def test_what_a_trial_takes_is_counted() -> None:
     # 109.5 million parameters, and CUDA's own part.
     assert 0.99 < least_bytes(BASE) / GIB < 1.01

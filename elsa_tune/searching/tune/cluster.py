@@ -23,7 +23,7 @@ CONNECT_SECONDS = 5.0
 # A cold node reads torch from a shared disk.
 ANSWER_SECONDS = 60.0
 DEFAULT_PORT = 6379
-# Of a GPU, for a question: next to nothing, so that trials that have the rest need not end.
+# Of a GPU, for a question: next to nothing, so that one with anything left can be asked.
 _QUESTION = 0.001
 
 # Ray reads these when it is imported or started; the reasons stand beside them.

@@ -8,12 +8,12 @@ from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.model import ModelFacts
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import Precision, Recipe
-from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu
+from elsa_tune.training.machine import CONTEXT_MIB, MIB, Gpu, look_at_gpu
 
 GIB = 2**30
 # By launches a GPU waits for its host most of the time at BERT-base's size, so that trials on the
-# same GPU fill each other's pauses; beyond four the host's cores would be too few. An estimate
-# from launch counts: `doctor --tune` measures it (docs/guides/gpu.md).
+# same GPU fill each other's pauses. An estimate from launch counts: `doctor --tune` measures it
+# (docs/guides/gpu.md).
 SHARES = (4, 2, 1)
 # Trials share a GPU only if each gets this many times what it is estimated to need.
 ROOM = 2.0
@@ -41,7 +41,10 @@ def share(
     if gpus is None and capacity.gpu_kinds:
         from elsa_tune.training.model.encoder import facts
 
-        gpus = default_gpu_share(facts(request.model), request.recipe, capacity.gpu_kinds)
+        # Each trial has a core: with fewer of them Ray would leave whole GPUs idle.
+        most = capacity.cpus // capacity.gpus
+        model = facts(request.model)
+        gpus = default_gpu_share(model, request.recipe, capacity.gpu_kinds, most)
     return capacity.resources(cpus, gpus)
 
 
@@ -51,6 +54,8 @@ def _measured(
     """CPUs and share of a GPU that `doctor --tune` found best for this model here, if it did."""
     from elsa_tune.training.throughput import remembered
 
+    if capacity.gpus and look_at_gpu().fault:
+        return None, None  # a cluster's GPUs, of which this machine has none
     tuned = remembered("cuda" if capacity.gpus else "cpu").get(request.model.name)
     if tuned is None or tuned.division.threads > capacity.largest_cpus:
         return None, None
@@ -78,13 +83,15 @@ def needed_bytes(model: ModelFacts, recipe: Recipe) -> int:
     return CONTEXT_MIB * MIB + STATE_BYTES * model.total + activations
 
 
-def default_gpu_share(model: ModelFacts, recipe: Recipe, gpus: Sequence[Gpu]) -> float:
+def default_gpu_share(
+    model: ModelFacts, recipe: Recipe, gpus: Sequence[Gpu], most: float = max(SHARES)
+) -> float:
     """The part of a GPU that a trial takes where nothing was asked for or measured: the smallest
-    that gives it twice what the full model is estimated to need.
+    that gives it twice what the full model is estimated to need. most: trials on a GPU at most.
     """
     wanted = ROOM * needed_bytes(model, recipe)
     smallest = min(gpu.memory for gpu in gpus)
-    fitting = [trials for trials in SHARES if smallest / trials >= wanted]
+    fitting = [n for n in SHARES if smallest / n >= wanted and n <= most]
     return 1 / max(fitting, default=1)
 
 
