@@ -25,7 +25,8 @@ from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe, linear_probe
 
-# How long the end of a search waits for it: it began early, so that mostly it is long done.
+# How long the end of a search waits for it, on a GPU for the regression alone: it began early, so
+# that mostly it is long done.
 PATIENCE = 600.0
 LITTLE_PATIENCE = 5.0  # with --max-time
 _FETCH_SECONDS = 30.0
