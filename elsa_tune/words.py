@@ -3,7 +3,9 @@
 from collections.abc import Container, Iterable, Sequence
 
 from elsa_tune.specs.border import Border
-from elsa_tune.specs.freeze import EMBEDDINGS, FreezeDepth
+from elsa_tune.specs.freeze import FreezeDepth
+
+EMBEDDINGS_ONLY = "embeddings-only"
 
 METRIC_WORDS = {
     "accuracy": "accuracy",
@@ -46,8 +48,11 @@ def number_text(number: float | None, form: str = "{}", none: str = "") -> str:
 
 
 def rate_text(learning_rate: float | None) -> str:
-    """`3e-05`, or `not named`."""
-    return "not named" if learning_rate is None else f"{learning_rate:g}"
+    """`1e-4`, `3.1623e-5`: up to five significant digits; or `not named`."""
+    if learning_rate is None:
+        return "not named"
+    digits, _, exponent = f"{learning_rate:.4e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
 def metric_text(metric: str | None) -> str:
@@ -80,14 +85,46 @@ def of_layers(fine_tuned: int, layers: int) -> str:
     return f"{fine_tuned} of {layers_text(layers)}"
 
 
-def depths_text(depths: Iterable[FreezeDepth]) -> str:
-    """`the full model`, `embeddings-only`, `N = 9`, or `N = 6, 7, 10`."""
-    words = {"0": "the full model", EMBEDDINGS: "embeddings-only"}
-    labels = [depth.label for depth in depths]
-    names = [words[label] for label in labels if label in words]
-    if numbers := [label for label in labels if label not in words]:
-        names.append(f"N = {', '.join(numbers)}")
-    return " and ".join(names)
+def last_layers(fine_tuned: int) -> str:
+    """`the last 3 layers`, `the last layer`, or `the head alone`."""
+    if fine_tuned == 0:
+        return "the head alone"
+    return "the last layer" if fine_tuned == 1 else f"the last {fine_tuned} layers"
+
+
+def last_of_layers(fine_tuned: int, layers: int) -> str:
+    """`the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
+    if fine_tuned == layers:
+        return f"all {layers_text(layers)}"
+    return last_layers(0) if fine_tuned == 0 else f"the last {of_layers(fine_tuned, layers)}"
+
+
+def depths_text(depths: Iterable[FreezeDepth], layers: int) -> str:
+    """What is fine-tuned at these depths of a model with so many layers.
+
+    `the full model`, `embeddings-only`, `the last 2 layers`, or `the last 3 and 2 layers and the
+    head alone`.
+    """
+    names: list[str] = []
+    numbers: list[int] = []
+    has_head_alone = False
+    for depth in depths:
+        fine_tuned = depth.fine_tuned_layers(layers)
+        if depth.is_full_model:
+            names.append("the full model")
+        elif depth.is_embeddings_only:
+            names.append(EMBEDDINGS_ONLY)
+        elif fine_tuned == 0:
+            has_head_alone = True
+        else:
+            numbers.append(fine_tuned)
+    if len(numbers) == 1:
+        names.append(last_layers(numbers[0]))
+    elif numbers:
+        names.append(f"the last {listed(map(str, numbers))} layers")
+    if has_head_alone:
+        names.append(last_layers(0))
+    return listed(names)
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

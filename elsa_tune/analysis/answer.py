@@ -49,6 +49,65 @@ class Certified:
     procedure: str
 
 
+class Action(enum.StrEnum):
+    """What an answer recommends to do."""
+
+    FINE_TUNE = "fine_tune"  # the last layers of the named depth; all of them, or the head alone
+    LINEAR_MODEL = "linear_model"  # one on the frozen features reaches the target: train no layer
+    WAIT = "wait"  # nothing can be recommended yet; the reason says why
+
+
+class Basis(enum.StrEnum):
+    """What speaks for the recommended depth."""
+
+    CORRECTED_CERTIFIED = "corrected_certified"  # surely keeps the target, corrected for chance
+    RAW_CERTIFIED = "raw_certified"  # surely keeps it raw; was measured to keep it corrected
+    MEASURED = "measured"  # was measured to keep it; nothing is certain
+    FULL_MODEL = "full_model"  # no measured depth with frozen layers keeps it
+
+
+class Doubt(enum.StrEnum):
+    """What is grave enough to stand in the first line."""
+
+    INCOMPLETE = "search_incomplete"  # the search has trials left
+    CONSTANT_REACHES_TARGET = "constant_answer_reaches_target"  # the full model learnt little
+    INTERVAL_TOO_WIDE = "interval_too_wide"  # as wide as what the full model learnt
+    FULL_MODEL_BELOW_PROBE = "full_model_below_probe"  # it may have trained too little
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What to do. point: the depth to fine-tune, also where a linear model is enough; None with
+    `wait`. basis: why this depth; None with `wait`.
+    """
+
+    action: Action
+    point: CurvePoint | None = None
+    basis: Basis | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLines:
+    """An answer's first five lines. headline: what to do. lines: a label and its text each, what
+    there is nothing to say about left out.
+    """
+
+    headline: str
+    lines: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        width = max((len(label) for label, _ in self.lines), default=0)
+        told = (f"  {label:<{width}}  {text}" for label, text in self.lines)
+        return "\n".join([self.headline, *told])
+
+    @property
+    def markdown(self) -> str:
+        """The headline in bold, the lines as a list."""
+        told = "\n".join(f"- **{label}** {text}" for label, text in self.lines)
+        return f"**{self.headline}**\n\n{told}".strip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(FreezeCurve):
     """The answer for one model, task and training size, or (task `*`) for several tasks.
@@ -70,6 +129,8 @@ class Answer(FreezeCurve):
     point in four of five cases, if they spread like those that are there; None where that cannot be
     said, or is certain. examples_forbid: no number of seeds would do, for examples are too few.
     open_look: the search has a look left, for this target, that might certify the next depth.
+    recommendation: the one thing to do. first_lines: that in words, how sure it is, what fewer
+    layers would cost, what it saves, and what to type next.
     """
 
     target: float
@@ -90,9 +151,14 @@ class Answer(FreezeCurve):
     seeds_to_settle: int | None = None
     examples_forbid: bool = False
     open_look: bool = False
+    recommendation: Recommendation = Recommendation(action=Action.WAIT)
+    first_lines: FirstLines = FirstLines("")
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.sentence, self.certainty)))
+        return str(self.first_lines)
+
+    def _repr_markdown_(self) -> str:
+        return self.first_lines.markdown
 
     @property
     def is_answered(self) -> bool:

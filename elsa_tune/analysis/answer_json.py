@@ -40,6 +40,8 @@ _OPERATING_POINT_COLUMNS = (
 _CERTIFIED_COLUMNS = ("frozen_layers", "fine_tuned_layers", "confidence", "procedure")
 _WITHIN_COLUMNS = ("frozen_layers", "fine_tuned_layers", "quality", "lowest_rate", "highest_rate")
 _PROBE_COLUMNS = (*(field.name for field in fields(LinearProbe)), "features")
+_RECOMMENDED = ("frozen_layers", "fine_tuned_layers", "quality", "learning_rate")
+_RECOMMENDATION_COLUMNS = ("action", *_RECOMMENDED, "basis", "doubts", "headline")
 ANSWER_COLUMNS = (
     *_HEADING[:-2],
     *("target", "layers", "chance"),
@@ -53,6 +55,7 @@ ANSWER_COLUMNS = (
     *(f"linear_probe_{name}" for name in _PROBE_COLUMNS),
     *("next_step", "warnings"),
     *(f"operating_point_within_given_rates_{name}" for name in _WITHIN_COLUMNS),
+    *(f"recommendation_{name}" for name in _RECOMMENDATION_COLUMNS),
 )
 
 
@@ -83,6 +86,7 @@ def answer_object(answer: Answer) -> dict[str, Any]:
         ],
         "warnings": [asdict(warning) for warning in answer.warnings],
         "next_step": answer.next_step,
+        "recommendation": _recommendation(answer),
     }
     if answer.decided_by is not None:
         found["decided_by"] = list(answer.decided_by)
@@ -142,6 +146,20 @@ def _fields(value: Any, names: Sequence[str] = ()) -> Any:
         else:
             found[name] = one if isinstance(one, str) or name == "learning_rate" else _number(one)
     return found
+
+
+def _recommendation(answer: Answer) -> dict[str, Any]:
+    """What to do, and the first lines of the answer in words."""
+    advice = answer.recommendation
+    depth = _fields(advice.point, ("depth", "fine_tuned_layers", "quality", "learning_rate"))
+    return {
+        "action": advice.action.value,
+        **(depth or dict.fromkeys(_RECOMMENDED)),
+        "basis": None if advice.basis is None else advice.basis.value,
+        "doubts": [doubt.value for doubt in advice.doubts],
+        "headline": answer.first_lines.headline,
+        "lines": [list(line) for line in answer.first_lines.lines],
+    }
 
 
 def _within_given(answer: Answer) -> dict[str, Any] | None:

@@ -18,9 +18,11 @@ from elsa_tune.analysis.curve import CurvePoint, FreezeCurve, freeze_curve
 from elsa_tune.analysis.evidence import Evidence
 from elsa_tune.analysis.groups import comparison_groups, require_one_each
 from elsa_tune.analysis.joint import joint_answer
+from elsa_tune.analysis.recommendation import recommend
 from elsa_tune.analysis.statistics.uncertainty import Learnt
 from elsa_tune.analysis.wording.answer import answer_sentence, answer_warnings, in_short
 from elsa_tune.analysis.wording.certainty import certainty_sentences, next_step
+from elsa_tune.analysis.wording.first_lines import first_lines
 from elsa_tune.errors import UnknownNameError, UsageError
 from elsa_tune.specs.result_row import ResultRow
 
@@ -74,7 +76,7 @@ def answer_curves(
             kept = [task for task in together if task.task not in exclude_tasks]
             left_out = [task.task for task in together if task.task in exclude_tasks]
             if len(together) > 1 and kept:
-                answers.append(joint_answer(kept, left_out))
+                answers.append(_advised(joint_answer(kept, left_out)))
     return answers
 
 
@@ -92,11 +94,19 @@ def answer_curve(curve: FreezeCurve, target: float = DEFAULT_TARGET) -> Answer:
     answer = Answer(**known, target=check_target(target), reason=_refusal(curve, verdict))
     if answer.reason is None:
         answer = _decided(answer, learnt=verdict is Learnt.YES)
-    return replace(
-        answer,
-        sentence=answer_sentence(answer),
-        warnings=(*answer_warnings(answer, verdict), *curve.warnings),
+    return _advised(
+        replace(
+            answer,
+            sentence=answer_sentence(answer),
+            warnings=(*answer_warnings(answer, verdict), *curve.warnings),
+        )
     )
+
+
+def _advised(answer: Answer) -> Answer:
+    """The complete answer: with what it recommends, and that in words."""
+    advised = replace(answer, recommendation=recommend(answer))
+    return replace(advised, first_lines=first_lines(advised))
 
 
 def _decided(answer: Answer, *, learnt: bool) -> Answer:

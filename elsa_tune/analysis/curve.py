@@ -197,7 +197,7 @@ def _point(
         explored=sum(row.runs for row in exploring),
         stopped_early=sum(row.runs for row in exploring if row.status is TrialStatus.STOPPED_EARLY),
     )
-    name = depths_text([depth])
+    name = depths_text([depth], group.first.layers)
     measuring = measured.without_copies(
         [row for row in rows if row.phase is Phase.MEASURE], name, warnings
     )

@@ -25,7 +25,15 @@ from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
 from elsa_tune.errors import ResultsError
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, layers_text, listed, of_layers, percent, target_text
+from elsa_tune.words import (
+    depths_text,
+    last_layers,
+    layers_text,
+    listed,
+    of_layers,
+    percent,
+    target_text,
+)
 
 
 def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answer:
@@ -179,7 +187,9 @@ def _on_tasks(
         yield AnswerWarning(WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}")
     anywhere = {point.depth for task in tasks for point in task.measured}
     if partly := sorted(anywhere - {point.depth for point in common}):
-        text = f"not measured for every task and so left out: {depths_text(partly)}"
+        text = (
+            f"not measured for every task and so left out: {depths_text(partly, tasks[0].layers)}"
+        )
         yield AnswerWarning(WarningCode.NOT_MEASURED_EVERYWHERE, text)
 
 
@@ -191,14 +201,26 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
     if corrected is not None and corrected.depth != raw.depth:
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
-            f"raw and corrected answers disagree: k = {raw.fine_tuned_layers} keeps "
-            f"{percent(raw.retention)} or more of the raw quality, but on one task only "
-            f"{percent(raw.corrected_retention)} of what the full model gains over a constant "
-            f"answer; corrected, k = {corrected.fine_tuned_layers}",
+            "raw and corrected answers disagree: fine-tuning "
+            f"{last_layers(raw.fine_tuned_layers)} keeps {percent(raw.retention)} or more of the "
+            f"raw quality, but on one task only {percent(raw.corrected_retention)} of what the "
+            "full model gains over a constant answer; corrected, "
+            f"{of_layers(corrected.fine_tuned_layers, joint.layers)}",
         )
+    constant = [
+        task.task
+        for task in tasks
+        if any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in task.warnings)
+    ]
+    if constant:
+        text = f"the target is reached by a constant answer on {listed(constant)}"
+        yield AnswerWarning(WarningCode.CONSTANT_REACHES_TARGET, text)
     if joint.failing_above:
-        missing = depths_text(point.depth for point in joint.failing_above)
-        text = f"not every larger k reaches the target on every task: {missing} do not"
+        missing = depths_text([point.depth for point in joint.failing_above], joint.layers)
+        text = (
+            f"more layers are not always better: fine-tuning {missing} misses the target on some "
+            "task"
+        )
         yield AnswerWarning(WarningCode.LARGER_K_MISSES_TARGET, text)
 
 

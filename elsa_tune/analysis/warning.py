@@ -38,6 +38,20 @@ class WarningCode(enum.StrEnum):
     TRAIN_SIZES_DIFFER = "tasks_differ_in_train_size"
 
 
+# What the first lines say already, or what changes no decision: for those who want all of it.
+DETAILS = frozenset(
+    {
+        WarningCode.CORRECTED_DISAGREES,
+        WarningCode.BEST_IS_NOT_FULL,
+        WarningCode.NOT_MONOTONE,
+        WarningCode.EMBEDDINGS_ONLY_IS_BEST,
+        WarningCode.DEPTHS_NOT_MEASURED,
+        WarningCode.SEEDS_DIFFER,
+        WarningCode.TRIES_DIFFER,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerWarning:
     """What a reader must see beside the number. text: a clause without a full stop."""

@@ -1,47 +1,105 @@
-"""Answers and curves as a person reads them: the sentence first, then one line per depth."""
+"""Answers and curves as a person reads them: what to do first, then one line per depth."""
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from rich.console import Console
+from rich.table import Table
 
 from elsa_tune.analysis.answer import ALL_TASKS, Answer
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.warning import DETAILS as WARNING_DETAILS
+from elsa_tune.analysis.warning import AnswerWarning
+from elsa_tune.analysis.wording.answer import probe_sentence
+from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, number_text, points
 
-RAW_MARK = "▶"
-MEANINGS = {RAW_MARK: "operating point", "▷": "corrected for chance", "✓": "certified (raw)"}
+CHOSEN_MARK = "▶"
+CHOSEN = "recommended"
+# The raw operating point, the corrected one, and the certified number of layers.
+DETAILED_MARKS = {"○": "operating point", "▷": "corrected for chance", "✓": "certified (raw)"}
 
 # Columns in the order in which a narrow window does without them; JSON has them all.
-SPARED = ("stopped", "tries", "95 %", "rate")
+SPARED = ("stopped", "tries", "frozen", "95 %", "rate")
+# Columns that are for the details of an answer.
+DETAILED = ("frozen", "tries", "stopped")
 
 
-def print_curves(curves: Sequence[FreezeCurve], console: Console | None = None) -> None:
-    """Print each to stdout, an answer with its sentences before its depths."""
+def print_curves(
+    curves: Sequence[FreezeCurve], console: Console | None = None, *, details: bool = False
+) -> None:
+    """Print each to stdout, an answer with its first lines before its depths.
+
+    details: of an answer, also its complete statement, every mark and every warning.
+    """
     console = console or stdout_console()
     for number, curve in enumerate(curves):
         if number:
             console.print()
         _heading(console, curve)
         if isinstance(curve, Answer):
-            console.print(curve.sentence, style="bold" if curve.is_answered else "bold red")
-            step = "" if curve.next_step is None else f"Next: {curve.next_step}"
-            texts = (saves_sentence(curve.operating_point), curve.certainty, step)
-            for text in filter(None, texts):
-                console.print(text)
-        if curve.points:
-            _depths(console, curve)
-        if curve.chance is not None and not isinstance(curve, Answer):
-            console.print(f"A constant answer has {points(curve.chance)}.")
-        if curve.probe is not None:
-            console.print(probe_sentence(curve.probe))
-        for warning in curve.warnings:
-            console.print(f"! {warning.text}")
+            _answer(console, curve, details=details)
+        else:
+            _curve(console, curve)
+
+
+def _answer(console: Console, answer: Answer, *, details: bool) -> None:
+    first = answer.first_lines
+    console.print(first.headline, style="bold" if answer.is_answered else "bold red")
+    if console.is_terminal:
+        grid = Table.grid(padding=(0, 2), pad_edge=True)
+        grid.add_column(no_wrap=True, style="bold")
+        for line in first.lines:
+            grid.add_row(*line)
+        console.print(grid)
+    else:
+        for told in str(first).splitlines()[1:]:
+            console.print(told)
+    if details:
+        _statement(console, answer)
+    if answer.points:
+        console.print()
+        _depths(console, answer, details=details)
+    shown = answer.warnings if details else _gravest(answer.warnings)
+    for warning in shown:
+        console.print(f"! {warning.text}")
+    if details or not answer.points:
+        return
+    left = len(answer.warnings) - len(shown)
+    more = f" and {left} more {'note' if left == 1 else 'notes'}" if left else ""
+    name = recorded_search(answer)
+    command = "--details" if name is None else f"elsa-tune answer {name} --details"
+    console.print(f"{command} has the complete statement{more}.", style="dim")
+
+
+def _gravest(warnings: Sequence[AnswerWarning]) -> list[AnswerWarning]:
+    """The first of each code that may change a decision."""
+    first = {one.code: one for one in reversed(warnings) if one.code not in WARNING_DETAILS}
+    return [one for one in warnings if one is first.get(one.code)]
+
+
+def _statement(console: Console, answer: Answer) -> None:
+    """The operating point raw and corrected, and how sure it is, in full."""
+    sentence = "" if answer.sentence == answer.first_lines.headline else answer.sentence
+    probe = probe_sentence(answer.probe)
+    for text in filter(None, (sentence, answer.certainty, probe)):
+        console.print()
+        console.print(text)
+
+
+def _curve(console: Console, curve: FreezeCurve) -> None:
+    if curve.points:
+        _depths(console, curve, details=True)
+    if curve.chance is not None:
+        console.print(f"A constant answer has {points(curve.chance)}.")
+    if curve.probe is not None:
+        console.print(probe_sentence(curve.probe))
+    for warning in curve.warnings:
+        console.print(f"! {warning.text}")
 
 
 def stdout_console() -> Console:
@@ -67,34 +125,51 @@ def _heading(console: Console, curve: FreezeCurve) -> None:
     console.print(f"{curve.model} on {task}" + (f" ({told})" if told else ""), style="dim")
 
 
-def _marks(curve: FreezeCurve, depth: FreezeDepth) -> str:
+def _marks(curve: FreezeCurve, depth: FreezeDepth, *, details: bool) -> str:
     """The marks beside a depth that an answer names; a curve alone has none."""
     if not isinstance(curve, Answer):
         return ""
+    chosen = curve.recommendation.point
+    mark = CHOSEN_MARK if chosen is not None and chosen.depth == depth else ""
+    if not details:
+        return mark
     certified = None if depth.is_full_model else curve.certified
     named = (curve.operating_point, curve.corrected_operating_point, certified)
-    pairs = zip(MEANINGS, named, strict=True)
-    return "".join(mark for mark, point in pairs if point is not None and point.depth == depth)
+    pairs = zip(DETAILED_MARKS, named, strict=True)
+    return mark + "".join(one for one, point in pairs if point and point.depth == depth)
 
 
-def _depths(console: Console, curve: FreezeCurve) -> None:
+def _depths(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     """One line per depth, without empty columns and what a narrow window can best spare."""
-    joint, marks = curve.task == ALL_TASKS, [_marks(curve, one.depth) for one in curve.points]
+    joint = curve.task == ALL_TASKS
+    marks = [_marks(curve, point.depth, details=details) for point in curve.points]
     cells = [{"": mark, **point_cells(one)} for mark, one in zip(marks, curve.points, strict=True)]
+    hidden = () if details else DETAILED
     columns = {
         "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
         for name in cells[0]
+        if name not in hidden
     }
-    bold = [RAW_MARK in mark for mark in marks]
+    bold = [CHOSEN_MARK in mark for mark in marks]
     table = fitted_table(columns, console.width, spared=SPARED, bold=bold)
     there = {column.header for column in table.columns}
-    spared = [name for name in SPARED if set(columns[name]) - {"", "-"} and name not in there]
+    spared = [
+        name for name in SPARED if set(columns.get(name, ())) - {"", "-"} and name not in there
+    ]
     console.print(table)
-    told = [f"{mark} {what}" for mark, what in MEANINGS.items() if mark in "".join(marks)]
-    has_rates = any(column.header == "rate" for column in table.columns)
-    borders = {point.tried.at_border for point in curve.points} if has_rates else set()
-    told += [f"{BORDER_ARROWS[one]} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
-    if told:
-        console.print("  ".join(told), style="dim")
+    console.print("  ".join(_legend(curve, marks, there)), style="dim")
     if spared:
         console.print(f"Too narrow for {listed(spared)}: `--format json` has it all.", style="dim")
+
+
+def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]) -> list[str]:
+    """What the marks and columns that are there mean."""
+    meanings = {CHOSEN_MARK: CHOSEN, **DETAILED_MARKS}
+    told = [f"{mark} {what}" for mark, what in meanings.items() if mark in "".join(marks)]
+    borders = {point.tried.at_border for point in curve.points} if "rate" in columns else set()
+    told += [f"{BORDER_ARROWS[one]} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
+    if "kept" in columns or "least kept" in columns:
+        told.append("kept: of all layers' score")
+    if "corrected" in columns:
+        told.append("corrected: of what they gain over guessing")
+    return told

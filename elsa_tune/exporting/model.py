@@ -37,7 +37,7 @@ from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
-from elsa_tune.words import points
+from elsa_tune.words import points, rate_text
 
 ABOUT = "elsa-tune.json"
 
@@ -89,7 +89,7 @@ def export(request: ExportRequest, say: Say) -> float:
             try:
                 answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
                 choice = choose(answers, request.layers)
-                say(f"export: {choice.in_words} at learning rate {choice.learning_rate:g}")
+                say(f"export: {choice.in_words} at learning rate {rate_text(choice.learning_rate)}")
                 used, data = _data(spec, full=request.full, say=say)
                 planned = record.state().planned_trials
                 seeds = {known_trial(spec, trial).trial.seed for trial in planned}

@@ -217,7 +217,7 @@ def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Seri
         number = depths.index(point.depth)
         means = {rate: 100 * mean for rate, mean in point.tried.means}
         yield Series(
-            name=depths_text([point.depth]),
+            name=depths_text([point.depth], answer.layers),
             look=look(
                 SERIES[number % len(SERIES)],
                 marker=MARKERS[number % len(MARKERS)],

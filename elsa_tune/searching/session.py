@@ -97,7 +97,8 @@ def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | No
     except Exception:  # as in answers_of
         return None
     # What the plan has yet to measure is no reason against an answer.
-    return next((one.sentence if one.is_answered else "not yet" for one in answers), None)
+    told = (one.first_lines.headline if one.is_answered else "not yet" for one in answers)
+    return next(told, None)
 
 
 class SearchRun:

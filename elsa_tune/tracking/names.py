@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
+from elsa_tune.words import rate_text
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -82,7 +83,9 @@ def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None 
     else:
         is_bare = params.get("embeddings_frozen") and not params.get("frozen_layers")
         depth = "embeddings" if is_bare else f"N{params.get('frozen_layers')}"
-        name = f"{depth} {rate:g} " + (f"s{seed}" if phase == Phase.MEASURE else f"{phase}")
+        name = f"{depth} {rate_text(rate)} " + (
+            f"s{seed}" if phase == Phase.MEASURE else f"{phase}"
+        )
     if status in (None, TrialStatus.COMPLETED):
         return name
     return f"{name}, {status.value.replace('_', ' ')}"

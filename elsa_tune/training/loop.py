@@ -25,6 +25,7 @@ from elsa_tune.training.forward.runner import Runner, runner_for
 from elsa_tune.training.model.encoder import load_classifier
 from elsa_tune.training.model.parts import freeze, pool
 from elsa_tune.training.objective import Objective
+from elsa_tune.words import rate_text
 
 # Where some operations have no deterministic form; rows of the pass that shows if a step has one.
 _TRIED_ON = ("cuda",)
@@ -179,8 +180,8 @@ class _Run:
             if not math.isfinite(train_loss):
                 raise DivergedError(
                     f"{self.trial.key}: the training loss became {train_loss} by step {step} of "
-                    f"{self.points[-1]}; a learning rate below {self.trial.learning_rate:g} may "
-                    "help"
+                    f"{self.points[-1]}; a learning rate below "
+                    f"{rate_text(self.trial.learning_rate)} may help"
                 )
             result = self._result(number, step, seen, train_loss)
             with machine.forked(self.device):  # whoever takes it may draw random numbers too

@@ -16,6 +16,7 @@ from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import TrialSpec
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.metrics import score, task_scores
+from elsa_tune.words import rate_text
 
 EVALUATION = "evaluation"
 
@@ -65,7 +66,7 @@ class Objective:
         if not math.isfinite(loss):
             raise DivergedError(
                 f"{trial.key}: the evaluation loss became {loss} at step {step}; a learning rate "
-                f"below {trial.learning_rate:g} may help"
+                f"below {rate_text(trial.learning_rate)} may help"
             )
         predictions = self._predictions(main)
         values = task_scores(trial.task, predictions, data.evaluation.labels)

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from elsa_tune.analysis.answer import Answer, Reason, reaches
 from elsa_tune.analysis.curve import SAME_QUALITY, CurvePoint, LinearProbe
@@ -76,7 +76,7 @@ def answer_warnings(answer: Answer, verdict: Learnt | None) -> tuple[AnswerWarni
 
 
 def in_short(answer: Answer) -> str:
-    """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-05 at the full model, 5e-05 at N = 4`."""
+    """`2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 at the full model, 5e-5 at ...`."""
     point, full = answer.operating_point, answer.full
     reason = "" if answer.reason is None else f" ({answer.reason.value.replace('_', ' ')})"
     told = f"no answer{reason}"
@@ -87,7 +87,9 @@ def in_short(answer: Answer) -> str:
     rates: dict[float | None, list[FreezeDepth]] = {}
     for one in answer.with_quality:
         rates.setdefault(one.learning_rate, []).append(one.depth)
-    at = ", ".join(f"{rate_text(rate)} at {depths_text(rates[rate])}" for rate in rates)
+    at = ", ".join(
+        f"{rate_text(rate)} at {depths_text(rates[rate], answer.layers)}" for rate in rates
+    )
     return f"{told}; rates {at}" if at else told
 
 
@@ -95,18 +97,23 @@ def saves_sentence(point: CurvePoint | None) -> str:
     """`Saves 64.0 % of the trained parameters and no memory.`, or "" where nothing is known."""
     if point is None or point.depth.is_full_model:
         return ""
+    shares = saved_shares(point)
+    return f"Saves {listed(shares)}." if shares else ""
+
+
+def saved_shares(point: CurvePoint) -> list[str]:
+    """`64.0 % of the trained parameters`, `no memory`: what is known of a depth's savings."""
     shares = {
         "trained parameters": point.saves.trainable_parameters,
         "training time": point.saves.train_seconds,
         "peak memory": point.saves.peak_memory_mb,
     }
-    told = [
+    return [
         # A share that would print as 0.0 %, or as less, is none.
         f"{percent(share)} of the {what}" if share >= 5e-4 else f"no {what.split()[-1]}"
         for what, share in shares.items()
         if share is not None
     ]
-    return f"Saves {listed(told)}." if told else ""
 
 
 def probe_sentence(probe: LinearProbe | None) -> str:
@@ -128,7 +135,7 @@ def _refusal_sentence(answer: Answer) -> str:
                 f"({explored} done) do not count."
             )
         case Reason.NO_FULL_MODEL:
-            measured = depths_text(point.depth for point in answer.with_quality)
+            measured = _names(answer, answer.with_quality)
             return (
                 "No answer: the full model (0 frozen layers) was not measured, so there is "
                 f"nothing to compare with; measured: {measured}."
@@ -188,11 +195,12 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
     if raw.depth != corrected.depth:
         yield AnswerWarning(
             WarningCode.CORRECTED_DISAGREES,
-            f"raw and corrected answers disagree: N = {raw.depth.frozen_layers} keeps "
+            f"raw and corrected answers disagree: fine-tuning {_names(answer, [raw])} keeps "
             f"{percent(raw.retention)} of the raw quality but {percent(raw.corrected_retention)} "
             "of what the full model gains over a constant answer, which alone keeps "
-            f"{percent(answer.chance / full.quality)}; corrected, k = "
-            f"{corrected.fine_tuned_layers}, not {raw.fine_tuned_layers}",
+            f"{percent(answer.chance / full.quality)}; corrected, "
+            f"{of_layers(corrected.fine_tuned_layers, answer.layers)}, not "
+            f"{raw.fine_tuned_layers}",
         )
 
 
@@ -221,7 +229,7 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
         yield AnswerWarning(
             WarningCode.DEPTHS_BELOW_PROBE,
             f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
-            f"{depths_text(point.depth for point in below)} "
+            f"{_names(answer, below)} "
             f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
             "learning rates or more epochs may help",
         )
@@ -262,19 +270,19 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
     full, best = answer.full, answer.best
     raw, failing = answer.operating_point, answer.failing_above
     if raw is not None and failing:
-        missing = depths_text(point.depth for point in failing)
+        shares = ", ".join(percent(point.retention) for point in failing)
         yield AnswerWarning(
             WarningCode.LARGER_K_MISSES_TARGET,
-            f"not every larger k reaches the target: {missing} "
-            f"({', '.join(percent(point.retention) for point in failing)}) miss it though "
-            f"N = {raw.depth.frozen_layers} ({percent(raw.retention)}) does not",
+            f"more layers are not always better: fine-tuning {_names(answer, failing)} "
+            f"({shares}) misses the target, though fine-tuning {_names(answer, [raw])} "
+            f"({percent(raw.retention)}) reaches it",
         )
     if full is None or full.quality is None or best is None or best.quality is None:
         return
     if best.quality > full.quality + SAME_QUALITY:
         yield AnswerWarning(
             WarningCode.BEST_IS_NOT_FULL,
-            f"the best model is not the full one: {depths_text([best.depth])} has "
+            f"the best model is not the full one: fine-tuning {_names(answer, [best])} gives "
             f"{points(best.quality)}, the full model {points(full.quality)}",
         )
     rises = [
@@ -287,8 +295,8 @@ def _warnings_on_shape(answer: Answer) -> Iterator[AnswerWarning]:
         yield AnswerWarning(
             WarningCode.NOT_MONOTONE,
             f"the curve is not monotone: quality rises from {points(before.quality)} "
-            f"({depths_text([before.depth])}) to {points(after.quality)} "
-            f"({depths_text([after.depth])})",
+            f"({_names(answer, [before])}) to {points(after.quality)} "
+            f"({_names(answer, [after])})",
         )
     embeddings = next((p for p in answer.points if p.depth.is_embeddings_only), None)
     above = 0.0 if embeddings is None else (embeddings.quality or 0.0) - best.quality
@@ -308,7 +316,7 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
             yield AnswerWarning(
                 WarningCode.RATE_AT_BORDER,
                 f"{others} learning rates than those tried may be better at "
-                f"{depths_text(p.depth for p in found)}; a new search with {others} rates in "
+                f"{_names(answer, found)}; a new search with {others} rates in "
                 "`learning_rate` tries them",
             )
     measured = [point for point in answer.measured if point.learning_rate is not None]
@@ -328,22 +336,29 @@ def _warnings_on_design(answer: Answer) -> Iterator[AnswerWarning]:
     if measured and missing:
         yield AnswerWarning(
             WarningCode.DEPTHS_NOT_MEASURED,
-            f"not measured: {depths_text(missing)}; only measured depths can be the answer",
+            f"not measured: {depths_text(missing, answer.layers)}; only measured depths can be the "
+            "answer",
         )
     counted = answer.with_quality
     is_walk = answer.looks is not None and answer.looks.is_walk
     if len({point.seeds for point in counted}) > 1 and not is_walk:
         seeds = {point.depth: point.seeds for point in counted}
         yield AnswerWarning(
-            WarningCode.SEEDS_DIFFER, f"depths differ in measuring seeds: {_tally(seeds)}"
+            WarningCode.SEEDS_DIFFER,
+            f"depths differ in measuring seeds: {_tally(seeds, answer.layers)}",
         )
     tries = {point.depth: point.tried.tries_within_given for point in answer.points}
     if len(set(tries.values())) > 1 and not is_walk:
         yield AnswerWarning(
-            WarningCode.TRIES_DIFFER, f"depths differ in exploring tries: {_tally(tries)}"
+            WarningCode.TRIES_DIFFER,
+            f"depths differ in exploring tries: {_tally(tries, answer.layers)}",
         )
 
 
-def _tally(counts: Mapping[FreezeDepth, int]) -> str:
+def _names(answer: Answer, found: Iterable[CurvePoint]) -> str:
+    return depths_text((point.depth for point in found), answer.layers)
+
+
+def _tally(counts: Mapping[FreezeDepth, int], layers: int) -> str:
     by_count = itertools.groupby(sorted(counts, key=counts.__getitem__), counts.__getitem__)
-    return "; ".join(f"{count} at {depths_text(several)}" for count, several in by_count)
+    return "; ".join(f"{count} at {depths_text(several, layers)}" for count, several in by_count)

@@ -18,7 +18,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
     point, known = answer.operating_point, answer.uncertainty
     assert point is not None
     if answer.reason is not None:
-        yield f"Nothing is certified: {_why_not(answer, answer.reason)}."
+        yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
     elif answer.certified is None:
         yield "Nothing is certified: it is not sure that the full model itself learnt."
     else:
@@ -26,7 +26,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         if not known.has_predictions:
             yield f"Predictions are not used: this rests on {known.basis}."
         if not answer.certified.depth.is_full_model:
-            yield from _failures_text(known, answer.certified.depth)
+            yield from _failures_text(known, answer.certified.depth, answer.layers)
     if answer.plausible is not None:
         yield plausible_text(answer.plausible, measured=len(answer.measured))
     if answer.seeds_to_settle is not None and not answer.open_look:
@@ -43,7 +43,8 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
         )
 
 
-def _why_not(curve: FreezeCurve, reason: Reason) -> str:
+def why_not_certified(curve: FreezeCurve, reason: Reason) -> str:
+    """Why a curve with this reason has nothing certified: a clause."""
     if reason is Reason.RATES_NOT_FRESH:
         return (
             "depths were measured at several learning rates, and the best was taken on the same "
@@ -85,7 +86,9 @@ def _certified_text(answer: Answer) -> str:
     return f"{text}; corrected for chance {number}."
 
 
-def _failures_text(known: uncertainty.Uncertainty, certified: FreezeDepth) -> Iterator[str]:
+def _failures_text(
+    known: uncertainty.Uncertainty, certified: FreezeDepth, layers: int
+) -> Iterator[str]:
     failed, count = known.failures()
     if failed:
         yield (
@@ -98,7 +101,7 @@ def _failures_text(known: uncertainty.Uncertainty, certified: FreezeDepth) -> It
         "That holds if seeds fail no more often than they did here: "
         f"{seeds} seeds without a failure cannot exclude that up to "
         f"{100 * uncertainty.excluded_failure_rate(seeds):.0f} % of fresh seeds fail at "
-        f"{depths_text([certified])}."
+        f"{depths_text([certified], layers)}."
     )
 
 
@@ -106,23 +109,32 @@ def plausible_text(numbers: tuple[int, ...], *, measured: int) -> str:
     """The plausible numbers of fine-tuned layers, of so many measured ones."""
     if len(numbers) == 1:
         return (
-            f"Among the measured depths, at the rates found, only k = {numbers[0]} can be the true "
-            "answer (at 95 %)."
+            "Among the measured depths, at the rates found, only "
+            f"{layers_text(numbers[0])} can be the true answer (at 95 %)."
         )
     if len(numbers) == measured:
         return "No measured depth can be ruled out as the true answer."
-    return f"The true answer at the rates found may be k = {listed(map(str, numbers), last='or')}."
+    told = listed(map(str, numbers), last="or")
+    return f"The true answer at the rates found may be {told} layers."
 
 
 def next_step(answer: Answer) -> str | None:
     """The command that would settle an open answer, or None."""
-    # Only a single recorded search can go on; a second one would begin with the same seeds.
-    recorded = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
-    chosen = answer.operating_point
-    if chosen is None or chosen.depth.is_full_model or len(recorded) != 1:
+    name, chosen = recorded_search(answer), answer.operating_point
+    if name is None or chosen is None or chosen.depth.is_full_model:
         return None
     seeds = USUAL_SEEDS if answer.reason is Reason.TOO_FEW_SEEDS else answer.seeds_to_settle
-    name = shlex.quote(str(recorded.pop()))
     if answer.looks is not None:  # seeds beyond those planned are for the curve alone
         return f"elsa-tune resume {name} --until certified" if answer.open_look else None
     return None if seeds is None else f"elsa-tune resume {name} --seeds {seeds}"
+
+
+def recorded_search(answer: Answer) -> str | None:
+    """The recorded search that alone gave an answer's runs, quoted for a shell; else None.
+
+    Only a single one can go on; a second would begin with the same seeds.
+    """
+    names = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
+    if len(names) != 1:
+        return None
+    return shlex.quote(str(names.pop()))

@@ -12,8 +12,8 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
     """One depth as every table shows it, by column; a cell without anything is empty or `-`."""
     rate = point.learning_rate
     return {
-        "frozen": "emb." if point.depth.is_embeddings_only else point.depth.label,
         "tuned": str(point.fine_tuned_layers),
+        "frozen": "emb." if point.depth.is_embeddings_only else point.depth.label,
         "quality": spread(point.quality, point.std),
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
@@ -27,10 +27,10 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
 
 
 def answer_markdown(answer: Answer) -> str:
-    """The answer, how sure it is, the freeze curve as a table with the operating point's line in
-    bold, and the warnings; what there is nothing of is left out.
+    """The first lines, the freeze curve as a table with the recommended depth's line in bold, the
+    complete statement with how sure it is, and the warnings; what there is nothing of is left out.
     """
-    chosen = answer.operating_point
+    chosen = answer.recommendation.point
     lines = [("fine-tuned", *_COLUMNS[1:]), ("---:",) * len(_COLUMNS)]
     for point in answer.points:
         cells = point_cells(point) | {"frozen": point.depth.label}
@@ -38,4 +38,6 @@ def answer_markdown(answer: Answer) -> str:
         lines.append(tuple(f"{mark}{cells[name]}{mark}" for name in _COLUMNS))
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines) if answer.points else ""
     warnings = "\n".join(f"- {warning.text}" for warning in answer.warnings)
-    return "\n\n".join(filter(None, (answer.sentence, answer.certainty, table, warnings)))
+    first = answer.first_lines
+    sentence = "" if answer.sentence == first.headline else answer.sentence
+    return "\n\n".join(filter(None, (first.markdown, table, sentence, answer.certainty, warnings)))

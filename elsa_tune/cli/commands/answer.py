@@ -82,12 +82,19 @@ ExcludeTask = Annotated[
     list[str] | None,
     typer.Option(metavar="TASK", help="Leave this out of the joint answer; repeatable."),
 ]
+Details = Annotated[
+    bool, typer.Option("--details", help="Also the complete statement, every mark and every note.")
+]
 Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Output format.")]
 
 
 @grouped
 def operating_point(
-    asked: Asked, target: Target = None, exclude_task: ExcludeTask = None, format: Format = "table"
+    asked: Asked,
+    target: Target = None,
+    exclude_task: ExcludeTask = None,
+    details: Details = False,
+    format: Format = "table",
 ) -> None:
     """How many of the last layers need fine-tuning?
 
@@ -98,7 +105,7 @@ def operating_point(
 
     curves, share = _curves(asked, format, target)
     answers = answer_curves(curves, share, exclude_task or ())
-    _print(answers, format, answer_object, answers_csv)
+    _print(answers, format, answer_object, answers_csv, details=details)
     _require_an_answer(answers, told=format == "table")
 
 
@@ -243,6 +250,8 @@ def _print(
     format: str,
     as_object: Callable[[Curve], dict[str, Any]],
     as_csv: Callable[[Sequence[Curve]], str],
+    *,
+    details: bool = False,
 ) -> None:
     from elsa_tune.analysis.answer_json import as_json
 
@@ -253,7 +262,7 @@ def _print(
     else:
         from elsa_tune.cli.answer_tables import print_curves
 
-        print_curves(curves)
+        print_curves(curves, details=details)
 
 
 def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:

@@ -13,6 +13,7 @@ from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.saying import say
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
+from elsa_tune.words import depths_text
 
 if TYPE_CHECKING:
     from elsa_tune.training.throughput import Division
@@ -83,7 +84,8 @@ def doctor(
     depths = [FULL_MODEL]
     if device == "cuda":
         depths.append(FreezeDepth.of(3 * inputs.layers // 4))
-    _tune([inputs.trial(depth) for depth in depths], device, seconds)
+    trials = [inputs.trial(depth) for depth in depths]
+    _tune(trials, inputs.layers, device, seconds)
 
 
 def _show_machine() -> str:
@@ -120,7 +122,7 @@ def _show_machine() -> str:
     return device
 
 
-def _tune(trials: Sequence[TrialSpec], device: str, seconds: float) -> None:
+def _tune(trials: Sequence[TrialSpec], layers: int, device: str, seconds: float) -> None:
     from elsa_tune.training.data.preparation import prepare
     from elsa_tune.training.machine import has_bf16_units
     from elsa_tune.training.throughput import Throughput, measure, remember, tune
@@ -128,7 +130,7 @@ def _tune(trials: Sequence[TrialSpec], device: str, seconds: float) -> None:
     trial = trials[0]
     data = prepare(trial.model, trial.task, trial.recipe)
     model, task = trial.model.name, trial.task.name
-    depths = " and ".join(f"N = {one.depth.label}" for one in trials)
+    depths = depths_text([one.depth for one in trials], layers)
     say(f"training {model} on {task} at {depths} in each way for {seconds:g} s:")
     found: dict[Division, float] = {}
     for division, one in tune(trials, data, device, seconds):

@@ -142,7 +142,9 @@ def walk(
     if is_at_chance:
         return Walk((), "the full model is no better than a constant answer")
     if missing := [depth for depth in deep if depth not in rates]:
-        return Walk((), f"the learning rate of {depths_text(missing)} is being explored", True)
+        return Walk(
+            (), f"the learning rate of {depths_text(missing, spec.layers)} is being explored", True
+        )
     enough = spec.target * full.quality
     far = math.inf if error is None else CLEAR * error
     hopeless = {depth for depth in deep if explored[depth] - enough < -far}
@@ -150,10 +152,10 @@ def walk(
     order = [*ladder, *deep]
     ahead = first_looks(depth for depth in order if depth not in hopeless)
     if trials := first_looks([*begin, *ladder[:1]]):
-        return going(trials, f"the first look at {depths_text([trials[0].depth])}")
+        return going(trials, f"the first look at {depths_text([trials[0].depth], spec.layers)}")
     points = {point.depth: point for point in curve.measured}
     for depth in order:
-        where = depths_text([depth])
+        where = depths_text([depth], spec.layers)
         if depth not in rates:
             return Walk((), f"the learning rate of {where} is being explored", waits=True)
         if depth in hopeless and not _is_free(spec, depth):
@@ -171,7 +173,7 @@ def walk(
             for other in order[order.index(depth) + 1 :]:
                 trials = () if other in hopeless else lacking(other, spec.first_seeds(other))
                 if trials:
-                    return going(trials, f"the first look at {depths_text([other])}")
+                    return going(trials, f"the first look at {depths_text([other], spec.layers)}")
         trials = lacking(FULL_MODEL, spec.seeds_at(-1, FULL_MODEL))
         trials += lacking(depth, spec.seeds_at(-1, depth))
         if not trials:

@@ -102,8 +102,10 @@ class Plan:
                 self._write(Decision(what=LADDER, value=ladder))
                 left_out = [one for one in self._spec.ladder if one.frozen_layers not in ladder]
                 if left_out:
-                    why = f"{depths_text(self._spec.explored[1:2])} looks good"
-                    self._say(f"measuring: leaving out {depths_text(left_out)}, because {why}")
+                    layers = self._spec.layers
+                    why = f"{depths_text(self._spec.explored[1:2], layers)} looks good"
+                    left = depths_text(left_out, layers)
+                    self._say(f"measuring: leaving out {left}, because {why}")
         found = walk(self._spec, rates, known, curve, ladder)
         if found.why != self._said and not found.waits:
             self._said = found.why

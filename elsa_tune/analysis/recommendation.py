@@ -1,0 +1,89 @@
+"""What an answer recommends: one depth, or the reason not to choose one yet.
+
+Everybody who acts on an answer asks here: its first line, and what `export` trains.
+"""
+
+from collections.abc import Iterator
+
+from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt, Recommendation, reaches
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.warning import WarningCode
+
+
+def recommend(answer: Answer) -> Recommendation:
+    """Recommend for one answer, of one task or joint, from what it decided."""
+    chosen = _chosen(answer)
+    if chosen is None:
+        return Recommendation(action=Action.WAIT)
+    point, basis = chosen
+    action = Action.LINEAR_MODEL if _linear_model_is_enough(answer) else Action.FINE_TUNE
+    doubts = tuple(_doubts(answer, point, action))
+    return Recommendation(action=action, point=point, basis=basis, doubts=doubts)
+
+
+def _chosen(answer: Answer) -> tuple[CurvePoint, Basis] | None:
+    """The depth to fine-tune and what speaks for it; None without an operating point.
+
+    Corrected for chance goes before raw: near chance, a model that guesses keeps most of the raw
+    quality. Certified goes before measured. Where only the raw answer is certified, the larger of
+    that number of layers and of the corrected operating point is both certified (raw: every larger
+    measured number is) and measured to keep the target (corrected).
+    """
+    raw = answer.operating_point
+    if raw is None:
+        return None
+    sure = answer.corrected_certified
+    if sure is not None and not sure.depth.is_full_model:
+        return _measured(answer, sure.fine_tuned_layers), Basis.CORRECTED_CERTIFIED
+    measured = answer.corrected_operating_point or raw
+    if measured.depth.is_full_model:
+        return measured, Basis.FULL_MODEL
+    sure = answer.certified
+    # Where guessing reaches the target, that a depth does so says nothing.
+    if sure is None or sure.depth.is_full_model or _constant_reaches_target(answer):
+        return measured, Basis.MEASURED
+    larger = max(measured.fine_tuned_layers, sure.fine_tuned_layers)
+    return _measured(answer, larger), Basis.RAW_CERTIFIED
+
+
+def _measured(answer: Answer, fine_tuned_layers: int) -> CurvePoint:
+    """The point of that number of layers; in a joint answer none has a quality."""
+    return next(
+        point
+        for point in answer.points
+        if point.fine_tuned_layers == fine_tuned_layers and not point.depth.is_embeddings_only
+    )
+
+
+def _linear_model_is_enough(answer: Answer) -> bool:
+    """Whether one on the frozen features reaches the target, corrected where chance is known."""
+    full, probe = answer.full, answer.probe
+    if probe is None or full is None or full.quality is None:
+        return False
+    return reaches(probe.quality, full.quality, answer.target, answer.chance or 0.0)
+
+
+def _constant_reaches_target(answer: Answer) -> bool:
+    """Of a joint answer: on some task."""
+    return any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in answer.warnings)
+
+
+def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:
+    full, probe = answer.full, answer.probe
+    codes = {warning.code for warning in answer.warnings}
+    if WarningCode.INCOMPLETE in codes:
+        yield Doubt.INCOMPLETE
+    if _constant_reaches_target(answer):
+        yield Doubt.CONSTANT_REACHES_TARGET
+    if full is None or full.quality is None:
+        return
+    learnt = full.quality - (answer.chance or 0.0)
+    widths = [
+        one.ci_high - one.ci_low
+        for one in (full, point)
+        if one.ci_low is not None and one.ci_high is not None
+    ]
+    if action is Action.FINE_TUNE and max(widths, default=0.0) >= learnt:
+        yield Doubt.INTERVAL_TOO_WIDE
+    if action is Action.LINEAR_MODEL and probe is not None and probe.quality > full.quality:
+        yield Doubt.FULL_MODEL_BELOW_PROBE
