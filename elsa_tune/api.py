@@ -47,7 +47,7 @@ class Answers(tuple[Answer, ...]):
         return pd.read_csv(io.StringIO(answers_csv(self)))
 
     def _repr_html_(self) -> str:
-        """The sentence, the table and the freeze curve of each."""
+        """The first lines, the table and the freeze curve of each."""
         from elsa_tune.report.charts import freeze_curve
         from elsa_tune.report.figures import draw
         from elsa_tune.report.page import by_name, curve_table
@@ -56,11 +56,20 @@ class Answers(tuple[Answer, ...]):
         for name, one in by_name(self).items():
             table = curve_table(name, one)
             rows = pd.DataFrame(list(table.rows), columns=list(table.names))
-            told.append(f"<p>{html.escape(f'{name}: {one}')}</p>")
+            told.append(f"<p>{html.escape(name)}</p>")
+            told.append(_first_lines_html(one))
             told.append(rows.to_html(index=False))
         if any(one.points for one in self):
             told.append(draw(freeze_curve(by_name(self)))["svg"].decode())
         return "\n".join(told)
+
+
+def _first_lines_html(answer: Answer) -> str:
+    first = answer.first_lines
+    items = (
+        f"<li><b>{html.escape(label)}</b> {html.escape(text)}</li>" for label, text in first.lines
+    )
+    return f"<p><b>{html.escape(first.headline)}</b></p><ul>{''.join(items)}</ul>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,12 @@ class Source(ABC):
             its = [there for there in self.searches(question) if there[1].search.name in names]
             is_own = target == self.target(question, [row for row in rows if row.search in names])
             looks = one.looks and replace(one.looks, is_own_target=is_own)
-            curves[place] = replace(one, looks=looks, warnings=(*_incomplete(its), *one.warnings))
+            curves[place] = replace(
+                one,
+                looks=looks,
+                warnings=(*_incomplete(its), *one.warnings),
+                search_arguments=_arguments(its),
+            )
         return curves
 
 
@@ -309,6 +314,14 @@ def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
             if folder is not None and state.status is not SearchStatus.RUNNING:
                 text += f"; `{SearchPaths(folder.parent, name).resume}` goes on"
             yield AnswerWarning(WarningCode.INCOMPLETE, text)
+
+
+def _arguments(searches: Searches) -> str | None:
+    """What names the one search in a command; None where its name alone does."""
+    folders = [folder for folder, _ in searches]
+    if len(folders) != 1 or folders[0] is None or not (folders[0] / "search.json").exists():
+        return None
+    return SearchPaths(folders[0].parent, folders[0].name).arguments
 
 
 def _missing(

@@ -95,7 +95,9 @@ class FreezeCurve:
 
     uncertainty: of the depths whose runs are known one by one. looks: None where no plan says when
     depths are tested. given_rates: the lowest and highest learning rate that the searches were
-    given, None where not known or not the same. probe: None where none was made.
+    given, None where not known or not the same. probe: None where none was made. search_arguments:
+    what names its one recorded search in a command, as `demo --storage-path runs`; None where its
+    name alone does.
     """
 
     model: str
@@ -113,6 +115,7 @@ class FreezeCurve:
     looks: PlannedLooks | None = field(default=None, repr=False, compare=False)
     given_rates: tuple[float, float] | None = None
     probe: LinearProbe | None = None
+    search_arguments: str | None = None
 
     @property
     def full(self) -> CurvePoint | None:

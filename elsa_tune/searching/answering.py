@@ -1,10 +1,11 @@
 """What a search has found, computed and drawn from its record; nothing here needs Ray."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elsa_tune.analysis.answer import Answer
-from elsa_tune.analysis.answers import answer_rows
+from elsa_tune.analysis.answers import answer_curves, freeze_curves
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.searching.saying import Say
 from elsa_tune.specs.search import SearchSpec
@@ -35,7 +36,7 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: 
     """Answer a complete search again, and add what is missing: report and records in MLflow."""
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
-        answers = answers_of(spec, state, paths, say)
+        answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
         if is_lost(store.uri, spec.search_id):
             paths.forwarded.unlink(missing_ok=True)
         forwarder = Forwarder(paths, store, journal.earlier)
@@ -50,10 +51,21 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: 
     return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
 
 
-def answers_of(spec: SearchSpec, state: SearchState, paths: SearchPaths, say: Say) -> list[Answer]:
-    """The answer so far; that results cannot be answered is said, and costs no record."""
+def answers_of(
+    spec: SearchSpec, state: SearchState, paths: SearchPaths, status: SearchStatus, say: Say
+) -> list[Answer]:
+    """The answer so far; that results cannot be answered is said, and costs no record.
+
+    status: how the session ends.
+    """
     try:
-        return answer_rows(rows_of(state, paths.folder), spec.target, KeptPredictions())
+        curves = freeze_curves(rows_of(state, paths.folder), KeptPredictions(), target=spec.target)
+        known = [replace(one, search_arguments=paths.arguments) for one in curves]
+        if status is not SearchStatus.COMPLETED:
+            text = f"search '{spec.name}' is not complete; `{paths.resume}` goes on"
+            warning = AnswerWarning(WarningCode.INCOMPLETE, text)
+            known = [replace(one, warnings=(warning, *one.warnings)) for one in known]
+        return answer_curves(known, spec.target)
     except ElsaTuneError as error:
         say(str(error))
     except Exception as error:  # whatever an answer meets must not cost the search its end

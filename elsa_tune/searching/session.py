@@ -76,7 +76,7 @@ def run_session(
             finally:
                 interruption.closing = True
                 board.phase("answering")
-                answers = answers_of(spec, record.state(), paths, board.say)
+                answers = answers_of(spec, record.state(), paths, status, board.say)
                 found = [answer_object(answer) for answer in answers]
                 record.write(Decision(what=ANSWER, value=found))
                 told = "\n\n".join(answer_markdown(answer) for answer in answers)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -110,9 +111,14 @@ class SearchPaths:
     @property
     def resume(self) -> str:
         """The command that goes on with the search, typed in this working directory."""
-        command = f"elsa-tune resume {self.name}"
+        return f"elsa-tune resume {self.arguments}"
+
+    @property
+    def arguments(self) -> str:
+        """What names the search in a command that is typed in this working directory."""
+        name = shlex.quote(self.name)
         is_default = self.storage == StorePaths(Path.cwd()).storage
-        return command if is_default else f"{command} --storage-path {self.storage}"
+        return name if is_default else f"{name} --storage-path {shlex.quote(str(self.storage))}"
 
     def uri_to_keep(self, tracking_uri: str) -> str:
         """A store in the folder around the storage, relative to it: both move together."""

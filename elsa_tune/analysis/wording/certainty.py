@@ -130,11 +130,11 @@ def next_step(answer: Answer) -> str | None:
 
 
 def recorded_search(answer: Answer) -> str | None:
-    """The recorded search that alone gave an answer's runs, quoted for a shell; else None.
+    """The recorded search that alone gave an answer's runs, as a command names it; else None.
 
     Only a single one can go on; a second would begin with the same seeds.
     """
     names = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
     if len(names) != 1:
         return None
-    return shlex.quote(str(names.pop()))
+    return answer.search_arguments or shlex.quote(str(names.pop()))

@@ -2,6 +2,8 @@
 saves, and what to type next. They are the same wherever an answer is shown.
 """
 
+import shlex
+
 from elsa_tune.analysis.answer import (
     ALL_TASKS,
     Action,
@@ -280,14 +282,14 @@ def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
         return f"elsa_tune.freeze(model, {point.depth.frozen_layers}) in your own training."
     if Doubt.INCOMPLETE in advice.doubts:
         return f"elsa-tune resume {name}"
-    export = f"elsa-tune export {name} --out {name}-model"
+    export = f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
     if answer.next_step is None:
         return export
     return f"{answer.next_step} (may settle it), or {export}"
 
 
 def _next_without_answer(answer: Answer) -> str:
-    name = recorded_search(answer)
+    name = answer.search_arguments
     if answer.reason is Reason.FULL_MODEL_DID_NOT_LEARN:
         return "search again with more epochs, higher learning rates or more training rows."
     if name is not None and answer.reason is Reason.NO_MEASUREMENTS:

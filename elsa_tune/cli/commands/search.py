@@ -190,11 +190,7 @@ def _conclude(finished: "Finished") -> None:
     uri, resume_it = finished.spec.tracking_uri, finished.paths.resume
     if finished.message:
         say(f"search '{name}': {finished.message}")
-    if finished.status is SearchStatus.COMPLETED:
-        print_curves(finished.answers)
-    else:
-        # The rest of the plan comes first.
-        print_curves([dataclasses.replace(one, next_step=None) for one in finished.answers])
+    print_curves(finished.answers)
     if finished.unsent:
         say(
             f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
@@ -206,16 +202,9 @@ def _conclude(finished: "Finished") -> None:
         raise InterruptedSearchError(f"interrupted; `{resume_it}` goes on")
     if finished.status is SearchStatus.FAILED:
         raise RunError(f"search '{name}' is not complete; `{resume_it}` tries the rest again")
-    if finished.status is SearchStatus.TIME_UP:
-        say(f"Next: {resume_it}")
-    is_answered = any(answer.operating_point for answer in finished.answers)
-    if is_answered and finished.status is SearchStatus.COMPLETED:
-        export_it = f"{resume_it.replace('resume', 'export --search', 1)} --out {name}-model"
-        is_settled = all(answer.next_step is None for answer in finished.answers)
-        say(f"Next: {export_it}" if is_settled else f"Model:   `{export_it}` saves it as it is")
     if not finished.answers:
-        raise NoAnswerError("no trial has a result")
-    if not is_answered:  # why is printed
+        raise NoAnswerError(f"no trial has a result; `{resume_it}` goes on")
+    if not any(answer.operating_point for answer in finished.answers):  # why is printed
         raise typer.Exit(NoAnswerError.exit_status)
 
 
