@@ -64,6 +64,8 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
     if answer.points:
         console.print()
         _depths(console, answer, details=details)
+    if answer.probe is not None:
+        console.print(probe_sentence(answer.probe))
     shown = answer.warnings if details else _gravest(answer.warnings)
     for warning in shown:
         console.print(f"! {warning.text}")
@@ -85,8 +87,7 @@ def _gravest(warnings: Sequence[AnswerWarning]) -> list[AnswerWarning]:
 def _statement(console: Console, answer: Answer) -> None:
     """The operating point raw and corrected, and how sure it is, in full."""
     sentence = "" if answer.sentence == answer.first_lines.headline else answer.sentence
-    probe = probe_sentence(answer.probe)
-    for text in filter(None, (sentence, answer.certainty, probe)):
+    for text in filter(None, (sentence, answer.certainty)):
         console.print()
         console.print(text)
 

@@ -58,12 +58,29 @@ def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
     lines = found.out.splitlines()
     assert found.status == 0 and found.err == ""
     assert lines[0] == "minilm on rte (accuracy)"
-    assert lines[1].startswith("2 of 6 layers at 5e-05 keep 92.2 %")
+    assert lines[1] == (
+        "Fine-tune the last 3 of 6 layers at learning rate 5e-5: accuracy 88.0 (with all layers "
+        "90.0; guessing 50.0)."
+    )
+    assert [line.split()[0] for line in lines[2:6]] == ["How", "Fewer?", "Saves", "Next"]
     assert [line.rstrip() for line in lines if line.startswith("▶")] == [
-        "▶✓       4      2  83.0 ± 1.0  81.2..84.8   92.2 %     82.5 %  5e-05      3",
-        "▶ operating point  ▷ corrected for chance  ✓ certified (raw)",
+        "▶      3  88.0 ± 1.0  86.2..89.8   97.8 %     95.0 %  5e-5      3",
+        "▶ recommended  kept: of all layers' score  corrected: of what they gain over guessing",
     ]
-    assert lines[-1].startswith("! raw and corrected answers disagree")
+    assert lines[-1] == "--details has the complete statement and 1 more note."
+
+
+def test_details_are_the_complete_statement_every_mark_and_every_note(run: Run, save: Save) -> None:
+    table = save(falling_curve())
+    short = run("operating-point", "--from", table).out.splitlines()
+    lines = run("operating-point", "--from", table, "--details").out.splitlines()
+    assert lines[:6] == short[:6]
+    assert any(line.startswith("2 of 6 layers at 5e-5 keep 92.2 %") for line in lines)
+    marked = [line.split()[:2] for line in lines if line[:1] in "▶○▷✓"]
+    assert ["▶▷", "3"] in marked and ["○✓", "2"] in marked
+    noted = [line for line in lines if line.startswith("! ")]
+    assert noted[0].startswith("! raw and corrected answers disagree")
+    assert len(noted) == 1 + len([line for line in short if line.startswith("! ")])
 
 
 def test_json_is_a_list_and_nothing_else_is_on_stdout(run: Run, save: Save) -> None:
@@ -271,7 +288,7 @@ def test_what_was_published_is_asked_like_a_table(run: Run) -> None:
     found = run("curve", "--published", "--model", "bert_base", "--task", "mrpc")
     assert found.status == 0 and "as printed by Lee, Tang, Lin 2019" in found.err
     assert found.out.splitlines()[0] == "bert_base on mrpc (F1)"
-    assert "     9      3     85.4   94.6 %     46.0 %      5" in found.out
+    assert "    3       9     85.4   94.6 %     46.0 %      5" in found.out
     assert "A constant answer has 81.2." in found.out
     query = ("--published", "--model", "roberta_base", "--task", "sst2", "--train-size", "200")
     (curve,) = json.loads(run("curve", *query, "--format", "json").out)
@@ -314,10 +331,21 @@ def test_the_table_fits_eighty_columns_at_its_fullest() -> None:
     print_curves(
         answer_rows(rows),
         Console(file=text, width=80, highlight=False, force_terminal=True, no_color=True),
+        details=True,
     )
     plain = Text.from_ansi(text.getvalue()).plain
-    header = next(line for line in plain.splitlines() if line.strip().startswith("frozen"))
-    for column in ("tuned", "quality", "95 %", "kept", "corrected", "rate", "seeds", "failed"):
+    header = next(line for line in plain.splitlines() if line.strip().startswith("tuned"))
+    for column in (
+        "tuned",
+        "frozen",
+        "quality",
+        "95 %",
+        "kept",
+        "corrected",
+        "rate",
+        "seeds",
+        "failed",
+    ):
         assert column in header
     assert "…" not in plain
     assert max(map(len, plain.splitlines())) <= 80

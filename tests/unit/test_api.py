@@ -67,7 +67,7 @@ def test_a_dataframe_and_its_file_have_one_answer(
     [one] = elsa_tune.answer(frame)
     assert [one] == list(elsa_tune.answer(file)) == list(elsa_tune.answer(str(file)))
     assert one.operating_point is not None and one.operating_point.fine_tuned_layers == 2
-    assert str(one).startswith("2 of 6 layers keep ")
+    assert str(one).startswith("Fine-tune the last 3 of 6 layers: quality 89.2 (")
     [strict] = elsa_tune.answer(frame, target=0.98)
     assert strict.operating_point is not None and strict.operating_point.fine_tuned_layers == 3
     table = elsa_tune.curve(frame).to_dataframe()
@@ -76,10 +76,13 @@ def test_a_dataframe_and_its_file_have_one_answer(
     assert capsys.readouterr().out == ""
 
 
-def test_a_notebook_shows_sentence_table_and_curve() -> None:
+def test_a_notebook_shows_first_lines_table_and_curve() -> None:
     found = elsa_tune.answer(results())
     shown = found._repr_html_()
-    assert "m on t: 2 of 6 layers" in shown and "<table" in shown and "<svg" in shown
+    [one] = found
+    assert f"<b>{one.first_lines.headline}</b>" in shown and "<li><b>How sure</b>" in shown
+    assert "<table" in shown and "<svg" in shown
+    assert one._repr_markdown_().startswith(f"**{one.first_lines.headline}**\n\n- **How sure** ")
     assert "<table" in elsa_tune.curve(results())._repr_html_()
     assert list(found.to_dataframe()["operating_point_fine_tuned_layers"]) == [2]
 

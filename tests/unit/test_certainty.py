@@ -113,7 +113,7 @@ def test_a_clear_case_is_certified_and_says_what_it_rests_on() -> None:
     )
     assert answer.certified.procedure.endswith("if seeds fail no more often than here")
     assert "3 seeds without a failure cannot exclude that up to 63 %" in answer.certainty
-    assert "of fresh seeds fail at N = 3. Among the measured depths" in answer.certainty
+    assert "of fresh seeds fail at the last 3 layers. Among the measured depths" in answer.certainty
     assert answer.next_step is None
 
 
@@ -434,7 +434,7 @@ def test_the_sentence_says_what_is_certified_of_the_corrected_answer(
 
 def test_the_sentence_counts_the_numbers_that_may_be_true() -> None:
     sure = answered(study([0.90, 0.91, 0.90], [0.88, 0.89, 0.88]))
-    assert "only k = 3 can be the true answer" in sure.certainty
+    assert "only 3 layers can be the true answer" in sure.certainty
     open_ = answered(study([0.90, 0.91, 0.92], [0.82, 0.84, 0.83]))
     assert open_.plausible == (3, 6)
     assert "No measured depth can be ruled out as the true answer." in open_.certainty

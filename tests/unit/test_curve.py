@@ -119,7 +119,7 @@ def test_of_several_rates_the_best_mean_is_taken_with_a_warning() -> None:
     full = at(curve, 0)
     assert full.learning_rate == 1e-5 and full.seeds == 2
     assert full.quality == pytest.approx(0.81)
-    assert "1e-05" in warned(curve, WarningCode.SEVERAL_RATES)
+    assert "1e-5" in warned(curve, WarningCode.SEVERAL_RATES)
 
 
 def test_of_equal_means_the_higher_rate_counts_and_of_equal_depths_the_deepest_is_best() -> None:
@@ -231,8 +231,8 @@ def test_unlike_results_are_kept_apart_and_listed() -> None:
     heading, three, ten = str(caught.value).splitlines()
     assert "`search`" in heading
     assert three.strip() == (
-        "three: 15 measuring rows; epochs=3; 2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-05 "
-        "at the full model, 5e-05 at N = 3, 4, 5, 6"
+        "three: 15 measuring rows; epochs=3; 2 of 6 layers for 90 % (83.0 of 90.0); rates 3e-5 "
+        "at the full model, 5e-5 at the last 3, 2 and 1 layers and the head alone"
     )
     assert "epochs=10" in ten and "batch=16" not in three + ten
     with pytest.raises(ResultsError, match=r"1 of 6 layers for 80 %"):
@@ -245,7 +245,7 @@ def test_the_same_seeds_twice_are_listed_as_such() -> None:
         freeze_curves(rows)
     _, a, b = str(caught.value).splitlines()
     for one in (a, b):
-        assert "seeds in common; no answer (no frozen depth); rates 3e-05" in one
+        assert "seeds in common; no answer (no frozen depth); rates 3e-5" in one
 
 
 @pytest.mark.parametrize(

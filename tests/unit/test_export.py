@@ -152,13 +152,15 @@ def test_without_a_certificate_the_operating_point_and_without_that_nothing(
     arguments = (str(tmp_path / "model"), str(tmp_path / "task.yaml"))
     one = made_up_search(tmp_path, *arguments, {0: (0.9,), 1: (0.89,), 2: (0.5,)}, name="one-seed")
     choice = choose(answer_rows(rows_of(read_state(one.journal))))
-    assert choice.in_words == "1 of 2 layers (the operating point, not certified)"
+    assert (
+        choice.in_words == "1 of 2 layers (measured to keep 90 % of the full model, not certified)"
+    )
     assert choice.judged(0.9).endswith("by one measured seed the search promised no interval.")
     all_of_it = made_up_search(
         tmp_path, *arguments, {0: CURVE[0], 1: CURVE[2], 2: CURVE[2]}, name="all-layers"
     )
     full = choose(answer_rows(rows_of(read_state(all_of_it.journal))))
-    assert full.in_words.startswith("all 2 layers, the full model (the operating point, not")
+    assert full.in_words.startswith("all 2 layers, the full model (no smaller number keeps 90 %)")
     assert full.in_words.endswith("so that no layer stays frozen")
     nothing = made_up_search(
         tmp_path, *arguments, {0: CURVE[2], 1: CURVE[2], 2: CURVE[2]}, name="nothing"

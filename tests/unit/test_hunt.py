@@ -357,9 +357,12 @@ def test_a_walk_that_waits_for_a_rate_says_so(tmp_path: Path) -> None:
 
     assert not without()[0]
     assert without(0) == (True, "the full model comes first")
-    assert without(10, 11) == (True, "the learning rate of N = 10, 11 is being explored")
+    assert without(10, 11) == (
+        True,
+        "the learning rate of the last 2 and 1 layers is being explored",
+    )
     assert one.ladder == [8]
-    assert without(8) == (True, "the learning rate of N = 8 is being explored")
+    assert without(8) == (True, "the learning rate of the last 4 layers is being explored")
 
 
 def test_thorough_takes_second_looks_with_more_of_the_full_model(tmp_path: Path) -> None:

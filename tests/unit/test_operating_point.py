@@ -48,7 +48,7 @@ def test_raw_and_corrected_operating_points_side_by_side() -> None:
     assert answer.operating_point is not None
     assert answer.operating_point.retention == pytest.approx(0.83 / 0.90)
     assert answer.sentence == (
-        "2 of 6 layers at 5e-05 keep 92.2 % of the full model's accuracy (83.0 of 90.0). Corrected "
+        "2 of 6 layers at 5e-5 keep 92.2 % of the full model's accuracy (83.0 of 90.0). Corrected "
         "for chance (50.0) that is 82.5 %, and 3 of 6 layers are needed (95.0 %)."
     )
     disagree = warned(answer, WarningCode.CORRECTED_DISAGREES)
@@ -141,7 +141,7 @@ def test_without_chance_nothing_is_corrected_and_it_is_told() -> None:
 def test_no_full_model_and_only_the_full_model_have_no_answer() -> None:
     without = only_answer(seeds(3, [0.8, 0.8]) + seeds(EMBEDDINGS_ONLY, [0.9, 0.9]))
     assert without.reason is Reason.NO_FULL_MODEL and without.operating_point is None
-    assert "embeddings-only and N = 3" in without.sentence
+    assert "embeddings-only and the last 3 layers" in without.sentence
     alone = only_answer(seeds(0, [0.8, 0.8]) + seeds(EMBEDDINGS_ONLY, [0.8, 0.8]))
     assert alone.reason is Reason.NO_FROZEN_DEPTH and alone.operating_point is None
 
@@ -163,14 +163,18 @@ def test_a_curve_that_dips_says_which_larger_k_fail() -> None:
     rows = seeds(0, [0.9, 0.91]) + seeds(3, [0.7, 0.7]) + seeds(4, [0.88, 0.88])
     answer = only_answer(rows)
     assert fine_tuned(answer)[0] == 2 and answer.every_larger_k_passes is False
-    assert "N = 3 (77.3 %)" in warned(answer, WarningCode.LARGER_K_MISSES_TARGET)
-    assert "from 70.0 (N = 3) to 88.0 (N = 4)" in warned(answer, WarningCode.NOT_MONOTONE)
+    assert "the last 3 layers (77.3 %)" in warned(answer, WarningCode.LARGER_K_MISSES_TARGET)
+    assert "from 70.0 (the last 3 layers) to 88.0 (the last 2 layers)" in warned(
+        answer, WarningCode.NOT_MONOTONE
+    )
 
 
 def test_a_depth_that_beats_the_full_model_is_named() -> None:
     answer = only_answer(seeds(0, [0.9, 0.91]) + seeds(3, [0.93, 0.93]))
     assert answer.best is not None and answer.best.depth.frozen_layers == 3
-    assert "N = 3 has 93.0, the full model 90.5" in warned(answer, WarningCode.BEST_IS_NOT_FULL)
+    assert "the last 3 layers gives 93.0, the full model 90.5" in warned(
+        answer, WarningCode.BEST_IS_NOT_FULL
+    )
 
 
 def test_a_constant_answer_that_reaches_the_target_is_told() -> None:
@@ -185,9 +189,11 @@ def test_depths_missing_and_uneven_designs_are_told() -> None:
     rows = seeds(0, [0.9, 0.91, 0.9]) + seeds(3, [0.85, 0.85])
     rows += [row(0, 0.9, phase=Phase.EXPLORE)]
     answer = only_answer(rows)
-    assert "N = 4, 5, 6" in warned(answer, WarningCode.DEPTHS_NOT_MEASURED)
-    assert "2 at N = 3; 3 at the full model" in warned(answer, WarningCode.SEEDS_DIFFER)
-    assert "0 at N = 3; 1 at the full model" in warned(answer, WarningCode.TRIES_DIFFER)
+    assert "the last 2 and 1 layers and the head alone" in warned(
+        answer, WarningCode.DEPTHS_NOT_MEASURED
+    )
+    assert "2 at the last 3 layers; 3 at the full model" in warned(answer, WarningCode.SEEDS_DIFFER)
+    assert "0 at the last 3 layers; 1 at the full model" in warned(answer, WarningCode.TRIES_DIFFER)
 
 
 def test_a_complete_even_curve_has_no_warning_but_what_it_deserves() -> None:
@@ -304,7 +310,7 @@ def test_the_joint_answer_uses_only_depths_measured_for_every_task() -> None:
     rte, cola, joint = answer_rows(two_tasks({0: 0.9, 4: 0.89, 5: 0.88}, {0: 0.8, 3: 0.8, 4: 0.79}))
     assert (fine_tuned(rte)[0], fine_tuned(cola)[0], fine_tuned(joint)[0]) == (1, 2, 2)
     assert joint.decided_by == ()
-    assert "N = 3, 5" in warned(joint, WarningCode.NOT_MEASURED_EVERYWHERE)
+    assert "the last 3 and 1 layers" in warned(joint, WarningCode.NOT_MEASURED_EVERYWHERE)
     *_, nothing = answer_rows(two_tasks({0: 0.9, 4: 0.89}, {0: 0.8, 3: 0.8}))
     assert nothing.reason is Reason.NO_COMMON_DEPTH and nothing.operating_point is None
 
@@ -366,7 +372,7 @@ ANSWER_KEYS = {
     *("layers", "chance", "full", "best", "operating_point", "corrected_operating_point"),
     *("certified", "corrected_certified", "plausible_fine_tuned_layers", "every_larger_k_passes"),
     *("reason", "curve", "warnings", "next_step", "operating_point_within_given_rates"),
-    "linear_probe",
+    *("linear_probe", "recommendation"),
 }
 POINT_KEYS = {
     *("frozen_layers", "fine_tuned_layers", "quality", "retention", "corrected_retention"),

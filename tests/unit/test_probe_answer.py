@@ -89,9 +89,12 @@ def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
 def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:
     """By the depth's interval: N = 6 has 60 with 57.5..62.5, N = 5 has 76."""
     told = warned(answered([*falling_curve(), probe(0.70)]), BELOW)
-    assert "has 70.0, clearly more than N = 6 (60.0): was this depth trained well?" in told
+    assert "has 70.0, clearly more than the head alone (60.0): was this depth trained well?" in told
     told = warned(answered([*falling_curve(), probe(0.95)]), BELOW)
-    assert "clearly more than the full model and N = 3, 4, 5, 6 (90.0, " in told
+    assert (
+        "clearly more than the full model, the last 3, 2 and 1 layers and the head alone (90.0, "
+        in told
+    )
     # Within its interval.
     assert BELOW not in codes(answered([*falling_curve(), probe(0.61)]))
 

@@ -65,24 +65,23 @@ def test_borders_are_marked_and_said() -> None:
     borders = {point["frozen_layers"]: point["rate_at_border"] for point in found["curve"]}
     assert borders == {0: None, 4: "high", 5: None, 6: "high"}
     assert (
-        "higher learning rates than those tried may be better at N = 4, 6;"
-        in texts(found, WarningCode.RATE_AT_BORDER)[0]
+        "higher learning rates than those tried may be better at the last 2 layers and "
+        "the head alone;" in texts(found, WarningCode.RATE_AT_BORDER)[0]
     )
     lowest = answered(
         [*searched(), *tried(3, {1e-5: 0.9, 5e-5: 0.8}), row(3, 0.9, learning_rate=1e-5)]
     )
     assert (
-        "lower learning rates than those tried may be better at N = 3;"
+        "lower learning rates than those tried may be better at the last 3 layers;"
         in texts(lowest, WarningCode.RATE_AT_BORDER)[1]
     )
 
 
 def test_what_the_given_rates_would_have_said_is_said_where_it_differs() -> None:
     (answer,) = answer_rows(searched())
-    assert answer.sentence.startswith("1 of 6 layers at 0.0002 keeps 92.6 %")
+    assert answer.sentence.startswith("1 of 6 layers at 2e-4 keeps 92.6 %")
     assert answer.sentence.endswith(
-        "Within 1e-05..5e-05 (the paper's range) it would be 2 of 6 layers, by single exploring "
-        "runs."
+        "Within 1e-5..5e-5 (the paper's range) it would be 2 of 6 layers, by single exploring runs."
     )
     assert answered(searched())["operating_point_within_given_rates"] == {
         "frozen_layers": 4,
@@ -110,7 +109,7 @@ def test_tries_beyond_the_given_rates_are_no_unequal_treatment() -> None:
 
 def test_one_rate_for_all_depths_is_said_unless_it_was_explored_there() -> None:
     one_rate = falling_curve(learning_rate=3e-5)
-    assert "(3e-05)" in texts(answered(one_rate), WarningCode.ONE_RATE)[0]
+    assert "(3e-5)" in texts(answered(one_rate), WarningCode.ONE_RATE)[0]
     explored = [*one_rate, *tried(4, {1e-5: 0.5, 3e-5: 0.8, 5e-5: 0.7})]
     assert not texts(answered(explored), WarningCode.ONE_RATE)
     assert not texts(answered(falling_curve()), WarningCode.ONE_RATE)
@@ -121,7 +120,7 @@ def test_a_table_of_several_rates_tells_its_own_border() -> None:
     found = answered(rows)
     assert {p["frozen_layers"]: p["rate_at_border"] for p in found["curve"]}[4] == "high"
     (told,) = texts(found, WarningCode.SEVERAL_RATES)
-    assert told.startswith("N = 4: ") and "(5e-05, 0.0001)" in told
+    assert told.startswith("the last 2 layers: ") and "(5e-5, 1e-4)" in told
 
 
 def test_a_table_shows_each_depths_rate_and_where_it_lies() -> None:

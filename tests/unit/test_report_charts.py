@@ -102,12 +102,19 @@ def test_a_line_holds_the_completed_trials_of_a_depth_and_marks_its_rate() -> No
     rows = [*searched(), row(3, 0.7, phase=Phase.EXPLORE, learning_rate=1e-4, search="first")]
     panel = only(charts.learning_rates(named(rows)))
     series = by_name(panel)
-    assert list(series) == ["the full model", "N = 3", "N = 4", "N = 5", "N = 6", "measured"]
+    assert list(series) == [
+        "the full model",
+        "the last 3 layers",
+        "the last 2 layers",
+        "the last layer",
+        "the head alone",
+        "measured",
+    ]
     # 1e-05 was stopped everywhere.
     assert series["the full model"].x == pytest.approx((math.log10(3e-5),))
     assert series["the full model"].y == pytest.approx((100 * (0.89 + 0.9 + 0.91 + 0.8) / 4,))
-    assert series["N = 3"].x == pytest.approx((math.log10(3e-5), -4))
-    assert series["N = 3"].y[1] == pytest.approx(70.0)
+    assert series["the last 3 layers"].x == pytest.approx((math.log10(3e-5), -4))
+    assert series["the last 3 layers"].y[1] == pytest.approx(70.0)
     marks = [one for one in panel.series if one.name == "measured"]
     assert len(marks) == 5 and {one.x for one in marks} == {series["the full model"].x}
     assert [text for _, text in panel.ticks] == ["3e-05", "0.0001"]

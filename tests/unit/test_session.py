@@ -17,7 +17,7 @@ import typer
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.commands.search import _conclude
-from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError
+from elsa_tune.errors import NoAnswerError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
 from elsa_tune.searching.specification import load_specification, save_specification, settled
@@ -42,10 +42,11 @@ def fail(*args: Any, **named: Any) -> None:
 def test_whatever_the_answer_meets_is_said_and_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering, "answer_rows", fail)
+    monkeypatch.setattr(answering, "freeze_curves", fail)
     said: list[str] = []
     paths = SearchPaths(tmp_path, "mine")
-    assert answering.answers_of(make_spec(), SearchState.replay([]), paths, said.append) == []
+    ended = paths, SearchStatus.COMPLETED, said.append
+    assert answering.answers_of(make_spec(), SearchState.replay([]), *ended) == []
     assert said == ["no answer could be computed: ValueError: operands could not be broadcast"]
 
 
@@ -147,10 +148,10 @@ def test_a_search_is_answered_at_the_target_that_it_walked_for(
     rows = [row(FULL_MODEL, 0.9, seed=seed) for seed in (1, 2, 3)]
     rows += [row(FreezeDepth(3, True), 0.83, seed=seed) for seed in (1, 2, 3)]
     monkeypatch.setattr(answering, "rows_of", lambda state, folder: rows)
-    place = SearchPaths(tmp_path, "mine"), lambda message: None
+    ended = SearchPaths(tmp_path, "mine"), SearchStatus.COMPLETED, lambda message: None
     for target, layers in ((0.9, 3), (0.95, 6)):
         spec = make_spec(target=target)
-        [answer] = answering.answers_of(spec, SearchState.replay([]), *place)
+        [answer] = answering.answers_of(spec, SearchState.replay([]), *ended)
         assert answer.operating_point is not None
         assert (answer.target, answer.operating_point.fine_tuned_layers) == (target, layers)
 
@@ -164,34 +165,22 @@ def test_a_search_is_answered_at_the_target_that_it_walked_for(
         SearchStatus.FAILED,
     ],
 )
-def test_what_to_type_next_is_said_once(
-    status: SearchStatus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_to_type_next_is_a_line_of_the_answer(
+    status: SearchStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More seeds, where the plan was carried out; before that, the rest of the plan."""
-    (answer,) = answer_rows(falling_curve(search="mine"))
-    more = "elsa-tune resume mine --seeds 5"
-    finished = answering.Finished(
-        spec=make_spec(name="mine"),
-        paths=SearchPaths(tmp_path, "mine"),
-        status=status,
-        message="",
-        answers=(dataclasses.replace(answer, next_step=more),),
-    )
-    with contextlib.suppress(InterruptedSearchError, RunError):
-        _conclude(finished)
-    shown = capsys.readouterr()
-    steps = [line for line in (shown.out + shown.err).splitlines() if line.startswith("Next: ")]
+    """The model, where the plan was carried out; before that, the rest of the plan."""
+    rows = [dataclasses.replace(one, trial=f"{n}") for n, one in enumerate(falling_curve())]
+    rows = [dataclasses.replace(one, search="mine") for one in rows]
+    monkeypatch.setattr(answering, "rows_of", lambda state, folder: rows)
+    ended = SearchPaths(tmp_path, "mine"), status, lambda message: None
+    [answer] = answering.answers_of(make_spec(name="mine"), SearchState.replay([]), *ended)
+    [step] = [text for label, text in answer.first_lines.lines if label == "Next"]
     if status is SearchStatus.COMPLETED:
-        assert steps == [f"Next: {more}"]
-        export = f"elsa-tune export --search mine --storage-path {tmp_path} --out mine-model"
-        assert f"Model:   `{export}` saves it as it is\n" in shown.err
-        settled = dataclasses.replace(finished, answers=(answer,))
-        _conclude(settled)
-        assert f"Next: {export}\n" in capsys.readouterr().err
-    elif status is SearchStatus.TIME_UP:
-        assert steps == [f"Next: elsa-tune resume mine --storage-path {tmp_path}"]
+        assert step.endswith(f"elsa-tune export mine --storage-path {tmp_path} --out mine-model")
+        assert answer.first_lines.headline.startswith("Fine-tune the last 3 of 6 layers ")
     else:
-        assert steps == []  # the error says it
+        assert step == f"elsa-tune resume mine --storage-path {tmp_path}"
+        assert answer.first_lines.headline.startswith("So far: fine-tune the last 3 of 6 layers ")
 
 
 def test_why_there_is_no_answer_is_said_once(

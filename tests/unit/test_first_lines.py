@@ -1,0 +1,229 @@
+"""The first lines of an answer: what to do, how sure, what fewer layers cost, savings, next."""
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
+from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.analysis.wording.tables import answer_markdown
+from elsa_tune.cli.answer_tables import print_curves
+from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.trial import Phase
+from elsa_tune.words import depths_text, last_of_layers, rate_text
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+
+CLOSE = [-0.002, 0.0, 0.002]
+
+
+def curve(means: dict[int, float], **other: object) -> list[ResultRow]:
+    """Three seeds a depth, close to each other."""
+    return [
+        one for n, mean in means.items() for one in seeds(n, [mean + d for d in CLOSE], **other)
+    ]
+
+
+def only(rows: list[ResultRow]) -> Answer:
+    [answer] = answer_rows(rows)
+    return answer
+
+
+def line(answer: Answer, label: str) -> str:
+    return dict(answer.first_lines.lines)[label]
+
+
+def probe(quality: float) -> ResultRow:
+    return row(6, quality, phase=Phase.PROBE, learning_rate=None, seed=None, probe_examples=500)
+
+
+def test_certified_above_chance_comes_first() -> None:
+    """Two layers keep 90 % raw, three are certified corrected: near chance that is what counts."""
+    answer = only(curve({0: 0.90, 3: 0.89, 4: 0.83, 6: 0.55}))
+    advice = answer.recommendation
+    assert answer.operating_point is not None and answer.operating_point.fine_tuned_layers == 2
+    assert advice.point is not None and advice.point.fine_tuned_layers == 3
+    assert (advice.action, advice.basis) == (Action.FINE_TUNE, Basis.CORRECTED_CERTIFIED)
+    assert answer.first_lines.headline == (
+        "Fine-tune the last 3 of 6 layers at learning rate 3e-5: accuracy 89.0 (with all layers "
+        "90.0; guessing 50.0)."
+    )
+    sure = line(answer, "How sure")
+    assert sure.startswith(
+        "certified with 95 % confidence: at least 90 % of what all layers gain over guessing."
+    )
+    assert "if fresh seeds fail no more often than these 3 seeds" in sure
+    assert line(answer, "Fewer?") == (
+        "the last 2 layers score 83.0: 92.2 % of 90.0, but only 82.5 % of the gain over guessing "
+        "(50.0)."
+    )
+
+
+def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
+    answer = only([*seeds(0, [0.88, 0.9, 0.92]), *seeds(3, [0.86, 0.88, 0.90])])
+    assert answer.corrected_certified is not None
+    assert answer.corrected_certified.depth.is_full_model
+    assert answer.recommendation.basis is Basis.RAW_CERTIFIED
+    assert line(answer, "How sure").startswith(
+        "certified with 95 % confidence: at least 90 % of all layers' accuracy. Measured, not "
+        "certified: 95.0 % of what all layers gain over guessing."
+    )
+
+
+def test_where_chance_is_zero_nothing_is_said_of_guessing() -> None:
+    answer = only(curve({0: 0.6, 3: 0.59, 4: 0.3}, metric="matthews", chance=0.0))
+    assert "guessing" not in str(answer)
+    assert line(answer, "How sure").startswith(
+        "certified with 95 % confidence: at least 90 % of all layers' Matthews correlation."
+    )
+    assert line(answer, "Fewer?").startswith("the last 2 layers score 30.0: 50.0 % of all layers'")
+
+
+def test_without_a_certificate_the_reason_is_said() -> None:
+    answer = only([*seeds(0, [0.9]), *seeds(3, [0.89])])
+    assert answer.recommendation.basis is Basis.MEASURED
+    assert line(answer, "How sure").startswith("measured, not certified: ")
+    assert line(answer, "Fewer?") == "not measured."
+
+
+def test_all_layers_are_recommended_where_fewer_do_little_better_than_guessing() -> None:
+    answer = only(curve({0: 0.66, 3: 0.61, 6: 0.52}))
+    assert answer.operating_point is not None and not answer.operating_point.depth.is_full_model
+    assert answer.recommendation.basis is Basis.FULL_MODEL
+    assert answer.first_lines.headline.startswith("Fine-tune all 6 layers at learning rate 3e-5: ")
+    assert line(answer, "Saves") == "nothing."
+    assert "but only" in line(answer, "Fewer?")
+
+
+def test_the_head_alone_is_said_in_words() -> None:
+    answer = only(curve({0: 0.90, 3: 0.90, 6: 0.895}))
+    assert answer.first_lines.headline.startswith(
+        "Train the head alone, no layer of the encoder, at"
+    )
+    assert "Fewer?" not in dict(answer.first_lines.lines)
+
+
+def test_a_linear_model_that_reaches_the_target_changes_the_first_line() -> None:
+    answer = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.95)])
+    advice = answer.recommendation
+    assert advice.action is Action.LINEAR_MODEL and Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts
+    assert answer.first_lines.headline == (
+        "Fine-tune nothing: a linear model on the frozen features scores 95.0 accuracy, "
+        "fine-tuning all layers 89.0, which may have trained too little."
+    )
+    below = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.87)])
+    assert below.recommendation.action is Action.LINEAR_MODEL
+    assert not below.recommendation.doubts and "too little" not in below.first_lines.headline
+    # Of the raw quality it keeps 93 %, of what was learnt 85 %: that is not enough.
+    raw_only = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.83)])
+    assert raw_only.recommendation.action is Action.FINE_TUNE
+
+
+def test_a_full_model_that_did_not_learn_is_what_to_mend_first() -> None:
+    answer = only(curve({0: 0.5, 3: 0.5}))
+    assert answer.recommendation.action is Action.WAIT and answer.recommendation.point is None
+    assert answer.first_lines.headline.startswith("Get the full model to learn first: its accuracy")
+    assert "not better than guessing (50.0)" in answer.first_lines.headline
+    assert line(answer, "Next").startswith("search again with more epochs")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([row(0, 0.8, phase=Phase.EXPLORE)], "No answer: no measuring trial has completed"),
+        (seeds(3, [0.8, 0.8]), "No answer: the full model (0 frozen layers) was not measured"),
+        (seeds(0, [0.8, 0.8]), "No answer: only the full model was measured"),
+    ],
+)
+def test_without_an_answer_the_first_line_says_why(rows: list[ResultRow], said: str) -> None:
+    answer = only(rows)
+    assert answer.recommendation.action is Action.WAIT
+    assert answer.first_lines.headline.startswith(said)
+
+
+def test_intervals_as_wide_as_what_was_learnt_come_before_the_depth() -> None:
+    wide = [0.56, 0.60, 0.72, 0.76]
+    answer = only([*seeds(0, wide), *seeds(3, wide)])
+    assert answer.recommendation.doubts == (Doubt.INTERVAL_TOO_WIDE,)
+    assert answer.first_lines.headline.startswith(
+        "Run more seeds before you choose: 4 leave the accuracy anywhere in "
+    )
+    assert "Best guess so far: fine-tune the last 3 of 6 layers" in answer.first_lines.headline
+
+
+def test_a_target_that_guessing_reaches_certifies_nothing() -> None:
+    rows = curve({0: 0.83, 3: 0.828, 6: 0.81}, metric="f1", chance=0.81)
+    answer = only(rows)
+    assert answer.certified is not None  # raw, which says nothing here
+    assert answer.recommendation.doubts == (Doubt.CONSTANT_REACHES_TARGET,)
+    assert answer.first_lines.headline.startswith(
+        "Train better before you choose: with all layers the F1 is 83.0, guessing scores 81.0."
+    )
+    if answer.recommendation.basis is Basis.MEASURED:
+        assert "guessing alone reaches the target" in line(answer, "How sure")
+
+
+def test_an_unfinished_search_is_a_first_look() -> None:
+    [found] = freeze_curves(falling_curve())
+    warning = AnswerWarning(WarningCode.INCOMPLETE, "search 'mine' is not complete")
+    [answer] = answer_curves([dataclasses.replace(found, warnings=(warning,))])
+    assert answer.first_lines.headline.startswith("So far: fine-tune the last 3 of 6 layers")
+
+
+def test_several_tasks_have_one_recommendation() -> None:
+    rows = curve({0: 0.9, 3: 0.89, 4: 0.8}) + curve({0: 0.8, 3: 0.79, 4: 0.6}, task="cola")
+    *_, joint = answer_rows(rows)
+    assert joint.task == "*" and joint.recommendation.basis is Basis.CORRECTED_CERTIFIED
+    assert joint.first_lines.headline == (
+        "Fine-tune the last 3 of 6 layers: each task keeps 98.7 % or more of its full model."
+    )
+    assert "on each task" in line(joint, "How sure")
+    assert line(joint, "Fewer?").startswith("the last 2 layers: ")
+
+
+def test_every_way_to_show_an_answer_begins_with_the_same_lines() -> None:
+    answer = only(falling_curve())
+    first = answer.first_lines
+    texts = [first.headline, *(text for _, text in first.lines)]
+    assert str(answer) == str(first)
+    text = io.StringIO()
+    print_curves([answer], Console(file=text, width=400, highlight=False))
+    markdown = answer_markdown(answer)
+    found = answer_object(answer)["recommendation"]
+    for one in texts:
+        assert one in text.getvalue() and one in markdown
+    assert markdown.startswith(f"**{first.headline}**\n\n- **How sure** ")
+    assert [found["headline"], *(text for _, text in found["lines"])] == texts
+    assert found["fine_tuned_layers"] == 3 and found["learning_rate"] == 5e-5
+
+
+def test_a_terminal_wraps_the_lines_below_their_labels() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=60, force_terminal=True, no_color=True, highlight=False)
+    print_curves([only(falling_curve())], console)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60 or "\x1b" in text.getvalue()
+    begun = [one for one in lines if "How sure" in one]
+    assert len(begun) == 1
+
+
+def test_rates_and_depths_in_words() -> None:
+    assert [rate_text(one) for one in (1e-4, 5e-5, 0.001, 3.1623e-05, 2.5e-3, 1.0, None)] == [
+        "1e-4",
+        "5e-5",
+        "1e-3",
+        "3.1623e-5",
+        "2.5e-3",
+        "1e0",
+        "not named",
+    ]
+    assert last_of_layers(2, 6) == "the last 2 of 6 layers"
+    assert last_of_layers(6, 6) == "all 6 layers"
+    assert last_of_layers(0, 6) == "the head alone"
+    depths = [row(n, 0.5).depth for n in (0, EMBEDDINGS_ONLY, 2, 4, 6)]
+    told = "the full model, embeddings-only, the last 4 and 2 layers and the head alone"
+    assert depths_text(depths, 6) == told
+    assert depths_text(depths[3:4], 5) == "the last layer"
