@@ -103,7 +103,7 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
     status, out, said = run("export", *arguments)
     assert (status, out) == (0, "out\n"), said
     assert not mlflow.is_tracking_uri_set()  # logging the model did, for a moment
-    assert "export: 1 of 6 layers (certified to keep 90 % of the full model)" in said
+    assert "export: 1 of 6 layers (certified to keep 90 % of the full model" in said
 
     spec = load_specification(paths)
     texts = read_splits(spec.task, spec.recipe)["evaluation"].texts

@@ -129,7 +129,7 @@ def test_runs_params_metrics_and_tags(places: StorePaths, store: MlflowStore) ->
     # One number has one name, and `epoch` is no chart.
     assert not {"trial_quality", "accuracy", "epoch"} & child.data.metrics.keys()
     names = {name: run.info.run_name for name, run in runs.items()}
-    assert names[A] == "N0 3e-05 s0" and names[B] == "N1 3e-05 s1, stopped early"
+    assert names[A] == "N0 3e-5 s0" and names[B] == "N1 3e-5 s1, stopped early"
     assert names[C].endswith(", diverged") and names[E].endswith(", failed")
     history = client_of(places).get_metric_history(child.info.run_id, "quality")
     assert [point.step for point in history] == [100, 200, 300]

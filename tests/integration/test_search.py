@@ -61,7 +61,7 @@ def test_it_ends_well_and_says_where_everything_is(bench: Bench, finished: Outco
     assert "Traceback" not in finished.err
     assert "full model" in finished.out
     assert str(bench.journal("first")) in finished.err
-    assert "Next: elsa-tune export --search first" in finished.err
+    assert "elsa-tune export first" in finished.out
 
 
 @pytest.mark.usefixtures("finished")

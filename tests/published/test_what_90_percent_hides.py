@@ -19,7 +19,7 @@ from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.results_csv import published_rows
-from elsa_tune.words import METRIC_WORDS
+from elsa_tune.words import METRIC_WORDS, rate_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "concepts" / "what-90-percent-hides.md"
@@ -220,7 +220,11 @@ def rates_table() -> str:
             for frozen in (5, 6):
                 here, full = (points[n]["quality"] for n in (frozen, 0))
                 above = (here - task["chance"]) / (full - task["chance"])
-                cells += [f"{points[frozen]['learning_rate']:g}", share(here / full), share(above)]
+                cells += [
+                    rate_text(points[frozen]["learning_rate"]),
+                    share(here / full),
+                    share(above),
+                ]
             for name in ("operating_point", "corrected_operating_point", "certified"):
                 found = of["answer"][name]
                 cells.append("-" if found is None else str(found["fine_tuned_layers"]))

@@ -5,6 +5,7 @@ Run as a program it writes them anew: `.venv/bin/python tests/repo/test_referenc
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -25,6 +26,7 @@ from pydantic import BaseModel
 from elsa_tune.cli.app import app
 from elsa_tune.specs.space import Space
 from elsa_tune.tables.task_file import TaskFile
+from elsa_tune.tracking.paths import StorePaths
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(<!-- computed: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -142,9 +144,9 @@ def demo() -> str:
     printed = io.StringIO()
     recorded = ROOT / "bench" / "results" / "demo"
     name = json.loads((recorded / "search.json").read_text())["name"]
-    with TemporaryDirectory() as searches, redirect_stdout(printed):
-        shutil.copytree(recorded, Path(searches) / name)
-        asked = ["operating-point", "--search", name, "--storage-path", searches]
+    with TemporaryDirectory() as place, contextlib.chdir(place), redirect_stdout(printed):
+        shutil.copytree(recorded, StorePaths(Path.cwd()).storage / name)
+        asked = ["operating-point", "--search", name]
         with mock.patch.dict("os.environ", {"COLUMNS": "200"}):
             app(asked, standalone_mode=False)
     lines = printed.getvalue().splitlines()
