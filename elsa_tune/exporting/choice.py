@@ -10,6 +10,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from elsa_tune.analysis.answer import Answer, Basis
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
+from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.specs.model import ModelSource, ModelSpec
@@ -150,7 +151,7 @@ print(classify({example}))
 
 ![freeze curve]({FIGURE})
 
-{answer_markdown(choice.answer)}
+{answer_markdown(_without_next(choice.answer))}
 
 ## How it was trained
 
@@ -161,6 +162,13 @@ print(classify({example}))
 The frozen layers are the base model's, bit for bit: models exported from one base can share them.
 `elsa-tune.json` has the answer in full.
 """
+
+
+def _without_next(answer: Answer) -> Answer:
+    """The answer for a reader who has the model already."""
+    first = answer.first_lines
+    lines = tuple(line for line in first.lines if line[0] != NEXT)
+    return replace(answer, first_lines=replace(first, lines=lines))
 
 
 def example_row(task: TaskSpec) -> dict[str, str]:

@@ -81,9 +81,12 @@ def _answer_text(answer: Any) -> str:
     if isinstance(answer, list) and answer:
         return "; ".join(map(_answer_text, answer))
     if isinstance(answer, dict) and "operating_point" in answer:
-        if isinstance(point := answer["operating_point"], dict):
-            tuned, layers = point.get("fine_tuned_layers", "?"), answer.get("layers", "?")
-            return f"{tuned} of {layers} layers fine-tuned"
+        # Searches of earlier versions recorded no recommendation.
+        advice = answer.get("recommendation") or answer["operating_point"] or {}
+        if advice.get("action") == "linear_model":
+            return "fine-tune nothing: a linear model is enough"
+        if advice.get("fine_tuned_layers") is not None:
+            return f"{advice['fine_tuned_layers']} of {answer.get('layers', '?')} layers fine-tuned"
         return f"none: {str(answer.get('reason')).replace('_', ' ')}"
     return answer if isinstance(answer, str) and answer else "-"
 
