@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from elsa_tune.analysis.answer import ALL_TASKS, Answer
+from elsa_tune.analysis.answer import ALL_TASKS, Action, Answer
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import DETAILS as WARNING_DETAILS
 from elsa_tune.analysis.warning import AnswerWarning
@@ -130,7 +130,8 @@ def _marks(curve: FreezeCurve, depth: FreezeDepth, *, details: bool) -> str:
     """The marks beside a depth that an answer names; a curve alone has none."""
     if not isinstance(curve, Answer):
         return ""
-    chosen = curve.recommendation.point
+    advice = curve.recommendation
+    chosen = advice.point if advice.action is Action.FINE_TUNE else None
     mark = CHOSEN_MARK if chosen is not None and chosen.depth == depth else ""
     if not details:
         return mark
