@@ -21,6 +21,7 @@ from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
 from elsa_tune.searching.saying import say
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
+from elsa_tune.specs.task import Cleaning
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import csv_text, write_results
 from elsa_tune.tables.task_frames import write_task
@@ -110,25 +111,39 @@ def search(model: str, task: Any, **settings: Any) -> Search:
     model: a known name, a local folder or a hub id. task: a known name, a task file, or rows: a
     DataFrame (a fifth is held out), a pair (training, evaluation), or a DatasetDict with `train`
     and `validation`. Rows are kept beside the searches, under `task_name` ("own"); `text` names
-    one or two of their columns ("text"), `label` one ("label"). The other settings are the
+    one or two of their columns ("text"), `label` one ("label"); `drop_leaked=True` and its like are
+    those of a task file. The other settings are the
     command's options (`name`, `space`, `seeds`, `max_time`, ...; `SearchOptions` has them all),
     and fields of the space, as `epochs=6` or `depths=[0, 3]`. A Ray that runs in this process
     already is used and left running.
 
     Raises UsageErrors before any work starts, RunError where the plan was not completed.
     """
+    rows = None if isinstance(task, str | Path) else _row_settings(settings)
     options = {one.name for one in fields(SearchOptions)} - {"settings"}
     given = {name: settings.pop(name) for name in options & settings.keys()}
     named: dict[str, Any] = {n: str(x) if isinstance(x, Path) else x for n, x in given.items()}
-    if not isinstance(task, str | Path):
+    if rows is not None:
         place = StorePaths(Path.cwd()).storage_at(named.get("storage_path")).parent / "tasks"
-        columns = settings.pop("text", "text"), settings.pop("label", "label")
-        task = write_task(task, place, settings.pop("task_name", "own"), *columns)
+        task = write_task(task, place, **rows)
+    elif isinstance(named.get("text"), str):
+        named["text"] = [named["text"]]
     overrides = [f"{field}={json.dumps(value)}" for field, value in settings.items()]
     wanted = SearchOptions(model=model, task=[str(task)], settings=overrides, **named)
     from elsa_tune.searching.launch import start
 
     return _ended(start(read_request(wanted, str(task)), say))
+
+
+def _row_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """What of a search's settings is about the rows given, taken out of them."""
+    cleaning = [one.name for one in fields(Cleaning) if one.name in settings]
+    return {
+        "name": settings.pop("task_name", "own"),
+        "text": settings.pop("text", "text"),
+        "label": settings.pop("label", "label"),
+        "cleaning": {name: settings.pop(name) for name in cleaning},
+    }
 
 
 def resume(

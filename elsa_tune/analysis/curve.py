@@ -14,6 +14,7 @@ from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Uncertainty, in
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.words import depths_text, points, rate_text
 
@@ -97,7 +98,8 @@ class FreezeCurve:
     depths are tested. given_rates: the lowest and highest learning rate that the searches were
     given, None where not known or not the same. probe: None where none was made. search_arguments:
     what names its one recorded search in a command, as `demo --storage-path runs`; None where its
-    name alone does.
+    name alone does. findings: what is odd about the rows that were trained on and evaluated, the
+    gravest first; () where not known.
     """
 
     model: str
@@ -116,6 +118,7 @@ class FreezeCurve:
     given_rates: tuple[float, float] | None = None
     probe: LinearProbe | None = None
     search_arguments: str | None = None
+    findings: tuple[RowFinding, ...] = ()
 
     @property
     def full(self) -> CurvePoint | None:
@@ -148,7 +151,13 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     by_depth: dict[FreezeDepth, list[ResultRow]] = {}
     for row in group.rows:
         by_depth.setdefault(row.depth, []).append(row)
-    warnings: list[AnswerWarning] = []
+    # Of rows that may be pooled they are the same, but where an earlier version recorded none.
+    findings = max((row.findings for row in group.rows), key=len, default=())
+    warnings = [
+        AnswerWarning(WarningCode(finding.code), finding.text)
+        for finding in findings
+        if finding.concerns_answers
+    ]
     found = [_point(group, by_depth[depth], warnings) for depth in sorted(by_depth)]
     full = next((point for point in found if point.depth.is_full_model and point.runs), None)
     runs = {point.depth: point.runs for point in found if point.qualities}
@@ -173,6 +182,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
         looks=planned_looks(group, runs, evidence),
         given_rates=given.pop() if len(given) == 1 else None,
         probe=_probe(group, full),
+        findings=findings,
     )
 
 

@@ -23,6 +23,15 @@ class WarningCode(enum.StrEnum):
     ONE_RATE = "one_rate_for_all_depths"
     SEEDS_DIFFER = "depths_differ_in_seeds"
     TRIES_DIFFER = "depths_differ_in_tries"
+    # Of the rows, by the codes of their findings (`specs/row_findings.py`).
+    LEAKED_ROWS = "leaked_rows"
+    CONTRADICTING_LABELS = "contradicting_labels"
+    CLASSES_NOT_EVALUATED = "classes_not_evaluated"
+    CLASSES_NOT_TRAINED = "classes_not_trained"
+    LABELS_ALIKE = "labels_alike"
+    LABEL_LOOKS_MISSING = "label_looks_missing"
+    ROWS_LOST = "rows_lost"
+    DUPLICATE_ROWS = "duplicate_rows"
     # Of the curve's runs.
     INCOMPLETE = "search_incomplete"
     SEVERAL_RATES = "several_rates_measured"

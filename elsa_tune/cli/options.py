@@ -16,8 +16,12 @@ from elsa_tune.searching.inputs import Places
 SEARCH_OPTIONS = {
     "model": typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name."),
     "task": typer.Option(
-        help="A GLUE task, `stdlib`, or a YAML file of your own. Several of them, or a .txt that "
-        "lists them, are searched one after another, with a joint answer."
+        help="A GLUE task, `stdlib`, a YAML file of your own, or a table (.csv, ...). Several of "
+        "them, or a .txt that lists them, are searched one after another, with a joint answer."
+    ),
+    "label": typer.Option(metavar="COLUMN", help="Of a table: the column with the labels."),
+    "text": typer.Option(
+        metavar="COLUMN", help="Of a table: the column with the texts; twice for pairs of texts."
     ),
     "space": typer.Option(help="A search space: a YAML file, or the name of a shipped one."),
     "name": typer.Option(help="The search's name. Default: model, task and time."),
@@ -57,6 +61,8 @@ SEARCH_OPTIONS = {
 }
 Metric = Annotated[str | None, SEARCH_OPTIONS["metric"]]
 DataDir = Annotated[str | None, SEARCH_OPTIONS["data_dir"]]
+Label = Annotated[str | None, SEARCH_OPTIONS["label"]]
+Text = Annotated[list[str] | None, SEARCH_OPTIONS["text"]]
 TrackingUri = Annotated[str | None, SEARCH_OPTIONS["tracking_uri"]]
 StoragePath = Annotated[str | None, SEARCH_OPTIONS["storage_path"]]
 # Of commands that ask what is recorded.

@@ -15,7 +15,8 @@ from elsa_tune.specs.known_tasks import GLUE_TASKS
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tables.task_draft import GUESSED, Columns
+from elsa_tune.tables.task_file import is_table, resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
 if TYPE_CHECKING:
@@ -59,15 +60,15 @@ def read_inputs(
     space: str = DEFAULT_SPACE,
     overrides: Sequence[str] = (),
     data_dir: str | None = None,
-    metric: str | None = None,
+    columns: Columns = GUESSED,
 ) -> Inputs:
     """Check what can be checked without data or weights; raises UsageErrors, cheapest first."""
     from elsa_tune.specs.space import load_space
 
     wanted = load_space(space, overrides)
     model_spec = resolve_model(model, wanted.revision)
-    asked_metric = metric or (wanted.metric.value if wanted.metric else None)
-    task_spec = resolve_task(task, data_dir=data_dir, metric=asked_metric)
+    metric = wanted.metric.value if wanted.metric else None
+    task_spec = resolve_task(task, data_dir, metric, columns)
 
     from elsa_tune.training.model.encoder import facts
     from elsa_tune.training.model.parts import check_pooling
@@ -105,12 +106,14 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions(Places):
-    """A search's options as they are typed. task: of several, each is a search of its own.
-    settings: fields of the space, as `epochs=6`.
+    """A search's options as they are typed. task: of several, each is a search of its own. label,
+    text: columns of a task that is a table. settings: fields of the space, as `epochs=6`.
     """
 
     model: str
     task: list[str]
+    label: str | None = None
+    text: list[str] | None = None
     space: str = DEFAULT_SPACE
     name: str | None = None
     trials: int | None = None
@@ -158,10 +161,7 @@ def read_requests(options: SearchOptions) -> list[Request]:
         raise UsageError(
             "`max_time` and `gpu_hours` limit one search; end several by `timeout 2h elsa-tune ...`"
         )
-    others = options  # a folder of GLUE tasks is none for tasks beside them
-    if GLUE_TASKS.keys() & set(tasks):
-        others = replace(options, data_dir=None)
-    found = [read_request(options if task in GLUE_TASKS else others, task) for task in tasks]
+    found = [read_request(_options_of(task, options, tasks), task) for task in tasks]
     name = options.name or slug(f"{Path(found[0].model.name).name}-{time.strftime(_STAMP)}")
     names = [slug(f"{name}-{one.task.name}") for one in found]
     for one, count in Counter(names).items():
@@ -169,6 +169,17 @@ def read_requests(options: SearchOptions) -> list[Request]:
             raise UsageError(f"{count} of the tasks would share the search name '{one}'")
     pairs = zip(found, names, strict=True)
     return [replace(one, name=name, whole_ladder=True) for one, name in pairs]
+
+
+def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> SearchOptions:
+    """Those for one of the tasks: a folder of GLUE tasks and a table's columns are not for tasks
+    of other kinds that stand beside such ones.
+    """
+    if task not in GLUE_TASKS and GLUE_TASKS.keys() & set(tasks):
+        options = replace(options, data_dir=None)
+    if not is_table(task) and any(map(is_table, tasks)):
+        options = replace(options, label=None, text=None)
+    return options
 
 
 def _listed(given: str) -> list[str]:
@@ -191,6 +202,8 @@ def read_request(options: SearchOptions, name: str) -> Request:
     overrides = list(options.settings or ())
     if options.train_size is not None:
         overrides.append(f"train_size={options.train_size}")
+    if options.metric is not None:
+        overrides.append(f"metric={options.metric}")
     seconds = None if options.max_time is None else read_duration(options.max_time)
     places = StorePaths(Path.cwd())
     storage = places.storage_at(options.storage_path)
@@ -203,7 +216,7 @@ def read_request(options: SearchOptions, name: str) -> Request:
         space=options.space,
         overrides=overrides,
         data_dir=options.data_dir,
-        metric=options.metric,
+        columns=Columns(options.label, tuple(options.text or ())),
     )
     # Readable, sortable, and free unless two start in one second.
     default = f"{Path(inputs.model.name).name}-{inputs.task.name}"

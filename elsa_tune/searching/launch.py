@@ -26,6 +26,7 @@ from elsa_tune.searching.specification import (
     specify,
     until_certain,
 )
+from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
@@ -71,17 +72,21 @@ def plan(request: Request, train_examples: int, evaluation_examples: int) -> Sea
     )
 
 
-def sizes(task: TaskSpec, recipe: Recipe) -> tuple[int, int]:
+def sizes(task: TaskSpec, recipe: Recipe, say: Say = lambda line: None) -> tuple[int, int]:
     """Training examples in use, a holdout included, and evaluation examples; nothing is written.
 
-    GLUE on the hub is not downloaded for a plan: its sizes are published.
+    GLUE on the hub is not downloaded for a plan: its sizes are published. say: what is odd about
+    the rows.
     """
     from elsa_tune.training.data.preparation import read_splits, size_in_use
+    from elsa_tune.training.data.row_checks import row_findings
 
     if isinstance(task.source, GlueSource) and task.source.data_dir is None:
         train, evaluation = PUBLISHED_SIZES[task.source.config]
         return size_in_use(task, recipe, train), evaluation
     splits = read_splits(task, recipe)
+    for line in finding_lines(row_findings(task, splits), task.is_published):
+        say(line)
     held_out = splits.get("holdout", ())
     return len(splits["train"]) + len(held_out), len(splits["evaluation"])
 
@@ -131,12 +136,13 @@ def start(request: Request, say: Say) -> Finished:
                 evaluation_examples=len(data.evaluation),
                 fingerprints=fingerprints,
                 versions=versions_here(),
+                findings=data.findings,
             )
             for doubt in doubts(draft):
                 say(doubt)
             from elsa_tune.searching.session import run_session
 
-            _say_ready(data, say)
+            _say_ready(data, say, draft.task.is_published)
             capacity = _with_gpus(session.ready(), request.gpus_per_trial)
             spec = dataclasses.replace(draft, resources=share(request, capacity, say))
             limit = time_limit(request, spec, capacity)
@@ -204,7 +210,9 @@ def resume(
         check_unchanged(spec, fingerprints)
         from elsa_tune.searching.session import run_session
 
-        _say_ready(data, say)
+        # A search that an earlier version began has none.
+        spec = dataclasses.replace(spec, findings=data.findings)
+        _say_ready(data, say, spec.task.is_published)
         capacity = _with_gpus(session.ready(), spec.resources.gpus)
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec, capacity.gpu_kinds, say)
@@ -235,7 +243,9 @@ def time_limit(request: Request, spec: SearchSpec, capacity: "Capacity") -> floa
     return min(spec.max_time or math.inf, 3600 * request.gpu_hours / gpus)
 
 
-def _say_ready(data: "TaskData", say: Say) -> None:
+def _say_ready(data: "TaskData", say: Say, is_published: bool = False) -> None:
+    for line in finding_lines(data.findings, is_published):
+        say(line)
     for note in data.notes:
         say(f"note: {note}")
     say("starting Ray")

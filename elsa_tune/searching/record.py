@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskKind
 from elsa_tune.specs.trial import HOLDOUT_QUALITY, QUALITY, Phase, TrialSpec, TrialStatus
@@ -27,7 +29,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import LADDER, MACHINE_TAG
+from elsa_tune.tracking.names import FINDINGS_TAG, LADDER, MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -41,6 +43,7 @@ _OF_SEARCH = (
     *("space", "layers", "exploring_trials", "measuring_trials", "sampler", "seed", "target"),
     *("train_examples", "holdout_examples", "evaluation_examples", "comparison"),
 )
+_FINDINGS = TypeAdapter(tuple[RowFinding, ...])
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
 
 
@@ -227,6 +230,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             **spec.versions,
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
             MACHINE_TAG: ", ".join(machine),
+            FINDINGS_TAG: _FINDINGS.dump_json(spec.findings, exclude_defaults=True).decode(),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },

@@ -243,7 +243,10 @@ def _decided(spec: SearchSpec) -> dict[str, object]:
     return {
         "model": spec.model.location,
         "task": spec.task.name,
+        "text": spec.task.text_columns,
+        "label": spec.task.label_column,
         "metric": spec.task.metric,
+        **dataclasses.asdict(spec.task.cleaning),
         **{name: getattr(spec, name) for name in (*names, "target", "thorough", "seed")},
         **spec.recipe.comparable(),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
 
@@ -27,7 +28,8 @@ class ResultRow:
     evaluation split. trial: its key within the search. predictions: where they are kept, a file or
     `runs:/RUN_ID/PATH` in MLflow. given_rates: the lowest and the highest learning rate that the
     search was given, beyond which it may have gone. looks: when its depth is tested.
-    probe_examples: the rows that a linear probe learnt from.
+    probe_examples: the rows that a linear probe learnt from. findings: what is odd about the rows
+    that were trained on and evaluated.
     """
 
     model: str
@@ -58,6 +60,7 @@ class ResultRow:
     given_rates: tuple[float, float] | None = None
     looks: Looks | None = None
     probe_examples: int | None = None
+    findings: tuple[RowFinding, ...] = ()
 
     def __post_init__(self) -> None:
         self.depth.check(self.layers)

@@ -12,6 +12,7 @@ from elsa_tune.errors import SpaceError
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
+from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskKind, TaskSpec
 from elsa_tune.specs.trial import Phase, Rate, Recipe, TrialSpec
 
@@ -178,6 +179,7 @@ class SearchSpec:
     exploring trials use it; measuring trials use seed+1 .. seed+seeds. max_time: seconds.
     train_examples: those that are trained on; holdout_examples: those held out beside them.
     fingerprints: compared before results are pooled. linear_probe: the frozen model is probed too.
+    findings: what is odd about the rows in use.
     """
 
     name: str
@@ -215,6 +217,7 @@ class SearchSpec:
     fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     linear_probe: bool = False
+    findings: tuple[RowFinding, ...] = ()
 
     def trial(self, phase: Phase, depth: FreezeDepth, learning_rate: float, seed: int) -> TrialSpec:
         """The trial of this search with these coordinates."""

@@ -7,6 +7,11 @@ from typing import Self
 from elsa_tune.errors import DataError, UnknownNameError
 
 
+def folded(text: str) -> str:
+    """A text without what people overlook: case, and blanks but one between two words."""
+    return " ".join(text.split()).casefold()
+
+
 class TaskKind(enum.StrEnum):
     """What the head predicts."""
 
@@ -73,6 +78,24 @@ TaskSource = GlueSource | FilesSource | EmbeddedSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What is done to a task's rows before anything else sees them. Texts are compared with case
+    and blanks folded, a pair as a pair. Evaluation rows of a file are never dropped.
+
+    drop_leaked: from training, rows whose text is evaluated. drop_duplicates: from training, all
+    but the first row with a text and label. drop_contradictions: from training, rows whose text has
+    another label elsewhere. merge_labels: labels equal after blanks and case are one class.
+    missing_labels: those that mean that there is none; their rows are left out.
+    """
+
+    drop_leaked: bool = False
+    drop_duplicates: bool = False
+    drop_contradictions: bool = False
+    merge_labels: bool = False
+    missing_labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """A task: what is read, what is predicted, how it is scored.
 
@@ -91,11 +114,17 @@ class TaskSpec:
     source: TaskSource
     companions: tuple[Metric, ...] = ()
     published_chance: dict[str, float] = field(default_factory=dict)
+    cleaning: Cleaning = Cleaning()
 
     @property
     def outputs(self) -> int:
         """Width of the head: number of classes C, or 1 for regression."""
         return len(self.classes) if self.kind is TaskKind.CLASSIFICATION else 1
+
+    @property
+    def is_published(self) -> bool:
+        """Whether its rows are everybody's, to be compared on, and not the user's own to mend."""
+        return isinstance(self.source, GlueSource | EmbeddedSource)
 
     @property
     def known_chance(self) -> float | None:

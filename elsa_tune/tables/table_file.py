@@ -1,14 +1,17 @@
 """Tables as they lie on disk: CSV, TSV, JSONL and Parquet, read cell by cell with line numbers.
 
 No value is interpreted: "null", "nan", "NA" and "007" are the texts they are. CSV is quoted by RFC
-4180; TSV knows no quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
+4180, its cells parted by commas, or where its header has none by semicolons or tabs; TSV knows no
+quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
 """
 
 import codecs
+import contextlib
 import csv
 import io
 import json
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,9 +72,23 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         where = f"byte 0x{error.object[error.start]:02x} in line {line}"
-        raise DataError(f"data file {path} is not UTF-8: {where}; save it as UTF-8") from None
+        raise DataError(
+            f"data file {path} is not UTF-8: {where}; {_converted(path, error.object)}"
+        ) from None
     except OSError as error:
         raise DataError(f"data file {path} cannot be read: {error.strerror or error}") from error
+
+
+def _converted(path: Path, raw: bytes) -> str:
+    """How to make it UTF-8 from what spreadsheets write beside it, if it is that."""
+    for encoding, likely in (("utf-16", "UTF-16"), ("cp1252", "WINDOWS-1252")):
+        if encoding == "utf-16" and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            continue
+        with contextlib.suppress(UnicodeDecodeError):
+            raw.decode(encoding)
+            convert = f"iconv -f {likely} -t UTF-8 {shlex.quote(str(path))} > FILE"
+            return f"it looks like {likely}: save it as UTF-8, or convert it: {convert}"
+    return "save it as UTF-8"
 
 
 def check_readable(path: Path) -> None:
@@ -101,7 +118,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def csv_rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV file that are not empty, the header first; errors as in `read_table`."""
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    text = _text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(text))
     first = 1
     try:
         for cells in reader:
@@ -112,6 +130,16 @@ def csv_rows(path: Path) -> Iterator[Row]:
         raise DataError(
             f"data file {path} is not valid CSV in the row that begins at line {first}: {error}"
         ) from error
+
+
+def _delimiter(text: str) -> str:
+    """Of the header: spreadsheets write semicolons where a comma is a decimal point."""
+    header = text.lstrip("\r\n").partition("\n")[0]
+    for delimiter in ",;\t":
+        with contextlib.suppress(csv.Error):  # a quoted name that goes on in the next line
+            if len(next(csv.reader([header], delimiter=delimiter), [])) > 1:
+                return delimiter
+    return ","
 
 
 def _separated(

@@ -1,10 +1,11 @@
-"""What `--task` may name: a known task, or a YAML file, of which `draft_task` guesses a draft."""
+"""What `--task` may name: a known task, a YAML file that describes one, or a table of rows."""
 
-import math
 import re
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import (
@@ -18,23 +19,25 @@ from pydantic import (
 )
 
 from elsa_tune.errors import DataError, UnknownNameError
-from elsa_tune.files import slug
 from elsa_tune.specs.checked import problems, read_yaml
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
-from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind, TaskSpec
+from elsa_tune.specs.task import (
+    Cleaning,
+    FilesSource,
+    GlueSource,
+    Metric,
+    TaskKind,
+    TaskSpec,
+    folded,
+)
 from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
+from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task, number_then_text
 
 YAML_SUFFIXES = (".yaml", ".yml")
 DEFAULT_EVALUATION_SHARE = 0.2
 # More distinct labels than this, where no classes are declared, are numbers or texts.
 MOST_INFERRED_CLASSES = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# A word of a column's name that says it is the label.
-LABEL_WORDS = re.compile(
-    r"(?<![a-z])(labels?|class|category|target|intent|sentiment|score|rating|stars)(?![a-z])"
-)
-# More different numbers than this are values, not classes; more classes are not written out.
-MOST_CLASSES = 20
 
 
 def _free_name(name: str) -> str:
@@ -87,6 +90,11 @@ class TaskFile(BaseModel):
     regression: bool = False
     metric: Metric | None = None
     evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    drop_leaked: bool = False
+    drop_duplicates: bool = False
+    drop_contradictions: bool = False
+    merge_labels: bool = False
+    missing_labels: Texts = []
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -100,6 +108,11 @@ class TaskFile(BaseModel):
             raise ValueError(
                 f"classes are {self.classes}, but regression is true; give one of the two"
             )
+        if self.regression and (self.merge_labels or self.missing_labels):
+            raise ValueError(
+                "merge_labels and missing_labels are about classes, but regression is true; leave "
+                "them out"
+            )
         if self.files.evaluation and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but files.evaluation names the "
@@ -111,21 +124,39 @@ class TaskFile(BaseModel):
 FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
 
 
-def resolve_task(text: str, data_dir: str | None = None, metric: str | None = None) -> TaskSpec:
-    """Read a known task's name, or a user's task file. metric: replaces the headline metric.
+def is_table(task: str) -> bool:
+    """Whether what `task` names is a table of rows, by its suffix."""
+    return format_of(Path(task)) is not None
 
-    data_dir: a local GLUE folder in the official layout. Raises UnknownNameError or DataError.
+
+def resolve_task(
+    text: str,
+    data_dir: str | None = None,
+    metric: str | None = None,
+    columns: Columns = GUESSED,
+) -> TaskSpec:
+    """Read a known task's name, a user's task file, or a table. metric: replaces the headline one.
+
+    data_dir: a local GLUE folder in the official layout. columns: a table's. Raises
+    UnknownNameError or DataError.
     """
+    if columns != GUESSED and not is_table(text):
+        raise DataError(
+            f"`label` and `text` name columns of a table, and task '{text}' is none: a task file "
+            "names its own"
+        )
     if text in KNOWN_TASKS:
         task = KNOWN_TASKS[text]
     elif text.lower().endswith(YAML_SUFFIXES):
         task = read_task_file(Path(text))
+    elif is_table(text):
+        task = read_table_task(Path(text), columns)
     else:
         raise UnknownNameError.among(
             "task",
             text,
             KNOWN_TASKS,
-            hint="Your own task is a .yaml file; `elsa-tune tasks YOUR.csv` drafts one.",
+            hint="Your own task is a .yaml file, or a table: `elsa-tune tasks YOUR.csv`.",
         )
     if data_dir is not None:
         if not isinstance(task.source, GlueSource):
@@ -136,6 +167,24 @@ def resolve_task(text: str, data_dir: str | None = None, metric: str | None = No
         folder = str(Path(data_dir).expanduser().resolve())
         task = replace(task, source=replace(task.source, data_dir=folder))
     return task if metric is None else task.with_metric(metric)
+
+
+def read_table_task(path: Path, columns: Columns = GUESSED) -> TaskSpec:
+    """The task of a table: the same rows and columns give the same one.
+
+    Raises DataError, with the columns that may be meant, where it is not clear which is the label.
+    """
+    guess = guess_task(path.expanduser(), columns)
+    guess.check_label()
+    return guessed_task(guess)
+
+
+def guessed_task(guess: Guess) -> TaskSpec:
+    """The task of a guess. Raises DataError where it cannot be trained on."""
+    try:
+        return _task(TaskFile.model_validate(guess.fields), Path.cwd())
+    except (ValidationError, DataError) as error:
+        raise DataError(f"table {guess.path}: {problems(error, FIELDS)}") from error
 
 
 def read_task_file(path: Path) -> TaskSpec:
@@ -160,10 +209,14 @@ def read_task_file(path: Path) -> TaskSpec:
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
     source, classes = _source(described, folder), tuple(described.classes or ())
+    cleaning = Cleaning(
+        **{one.name: getattr(described, one.name) for one in fields(Cleaning)}
+        | {"missing_labels": tuple(described.missing_labels)}
+    )
     kind, usual = TaskKind.REGRESSION, [Metric.SPEARMAN, Metric.PEARSON]
     if not described.regression:
         kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
-        classes = classes or _classes_found(described.label, source)
+        classes = _classes(described.label, classes, source, cleaning)
     task = TaskSpec(
         name=described.name,
         kind=kind,
@@ -173,6 +226,7 @@ def _task(described: TaskFile, folder: Path) -> TaskSpec:
         metric=usual[0],
         companions=tuple(usual[1:]),
         source=source,
+        cleaning=cleaning,
     )
     return task if described.metric is None else task.with_metric(described.metric)
 
@@ -200,110 +254,31 @@ def _source(described: TaskFile, folder: Path) -> FilesSource:
     return FilesSource(format=form, train=train, evaluation=evaluation, evaluation_share=share)
 
 
-def _classes_found(label: str, source: FilesSource) -> tuple[str, ...]:
-    found: set[str] = set()
-    for file in source.train:
-        cells = read_table(Path(file), source.format, [label]).columns[label]
-        found.update(cell for cell in cells if cell is not None and cell.strip())
-    if label == "gold_label":
-        found.discard(UNLABELLED)
-    if not 2 <= len(found) <= MOST_INFERRED_CLASSES:
-        few = f" ({', '.join(sorted(found)) or 'none'})" if len(found) < 2 else ""
+def _classes(
+    label: str, declared: tuple[str, ...], source: FilesSource, cleaning: Cleaning
+) -> tuple[str, ...]:
+    """Those declared, else those of the training files, sorted; those alike merged if wanted."""
+    rows = Counter() if declared else Counter(_labels_found(label, source))
+    names = [name for name in declared or rows if name not in cleaning.missing_labels]
+    if cleaning.merge_labels:
+        # The first declared one, or the commonest, names the class.
+        by_rows = names if declared else sorted(names, key=lambda name: (-rows[name], name))
+        alike = {folded(name): " ".join(name.split()) for name in reversed(by_rows)}
+        names = [alike[one] for one in dict.fromkeys(map(folded, names))]
+    most = len(names) if declared else MOST_INFERRED_CLASSES
+    if not 2 <= len(names) <= most:
+        few = f" ({', '.join(sorted(names)) or 'none'})" if len(names) < 2 else ""
         raise DataError(
-            f"the training rows have {len(found)} different labels in column '{label}'{few}; a "
+            f"the training rows have {len(names)} different labels in column '{label}'{few}; a "
             "classification needs two classes; write regression: true for numbers, or list the "
             "classes where they are many"
         )
-    return tuple(sorted(found, key=_number_then_text))
+    return tuple(names if declared else sorted(names, key=number_then_text))
 
 
-def _number_then_text(label: str) -> tuple[int, float, str]:
-    """2 before 10, and numbers before words."""
-    return (0, float(label), label) if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
-
-
-def draft_task(path: Path) -> str:
-    """The YAML of a task file for a table, with what was guessed in comments.
-
-    The table is named as `path` is, so that the file belongs where this one is read from. Raises
-    DataError for what is no readable table, and where nothing looks like a text or a label.
-    """
-    table = read_table(path, format_of(path) or "csv", None)
-    columns = {
-        name: [cell for cell in cells if cell is not None and cell.strip()]
-        for name, cells in table.columns.items()
-    }
-    label = _label(columns)
-    words = {
-        name: sum(len(cell.split()) for cell in cells) / len(cells)
-        for name, cells in columns.items()
-        if cells and name != label and not _are_numbers(cells)
-    }
-    if label is None or not words:
-        lacks = "label (values that repeat, or a name that says so)" if label is None else "text"
-        raise DataError(
-            f"no column of {path} looks like a {lacks}; its columns are "
-            f"{', '.join(columns) or 'none'}: write the task file by hand"
-        )
-    first, *others = sorted(words, key=words.__getitem__, reverse=True)
-    chosen = [first, *(name for name in others[:1] if words[name] >= 3)]
-    texts = [name for name in columns if name in chosen]
-    values = set(columns[label])
-    are_few = len(values) <= MOST_CLASSES
-    name, beside = slug(path.stem) or "task", _evaluation_beside(path)
-    task: dict[str, Any] = {
-        "name": f"{name}_own" if name in (*KNOWN_TASKS, *RESERVED_NAMES) else name,
-        "files": str(path) if beside is None else {"train": str(path), "evaluation": str(beside)},
-        "text": texts,
-        "label": label,
-    }
-    metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
-    if _are_numbers(columns[label]) and not (
-        are_few and all(float(one).is_integer() for one in values)
-    ):
-        metrics = "spearman, pearson"
-        task["regression"] = True
-    elif are_few:
-        task["classes"] = sorted(values, key=_number_then_text)
-    task["metric"] = metrics.split(",")[0]
-    unused = ", ".join(name for name in columns if name not in (label, *texts)) or "none"
-    comments = (
-        f"Guessed from {len(table):,} rows: check each line. Paths are relative to this file.",
-        "files: evaluation rows by the file's name; without them a fifth is held out"
-        if beside
-        else "files: a fifth is held out; or {train: ..., evaluation: ...}",
-        f"text: one or two columns with the most words; not used: {unused}",
-        f"label: {len(values):,} different values. classes: in id order. metric: {metrics}",
-    )
-    said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
-    return said + yaml.safe_dump(
-        task, sort_keys=False, allow_unicode=True, default_flow_style=None, width=math.inf
-    )
-
-
-def _evaluation_beside(path: Path) -> Path | None:
-    """tickets_dev.csv beside tickets.csv or tickets_train.csv, dev.csv beside train.csv."""
-    stem = re.sub(r"[-_.]?train(ing)?$", "", path.stem, flags=re.IGNORECASE)
-    ends = r"[-_.]?(dev|val(id(ation)?)?|eval(uation)?)"
-    named = re.compile(re.escape(stem) + ends, re.IGNORECASE)
-    found = sorted(one for one in path.parent.glob(f"*{path.suffix}") if named.fullmatch(one.stem))
-    return found[0] if found else None
-
-
-def _label(columns: dict[str, list[str]]) -> str | None:
-    """A column named so, else the one with the fewest values that repeat; of equals the last."""
-    differing = {name: len(set(cells)) for name, cells in columns.items() if len(set(cells)) > 1}
-    repeating = [name for name in differing if 2 * differing[name] <= len(columns[name])]
-    named = [
-        name
-        for name in differing
-        if LABEL_WORDS.search(name.lower()) and (name in repeating or _are_numbers(columns[name]))
-    ]
-    return min(reversed(named or repeating), key=lambda name: differing[name], default=None)
-
-
-def _are_numbers(cells: list[str]) -> bool:
-    try:
-        return all(math.isfinite(float(cell)) for cell in cells)
-    except ValueError:
-        return False
+def _labels_found(label: str, source: FilesSource) -> Iterator[str]:
+    for file in source.train:
+        for cell in read_table(Path(file), source.format, [label]).columns[label]:
+            is_unlabelled = label == "gold_label" and cell == UNLABELLED
+            if cell is not None and cell.strip() and not is_unlabelled:
+                yield cell

@@ -12,12 +12,20 @@ from elsa_tune.errors import DataError
 from elsa_tune.files import write_aside
 
 
-def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], label: str) -> Path:
+def write_task(
+    rows: Any,
+    folder: Path,
+    name: str,
+    text: str | Sequence[str],
+    label: str,
+    cleaning: Mapping[str, Any] | None = None,
+) -> Path:
     """Write the rows under the folder, in one named by their content; returns the task file.
 
     rows: a DataFrame, a pair of them (training, evaluation), or a mapping with `train` and
     `validation` of what has `to_pandas`, as datasets' DatasetDict. text: one or two columns.
-    label: one; numbers with fractions make the task a regression. Raises DataError.
+    label: one; numbers with fractions make the task a regression. cleaning: fields of the task file
+    that drop rows or merge labels. Raises DataError.
     """
     texts = [text] if isinstance(text, str) else list(text)
     frames = {
@@ -34,8 +42,10 @@ def write_task(rows: Any, folder: Path, name: str, text: str | Sequence[str], la
         "text": texts,
         "label": label,
         "regression": is_regression,
+        **(cleaning or {}),
     }
-    digest = hashlib.sha256(b"".join(content.values())).hexdigest()[:12]
+    said = yaml.safe_dump(cleaning).encode() if cleaning else b""
+    digest = hashlib.sha256(b"".join([*content.values(), said])).hexdigest()[:12]
     place = folder / f"{name}-{digest}"
     place.mkdir(parents=True, exist_ok=True)
     for part, data in content.items():

@@ -42,6 +42,8 @@ LADDER: Final = "ladder"
 REPORT: Final = "report"
 # On the search's run: the machine that its driver runs on.
 MACHINE_TAG: Final = "machine"
+# There too: what is odd about its rows, as JSON.
+FINDINGS_TAG: Final = "row_findings"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 

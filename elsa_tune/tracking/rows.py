@@ -4,22 +4,25 @@ import functools
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import MACHINE_TAG
+from elsa_tune.tracking.names import FINDINGS_TAG, MACHINE_TAG
 from elsa_tune.tracking.state import SearchState, TrialState
 
 _ROW = TypeAdapter(ResultRow)
+_FINDINGS = TypeAdapter(tuple[RowFinding, ...])
 _DEPTH = ("frozen_layers", "embeddings_frozen")
 RUN_SCHEME = "runs:/"
 
@@ -28,11 +31,20 @@ def rows_of(state: SearchState, folder: Path | None = None) -> list[ResultRow]:
     """A row for each trial that is not final, by their start. folder: the search's. Raises
     ResultsError for a trial that lacks what a row needs.
     """
+    findings = findings_of(state)
     return [
-        _row(state.search.name, trial, folder)
+        replace(_row(state.search.name, trial, folder), findings=findings)
         for trial in state.trials.values()
         if trial.params.get("phase") != Phase.FINAL
     ]
+
+
+def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
+    """What is odd about a search's rows; () where that was not recorded, or by a later version."""
+    try:
+        return _FINDINGS.validate_json(state.search.tags.get(FINDINGS_TAG, "[]"))
+    except ValidationError:
+        return ()
 
 
 def origin_of(state: SearchState) -> str:

@@ -406,7 +406,7 @@ def test_chance_and_notes_are_of_the_rows_as_they_are(
     assert prepare(models["bert"], pairs, Recipe()).chance == 0.8
     by_f1 = prepare(models["bert"], pairs.with_metric("f1"), Recipe())
     assert by_f1.chance == pytest.approx(2 * 0.8 / 1.8)
-    path.write_text(path.read_text() + '\n{"one": "", "two": "x", "label": 0}')
+    path.write_text(path.read_text() + '\n{"one": "", "two": " ", "label": 0}')
     assert len(prepare(models["bert"], pairs, Recipe()).notes) == 1
 
 

@@ -176,11 +176,7 @@ def test_a_bad_optional_field_is_named(
         ("model,task,frozen_layers,quality,seed", "missing columns layers;"),
         ("model,task,layers,frozen_layers,quality", "seed (one row a run) or runs"),
         ("model,task,layers,frozen_layers,acc,f1,seed", "quality can be acc or f1; choose one"),
-        ("model;task;layers;frozen_layers;quality;seed", "it has, separated by commas, model;task"),
-        (
-            "model\ttask\tlayers\tfrozen_layers\tquality\tseed",
-            "it has, separated by commas, model\ttask",
-        ),
+        ("model|task|layers|frozen_layers|quality|seed", "it has, separated by commas, model|task"),
         (
             "model,model,task,layers,frozen_layers,quality,seed",
             "model can be model or model; rename one",
@@ -191,6 +187,13 @@ def test_a_bad_header_is_named(tmp_path: Path, header: str, complaint: str) -> N
     with pytest.raises(ResultsError) as caught:
         import_results(table(tmp_path, "m,t,6,0,0.8,1", header=header))
     assert complaint in str(caught.value) and "line 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_spreadsheets_part_cells_by_other_than_commas(tmp_path: Path, delimiter: str) -> None:
+    path = table(tmp_path, "m,t,6,0,0.8,1", "m,t,6,3,0.7,1")
+    path.write_text(path.read_text().replace(",", delimiter))
+    assert [row.quality for row in import_results(path).rows] == [0.8, 0.7]
 
 
 def test_contradictions_are_refused_when_they_are_answered(tmp_path: Path) -> None:

@@ -134,11 +134,11 @@ def test_typed_files(tmp_path: Path, write: Write, suffix: str) -> None:
 
 
 def test_several_files_are_one_split(tmp_path: Path, write: Write) -> None:
-    (tmp_path / "more.csv").write_text("subject,body,urgent\nLast,row,yes\n,gap,no\n")
+    (tmp_path / "more.csv").write_text("subject,body,urgent\nLast,row,yes\n, ,no\n")
     task = read_task_file(write(files={"train": ["rows.csv", "more.csv"]}))
     split = read_texts(task)["train"]
     assert split.texts[0] == ["Help", "Hello", "Bye", "Last"]
-    assert split.notes == ("1 of 2 rows of more.csv skipped: missing subject (line 3)",)
+    assert split.notes == ("1 of 2 rows of more.csv skipped: missing subject, body (line 3)",)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
-from elsa_tune.tables.task_file import draft_task, resolve_task
+from elsa_tune.tables.task_draft import guess_task
+from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.training.data.texts import read_texts
 
 app = typer.Typer()
@@ -85,7 +86,9 @@ def test_a_local_folder_becomes_absolute(rte_folder: Path, monkeypatch: pytest.M
 def test_an_unknown_task_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown task 'sst-2': did you mean 'sst2'"):
         resolve_task("sst-2")
-    with pytest.raises(UnknownNameError, match=r"`elsa-tune tasks YOUR.csv` drafts one"):
+    with pytest.raises(UnknownNameError, match=r"or a table: `elsa-tune tasks YOUR.csv`"):
+        resolve_task("tickets")
+    with pytest.raises(DataError, match=r"data file tickets.csv does not exist"):
         resolve_task("tickets.csv")
 
 
@@ -244,7 +247,7 @@ def test_numbers_are_values_where_they_are_many(
     rows = [{"text # one": f"row {n}", "a score": value} for n, value in enumerate(values)]
     _write(tmp_path, "rows.csv", rows)
     drafted = tmp_path / "drafted.yaml"
-    drafted.write_text(draft_task(tmp_path / "rows.csv"))
+    drafted.write_text(guess_task(tmp_path / "rows.csv").yaml())
     task = resolve_task(str(drafted))
     assert (task.kind, task.outputs, task.text_columns) == (kind, outputs, ("text # one",))
 
@@ -261,7 +264,7 @@ def test_a_table_without_a_text_or_a_label(
 ) -> None:
     _write(tmp_path, "rows.csv", rows)
     with pytest.raises(DataError, match=message):
-        draft_task(tmp_path / "rows.csv")
+        guess_task(tmp_path / "rows.csv")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,7 @@ def test_evaluation_rows_beside_a_table_are_found_by_their_name(
     for one in (name, beside):
         _write(tmp_path, one, TICKETS)
     drafted = tmp_path / "drafted.yaml"
-    drafted.write_text(draft_task(tmp_path / name))
+    drafted.write_text(guess_task(tmp_path / name).yaml())
     source = resolve_task(str(drafted)).source
     assert isinstance(source, FilesSource)
     assert [Path(file).name for file in source.evaluation] == [beside] * is_named

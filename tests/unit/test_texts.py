@@ -118,13 +118,15 @@ def test_a_regressions_values(glue: Path) -> None:
     assert labels.tolist() == [5.0, 0.25]
 
 
-def test_torn_and_blank_rows_are_reported(glue: Path) -> None:
+def test_torn_rows_are_reported_and_one_empty_text_of_two_is_a_text(glue: Path) -> None:
     train = read("qqp", glue)["train"]
-    assert train.texts == (["Why?", "Same?"], ["How?", "Same?"])
+    assert train.texts == (["Why?", "Same?", "Gap?"], ["How?", "Same?", ""])
     assert train.notes == (
         "1 of 4 rows of train.tsv skipped: missing question2, is_duplicate (line 3)",
-        "1 of 4 rows of train.tsv skipped: missing question2 (line 5)",
     )
+    assert train.lost is not None
+    assert (train.lost.count, train.lost.of) == (1, 4)
+    assert train.lost.names == ("1 missing question2, is_duplicate",)
 
 
 def test_many_skipped_rows_are_counted_not_listed(glue: Path) -> None:

@@ -3,14 +3,15 @@
 import dataclasses
 import importlib.util
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elsa_tune.cli.options import DataDir, Metric
+from elsa_tune.cli.options import DataDir, Label, Metric, Text
 from elsa_tune.cli.printing import FormatOption, show
-from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.saying import say
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import (
@@ -21,10 +22,11 @@ from elsa_tune.specs.model import (
     resolve_model,
     shipped_configuration,
 )
+from elsa_tune.specs.row_findings import RowFinding, finding_lines
 from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.table_file import format_of
-from elsa_tune.tables.task_file import draft_task, resolve_task
+from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tables.task_file import guessed_task, is_table, resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.training.data.tokens import Split
@@ -97,22 +99,56 @@ def tasks(
             "your table (.csv, .tsv, .jsonl, .parquet): prints a YAML file to start from."
         ),
     ] = None,
+    label: Label = None,
+    text: Text = None,
     data_dir: DataDir = None,
     metric: Metric = None,
     format: FormatOption = "table",
 ) -> None:
     """List the tasks, look at one, or start a task file."""
-    is_table = task is not None and format_of(Path(task)) is not None
-    if (task is None or is_table) and (data_dir is not None or metric is not None):
+    if (task is None or is_table(task)) and (data_dir is not None or metric is not None):
         raise UsageError("--data-dir and --metric are about one task; name it: elsa-tune tasks rte")
+    columns = Columns(label, tuple(text or ()))
     if task is None:
+        if columns != GUESSED:
+            raise UsageError(
+                "--label and --text are about a table; name it: elsa-tune tasks MY.csv"
+            )
         show([described(spec) for spec in KNOWN_TASKS.values()], format, LISTED)
-    elif is_table:
-        typer.echo(draft_task(Path(task)), nl=False)
+    elif is_table(task):
+        guess = guess_task(Path(task), columns)
+        typer.echo(guess.yaml(), nl=False)
+        _say_of_rows(guess)
         say("next: save it here as FILE.yaml, check it, then run `elsa-tune tasks FILE.yaml`")
     else:
-        spec = resolve_task(task, data_dir, metric)
-        show({**described(spec), **look(spec)}, format)
+        spec = resolve_task(task, data_dir, metric, columns)
+        splits, findings = _looked_at(spec)
+        known = {**described(spec), **look(spec, splits)}
+        if format == "table":
+            for line in finding_lines(findings, spec.is_published):
+                typer.echo(line)
+        else:
+            known["findings"] = [_finding(one) for one in findings]
+        show(known, format)
+
+
+def _say_of_rows(guess: Guess) -> None:
+    """What is odd about a table's rows; what keeps it from being a task is no reason to fail."""
+    try:
+        spec = guessed_task(guess)
+        for line in finding_lines(_looked_at(spec)[1]):
+            say(line)
+    except DataError as error:
+        say(f"note: {error}")
+
+
+def _looked_at(spec: TaskSpec) -> "tuple[dict[str, Split], tuple[RowFinding, ...]]":
+    """A task's splits, and what is odd about them. Raises DataError as reading does."""
+    from elsa_tune.training.data.preparation import read_splits
+    from elsa_tune.training.data.row_checks import row_findings
+
+    splits = read_splits(spec, Recipe())
+    return splits, row_findings(spec, splits)
 
 
 def described(spec: TaskSpec) -> dict[str, Any]:
@@ -142,12 +178,10 @@ def source_text(spec: TaskSpec) -> str:
     return f"this machine's Python standard library{shuffled}"
 
 
-def look(spec: TaskSpec) -> dict[str, Any]:
-    """What the task's data are, JSON-ready. Raises DataError as reading does."""
-    from elsa_tune.training.data.preparation import read_splits
+def look(spec: TaskSpec, splits: "Mapping[str, Split]") -> dict[str, Any]:
+    """What the task's data are, JSON-ready."""
     from elsa_tune.training.metrics import chance
 
-    splits = read_splits(spec, Recipe())
     train = splits["train"]
     columns = list(zip(spec.text_columns, train.texts, strict=True))
     return {
@@ -165,6 +199,13 @@ def look(spec: TaskSpec) -> dict[str, Any]:
         ],
         "notes": list(dict.fromkeys(note for split in splits.values() for note in split.notes)),
     }
+
+
+def _finding(finding: RowFinding) -> dict[str, Any]:
+    """JSON-ready."""
+    share = round(finding.share, 6)
+    said = {"share": share, "text": finding.text, "remedy": finding.remedy}
+    return {**dataclasses.asdict(finding), **said}
 
 
 def _labels(spec: TaskSpec, split: "Split") -> dict[str, Any]:

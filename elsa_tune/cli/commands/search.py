@@ -13,8 +13,10 @@ from elsa_tune.cli.options import (
     SEARCH_OPTIONS,
     DataDir,
     DryRun,
+    Label,
     Metric,
     StoragePath,
+    Text,
     TrackingUri,
     grouped,
 )
@@ -23,8 +25,11 @@ from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, Us
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
 from elsa_tune.searching.saying import say
+from elsa_tune.specs.task import TaskSpec
+from elsa_tune.tables.task_draft import Columns
+from elsa_tune.tables.task_file import is_table
 from elsa_tune.tracking.paths import StorePaths, find_search
-from elsa_tune.words import duration, points
+from elsa_tune.words import duration, metric_text, points
 
 if TYPE_CHECKING:
     from elsa_tune.searching.answering import Finished
@@ -51,6 +56,9 @@ def search(
     if probe and not dry_run:
         raise UsageError("--probe is for --dry-run, which says how long the search would take")
     requests = read_requests(wanted)
+    if any(map(is_table, wanted.task)):
+        for request in requests:
+            say(f"search: {_read_as(request.task)}")
 
     from elsa_tune.searching.launch import start
 
@@ -65,6 +73,15 @@ def search(
         _conclude(start(requests[0], say))
     else:
         _conclude_several(requests)
+
+
+def _read_as(task: TaskSpec) -> str:
+    """How a table is read, of which much is guessed."""
+    texts, classes = " and ".join(task.text_columns), "numbers"
+    if task.classes:
+        classes = f"{len(task.classes)} classes"
+    said = f"task {task.name}: text {texts}, label {task.label_column} ({classes})"
+    return f"{said}, {metric_text(task.metric)}"
 
 
 def resume(
@@ -133,7 +150,7 @@ def _print_plan(request: Request, *, probe: bool) -> None:
     from elsa_tune.searching.launch import plan, sizes
     from elsa_tune.searching.planning.plan import doubts, steps_per_trial
 
-    train, evaluation = sizes(request.task, request.recipe)
+    train, evaluation = sizes(request.task, request.recipe, say)
     spec = plan(request, train, evaluation)
     for doubt in doubts(spec):
         say(doubt)
@@ -210,7 +227,7 @@ def _conclude(finished: "Finished") -> None:
 
 def trial(
     model: Annotated[str, typer.Option(help="Short name, local folder or hub id.")],
-    task: Annotated[str, typer.Option(help="Task name or YAML file.")],
+    task: Annotated[str, typer.Option(help="Task name, YAML file or table.")],
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate, above 0 and up to 1.")],
     frozen_layers: Annotated[
         str, typer.Option(help="N: 0 (nothing frozen) .. L, or `embeddings`.")
@@ -218,6 +235,8 @@ def trial(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     train_size: Annotated[int | None, SEARCH_OPTIONS["train_size"]] = None,
     data_dir: DataDir = None,
+    label: Label = None,
+    text: Text = None,
     metric: Metric = None,
     settings: Annotated[list[str] | None, SEARCH_OPTIONS["settings"]] = None,
     output: Annotated[
@@ -239,7 +258,15 @@ def trial(
             raise UsageError(f"--set {override}: {field} belongs to a search; a trial has options")
     if train_size is not None:
         overrides.append(f"train_size={train_size}")
-    inputs = read_inputs(model, task, overrides=overrides, data_dir=data_dir, metric=metric)
+    if metric is not None:
+        overrides.append(f"metric={metric}")
+    inputs = read_inputs(
+        model,
+        task,
+        overrides=overrides,
+        data_dir=data_dir,
+        columns=Columns(label, tuple(text or ())),
+    )
     spec = inputs.trial(depth, learning_rate, seed)
 
     from elsa_tune.training.loop import few_steps, train

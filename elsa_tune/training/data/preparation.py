@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import FilesSource, TaskKind, TaskSpec
+from elsa_tune.specs.task import Cleaning, FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.training.data.row_checks import cleaned, row_findings, without_leaked
 from elsa_tune.training.data.texts import check_variety, read_texts
 from elsa_tune.training.data.tokens import HOLDOUT, Split, TaskData, TokenRows
 from elsa_tune.training.metrics import chance
@@ -49,9 +51,10 @@ def prepare(model: ModelSpec, task: TaskSpec, recipe: Recipe) -> TaskData:
         pad_token_id=int(tokenizer.pad_token_id or 0),
         padding_side=tokenizer.padding_side,
         pad_token_type_id=int(tokenizer.pad_token_type_id),
-        fingerprint=_fingerprint(splits, recipe, tokenizer),
+        fingerprint=_fingerprint(task, splits, recipe, tokenizer),
         chance=chance(task.metric, splits["evaluation"].labels, task.outputs),
         notes=tuple(notes),
+        findings=row_findings(task, splits),
     )
 
 
@@ -60,9 +63,10 @@ def read_splits(task: TaskSpec, recipe: Recipe) -> dict[str, Split]:
 
     Raises DataError as `prepare` does.
     """
-    splits = read_texts(task)
+    splits = cleaned(task, read_texts(task))
     if "evaluation" not in splits:
         splits |= _with_evaluation(task, splits["train"], recipe.subset_seed)
+        splits = without_leaked(task, splits)
     splits |= _in_use(task, splits["train"], recipe)
     for split in splits.values():
         check_variety(task, split)
@@ -130,7 +134,7 @@ def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split
     )
     what = f"the remaining share ({rows - held_out} rows)"
     train = every.part(order[held_out:], what, (*every.notes, note))
-    return {"train": train, "evaluation": evaluation}
+    return {"train": replace(train, lost=every.lost), "evaluation": evaluation}
 
 
 def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
@@ -141,7 +145,8 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     chosen = stratified_order(train.labels, recipe.subset_seed)[:size]
     if recipe.holdout is None:
         what = f"the subset of {size} rows (train_size)"
-        return {"train": train.part(chosen, what, train.notes)}
+        part = train.part(chosen, what, train.notes)
+        return {"train": replace(part, lost=train.lost)}
     held_out = _held_out(train.labels, chosen, recipe.holdout, recipe.subset_seed)
     count = int(held_out.sum())
     note = (
@@ -154,7 +159,7 @@ def _in_use(task: TaskSpec, train: Split, recipe: Recipe) -> dict[str, Split]:
     holdout = train.part(chosen[held_out], "the holdout")
     if task.kind is TaskKind.CLASSIFICATION:
         _check_classes(task, subset, holdout, recipe.holdout)
-    return {"train": subset, HOLDOUT: holdout}
+    return {"train": replace(subset, lost=train.lost), HOLDOUT: holdout}
 
 
 def _held_out(
@@ -221,10 +226,13 @@ def _flat(rows: list[list[int]], kind: type[Any]) -> NDArray[Any]:
     return np.fromiter(itertools.chain.from_iterable(rows), dtype=kind)
 
 
-def _fingerprint(splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:
+def _fingerprint(task: TaskSpec, splits: dict[str, Split], recipe: Recipe, tokenizer: Any) -> str:
     digest = hashlib.sha256()
     identity = tokenizer_identity(tokenizer)
-    settings = [recipe.train_size, recipe.subset_seed, recipe.max_length, identity]
+    settings: list[Any] = [recipe.train_size, recipe.subset_seed, recipe.max_length, identity]
+    if task.cleaning != Cleaning():
+        # Merged classes may leave every id as it was.
+        settings.append([asdict(task.cleaning), task.classes])
     digest.update(json.dumps(settings).encode())
     for name, split in splits.items():
         digest.update(json.dumps([name, len(split), len(split.texts)]).encode())

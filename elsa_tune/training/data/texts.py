@@ -4,6 +4,7 @@ E is the number of rows of a split.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,15 @@ from huggingface_hub import constants
 
 from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
-from elsa_tune.specs.task import EmbeddedSource, FilesSource, GlueSource, TaskKind, TaskSpec
+from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
+from elsa_tune.specs.task import (
+    EmbeddedSource,
+    FilesSource,
+    GlueSource,
+    TaskKind,
+    TaskSpec,
+    folded,
+)
 from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
@@ -30,9 +39,10 @@ _WAYS_OUT = (
 def read_texts(task: TaskSpec) -> dict[str, Split]:
     """`train`, the companions by name, and `evaluation` where the task has one.
 
-    Rows with a missing (absent, null or blank) text or label are left out and counted in the
-    split's notes. Raises DataError for missing files, splits or columns, labels the task does not
-    declare, unlabelled test data, and splits without rows or with one class only.
+    Rows with a missing (absent, null or blank) label, or without any text, are left out and counted
+    in the split's notes; one empty text of two is an empty text. Raises DataError for missing
+    files, splits or columns, labels the task does not declare, unlabelled test data, and splits
+    without rows or with one class only.
     """
     match task.source:
         case GlueSource():
@@ -159,37 +169,51 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
     texts: tuple[list[str], ...] = tuple([] for _ in text_columns)
     labels: list[float] = []
     notes: list[str] = []
+    reasons: Counter[str] = Counter()
+    ids = _label_ids(task)
     for table in tables:
         skipped: dict[str, list[int]] = {}
         for line, reason in table.malformed:
             skipped.setdefault(reason, []).append(line)
         cells = [table.columns[name] for name in (*text_columns, label_column)]
         for line, *row in zip(table.lines, *cells, strict=True):
-            lacks = _incomplete((*text_columns, label_column), row)
+            lacks = _incomplete(text_columns, label_column, row, task.cleaning.missing_labels)
             if lacks is not None:
                 skipped.setdefault(lacks, []).append(line)
                 continue
             *row_texts, label = (cell or "" for cell in row)
-            labels.append(_label_number(task, f"{table.path} line {line}", label))
+            labels.append(_label_number(task, ids, f"{table.path} line {line}", label))
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         notes += _skip_notes(table, skipped)
+        reasons.update({reason: len(lines) for reason, lines in skipped.items()})
     kind = np.float32 if task.kind is TaskKind.REGRESSION else np.int64
     where = " + ".join(str(table.path) for table in tables)
-    return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes))
+    lost = _lost(tables, reasons)
+    return Split(where, texts, np.asarray(labels, dtype=kind), tuple(notes), lost)
 
 
-def _incomplete(names: Sequence[str], row: Sequence[str | None]) -> str | None:
+def _incomplete(
+    texts: Sequence[str], label: str, row: Sequence[str | None], missing_labels: Sequence[str]
+) -> str | None:
     """Why a row (texts, then label) cannot be used. "null" and "nan" are texts; blanks are not."""
-    missing = [name for name, cell in zip(names, row, strict=True) if not (cell and cell.strip())]
-    if missing:
-        return f"missing {', '.join(missing)}"
-    if names[-1] == "gold_label" and row[-1] == UNLABELLED:
+    is_blank = [not (cell and cell.strip()) for cell in row]
+    if is_blank[-1] or all(is_blank[:-1]):
+        blank = [name for name, one in zip((*texts, label), is_blank, strict=True) if one]
+        return f"missing {', '.join(blank)}"
+    if label == "gold_label" and row[-1] == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
-    return None
+    return f"{label} is '{row[-1]}'" if row[-1] in missing_labels else None
 
 
-def _label_number(task: TaskSpec, where: str, label: str) -> float:
+def _label_ids(task: TaskSpec) -> dict[str, int]:
+    """Class ids by label; with `merge_labels` by the label with case and blanks folded."""
+    if task.cleaning.merge_labels:
+        return {folded(name): number for number, name in enumerate(task.classes)}
+    return {name: number for number, name in enumerate(task.classes)}
+
+
+def _label_number(task: TaskSpec, ids: Mapping[str, int], where: str, label: str) -> float:
     if task.kind is TaskKind.REGRESSION:
         try:
             value = float(label)
@@ -200,16 +224,34 @@ def _label_number(task: TaskSpec, where: str, label: str) -> float:
                 f"{where}: label '{label}' of task '{task.name}' is not a finite number"
             )
         return value
-    if label in task.classes:
-        return float(task.classes.index(label))
+    number = ids.get(folded(label) if task.cleaning.merge_labels else label)
+    if number is not None:
+        return float(number)
     allowed = ", ".join(f"'{name}'" for name in task.classes)
     if label == "-1":
         raise DataError(
             f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
             f"or scored on it. Give a labelled split (labels {allowed})"
         )
+    alike = next((name for name in task.classes if folded(name) == folded(label)), None)
+    hint = f"; `merge_labels: true` takes it for '{alike}'" if alike is not None else ""
     raise DataError(
-        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}"
+        f"{where}: label '{label}' is not one of the classes of task '{task.name}': {allowed}{hint}"
+    )
+
+
+def _lost(tables: Sequence[Table], reasons: Mapping[str, int]) -> RowFinding | None:
+    """The rows that were left out, the commonest reasons first."""
+    if not reasons:
+        return None
+    ordered = sorted(reasons.items(), key=lambda one: -one[1])
+    return RowFinding(
+        code=FindingCode.ROWS_LOST,
+        count=sum(reasons.values()),
+        of=sum(len(table) + len(table.malformed) for table in tables),
+        where=", ".join(table.path.name for table in tables),
+        names=tuple(f"{count:,} {reason}" for reason, count in ordered[:MOST_NAMED]),
+        named=len(ordered),
     )
 
 

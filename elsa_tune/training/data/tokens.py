@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elsa_tune.specs.row_findings import RowFinding
+
 # The name of the split that is held out of the training set.
 HOLDOUT: Final = "holdout"
 
@@ -33,12 +35,14 @@ class Split:
 
     where: the file(s) or hub split, for messages. texts: one list of E texts for each text column.
     labels: class ids int64 [E], or float32 values [E]. notes: rows that were skipped, and why.
+    lost: how many they are of the files' rows; None without any, and for a part of a split.
     """
 
     where: str
     texts: tuple[list[str], ...]
     labels: NDArray[Any]
     notes: tuple[str, ...] = ()
+    lost: RowFinding | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -98,7 +102,8 @@ class TaskData:
     evaluation (`selection: holdout`). companions: further evaluation splits, scored with the same
     metric under their names (`mnli_mismatched`). padding_side: XLNet's is left. fingerprint: sha256
     over texts, labels, subset, max_length and tokenizer. chance: of the headline metric, the best
-    constant prediction on `evaluation`. notes: what a reader of the results should know.
+    constant prediction on `evaluation`. notes: what a reader of the results should know. findings:
+    what is odd about the rows.
     """
 
     train: TokenRows
@@ -111,6 +116,7 @@ class TaskData:
     chance: float
     holdout: TokenRows | None = None
     notes: tuple[str, ...] = ()
+    findings: tuple[RowFinding, ...] = ()
 
     def splits(self) -> dict[str, TokenRows]:
         """By name: `train`, `evaluation`, `holdout` where there is one, and the companions."""

@@ -1,0 +1,169 @@
+"""What is odd about a task's rows: each finding as a value, and as the sentence that says it."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elsa_tune.errors import shortened
+
+# Classes, columns or reasons that a sentence names; of more it says how many.
+MOST_NAMED = 3
+# A class or label in a sentence has at most so many characters.
+_NAME_LENGTH = 40
+
+
+class FindingCode(enum.StrEnum):
+    """Kinds of findings, the gravest for an answer first."""
+
+    LEAKED_ROWS = "leaked_rows"  # evaluation rows whose text is also trained on
+    CONTRADICTING_LABELS = "contradicting_labels"  # one text with two labels
+    CLASSES_NOT_EVALUATED = "classes_not_evaluated"  # no evaluation row has them
+    CLASSES_NOT_TRAINED = "classes_not_trained"  # no training row has them
+    LABELS_ALIKE = "labels_alike"  # classes that differ by blanks or case alone
+    LABEL_LOOKS_MISSING = "label_looks_missing"  # a class called N/A
+    ROWS_LOST = "rows_lost"  # many were left out when the files were read
+    DUPLICATE_ROWS = "duplicate_rows"  # a split has a text and its label twice
+    EMPTY_TEXTS = "empty_texts"  # one of two texts is empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFinding:
+    """How many rows something is odd about.
+
+    of: the rows (of CLASSES_*: the classes) that were looked at. where: their split, or for rows
+    that were lost their files. exact: leaked rows that are in training letter by letter; the others
+    differ in case or blanks. texts: different texts among contradicting rows. names: the classes,
+    columns or reasons concerned, some of them. named: how many there are in all.
+    """
+
+    code: FindingCode
+    count: int
+    of: int
+    where: str = "training"
+    exact: int | None = None
+    texts: int | None = None
+    names: tuple[str, ...] = ()
+    named: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of what was looked at, 0..1."""
+        return self.count / self.of if self.of else 0.0
+
+    @property
+    def concerns_answers(self) -> bool:
+        """Whether a reader of an answer must know it; repeated training rows change none."""
+        if self.code is FindingCode.DUPLICATE_ROWS:
+            return self.where != "training"
+        return self.code is not FindingCode.EMPTY_TEXTS
+
+    @property
+    def fact(self) -> str:
+        """What was counted, a clause without a full stop."""
+        some = f"{self.count:,} of {self.of:,}"
+        counted = f"{some} {self.where} rows ({share_text(self.share)})"
+        match self.code:
+            case FindingCode.LEAKED_ROWS:
+                letters = "" if self.exact is None else f" ({self.exact:,} letter for letter)"
+                return f"{counted} are also in training{letters}"
+            case FindingCode.CONTRADICTING_LABELS:
+                return f"{self._texts} more than one label, in {counted}"
+            case FindingCode.CLASSES_NOT_EVALUATED | FindingCode.CLASSES_NOT_TRAINED:
+                return f"{some} classes {_has(self.count)} no {self.where} row ({self._listed})"
+            case FindingCode.LABELS_ALIKE:
+                return f"classes differ by blanks or case alone ({self._listed}), in {counted}"
+            case FindingCode.LABEL_LOOKS_MISSING:
+                return f"a class looks like a missing label ({self._listed}), in {counted}"
+            case FindingCode.ROWS_LOST:
+                lost = f"{some} rows of {self.where} are left out ({share_text(self.share)})"
+                return f"{lost}: {self._listed}"
+            case FindingCode.DUPLICATE_ROWS:
+                return f"{counted} repeat the text and label of an earlier one"
+            case FindingCode.EMPTY_TEXTS:
+                return f"{counted} have nothing in {self._listed}"
+
+    @property
+    def brief(self) -> str:
+        """The fact in fewer words."""
+        match self.code:
+            case FindingCode.LEAKED_ROWS:
+                rows = f"{self.count:,} of {self.of:,} {self.where} rows"
+                return f"{rows} ({share_text(self.share)}) are also in training"
+            case FindingCode.CONTRADICTING_LABELS:
+                return f"{self._texts} more than one label"
+            case FindingCode.DUPLICATE_ROWS:
+                rows = "row repeats" if self.count == 1 else "rows repeat"
+                return f"{self.count:,} {self.where} {rows} an earlier one"
+        return self.fact
+
+    @property
+    def text(self) -> str:
+        """The fact and what it does to an answer, a clause without a full stop."""
+        effect = _EFFECTS.get(self.code)
+        return f"{self.fact}: {effect}" if effect else self.fact
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, in the words of a task file."""
+        if self.code is FindingCode.DUPLICATE_ROWS and self.where != "training":
+            return "drop them from the evaluation rows"
+        return _REMEDIES[self.code]
+
+    @property
+    def _texts(self) -> str:
+        return "1 text has" if self.texts == 1 else f"{self.texts or 0:,} texts have"
+
+    @property
+    def _listed(self) -> str:
+        more = self.named - len(self.names)
+        return ", ".join(self.names) + (f" and {more:,} more" if more > 0 else "")
+
+
+_EFFECTS = {
+    FindingCode.LEAKED_ROWS: "every depth's quality may be too high",
+    FindingCode.CONTRADICTING_LABELS: "no model can be right about all of them",
+    FindingCode.CLASSES_NOT_EVALUATED: "the quality says nothing about them",
+    FindingCode.CLASSES_NOT_TRAINED: "no model can learn them",
+    FindingCode.LABELS_ALIKE: "one class may be counted as several",
+    FindingCode.LABEL_LOOKS_MISSING: "rows without a label may be learnt as a class",
+}
+_REMEDIES = {
+    FindingCode.LEAKED_ROWS: "`drop_leaked: true` drops these rows from training",
+    FindingCode.CONTRADICTING_LABELS: (
+        "correct them, or `drop_contradictions: true` drops such rows from training"
+    ),
+    FindingCode.CLASSES_NOT_EVALUATED: "add evaluation rows of them",
+    FindingCode.CLASSES_NOT_TRAINED: "add training rows of them, or drop them from `classes`",
+    FindingCode.LABELS_ALIKE: "`merge_labels: true` makes them one",
+    FindingCode.LABEL_LOOKS_MISSING: "`missing_labels: [...]` with it leaves its rows out",
+    FindingCode.ROWS_LOST: "complete these rows, or choose other columns",
+    FindingCode.DUPLICATE_ROWS: "`drop_duplicates: true` keeps the first of each",
+    FindingCode.EMPTY_TEXTS: "complete them, or leave that column out of `text`",
+}
+
+
+def finding_lines(findings: Sequence[RowFinding], is_published: bool = False) -> list[str]:
+    """A line for each, what is lost first. is_published: the rows are what others compare on too,
+    so that nothing is to be mended, and one line says it all.
+    """
+    if is_published:
+        facts = "; ".join(one.brief for one in findings)
+        return [f"! in the published rows, kept as they are: {facts}"] if findings else []
+    ordered = sorted(findings, key=lambda one: one.code is not FindingCode.ROWS_LOST)
+    return [f"! {one.text}; {one.remedy}" for one in ordered]
+
+
+def named(names: Sequence[str]) -> dict[str, Any]:
+    """The fields `names` and `named` of a finding, of classes as they stand in the data."""
+    shown = tuple(f"'{shortened(name, _NAME_LENGTH)}'" for name in names[:MOST_NAMED])
+    return {"names": shown, "named": len(names)}
+
+
+def share_text(share: float) -> str:
+    """`8.5 %`; below a tenth of a percent `under 0.1 %`."""
+    return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
+
+
+def _has(count: int | None) -> str:
+    return "has" if count == 1 else "have"
