@@ -32,9 +32,10 @@ class RowFinding:
     """How many rows something is odd about.
 
     of: the rows (of CLASSES_*: the classes) that were looked at. where: their split, or for rows
-    that were lost their files. exact: leaked rows that are in training letter by letter; the others
-    differ in case or blanks. texts: different texts among contradicting rows. names: the classes,
-    columns or reasons concerned, some of them. named: how many there are in all.
+    that were lost their files. exact: leaked rows that are in training letter for letter; the
+    others differ in case or blanks. same_label: leaked rows that are in training with their label,
+    and so too easy; None for numbers. texts: different texts among contradicting rows. names: the
+    classes, columns or reasons concerned, some of them. named: how many there are in all.
     """
 
     code: FindingCode
@@ -42,6 +43,7 @@ class RowFinding:
     of: int
     where: str = "training"
     exact: int | None = None
+    same_label: int | None = None
     texts: int | None = None
     names: tuple[str, ...] = ()
     named: int = 0
@@ -65,8 +67,7 @@ class RowFinding:
         counted = f"{some} {self.where} rows ({share_text(self.share)})"
         match self.code:
             case FindingCode.LEAKED_ROWS:
-                letters = "" if self.exact is None else f" ({self.exact:,} letter for letter)"
-                return f"{counted} are also in training{letters}"
+                return f"{counted} are also in training{self._alike}"
             case FindingCode.CONTRADICTING_LABELS:
                 return f"{self._texts} more than one label, in {counted}"
             case FindingCode.CLASSES_NOT_EVALUATED | FindingCode.CLASSES_NOT_TRAINED:
@@ -88,8 +89,11 @@ class RowFinding:
         """The fact in fewer words."""
         match self.code:
             case FindingCode.LEAKED_ROWS:
+                labels = ""
+                if self.same_label is not None:
+                    labels = f", {self.same_label:,} with the same label"
                 rows = f"{self.count:,} of {self.of:,} {self.where} rows"
-                return f"{rows} ({share_text(self.share)}) are also in training"
+                return f"{rows} ({share_text(self.share)}) are also in training{labels}"
             case FindingCode.CONTRADICTING_LABELS:
                 return f"{self._texts} more than one label"
             case FindingCode.DUPLICATE_ROWS:
@@ -100,15 +104,25 @@ class RowFinding:
     @property
     def text(self) -> str:
         """The fact and what it does to an answer, a clause without a full stop."""
-        effect = _EFFECTS.get(self.code)
+        is_harmless = self.code is FindingCode.LEAKED_ROWS and self.same_label == 0
+        effect = None if is_harmless else _EFFECTS.get(self.code)
         return f"{self.fact}: {effect}" if effect else self.fact
 
     @property
     def remedy(self) -> str:
         """What to do about it, in the words of a task file."""
         if self.code is FindingCode.DUPLICATE_ROWS and self.where != "training":
-            return "drop them from the evaluation rows"
+            return "drop them there; `drop_duplicates: true` does where these rows are held out"
+        if self.code is FindingCode.LABEL_LOOKS_MISSING:
+            return f"`missing_labels: [{', '.join(self.names)}]` leaves its rows out"
         return _REMEDIES[self.code]
+
+    @property
+    def _alike(self) -> str:
+        parts = [] if self.exact is None else [f"{self.exact:,} letter for letter"]
+        if self.same_label is not None:
+            parts.append(f"{self.same_label:,} with the same label")
+        return f" ({', '.join(parts)})" if parts else ""
 
     @property
     def _texts(self) -> str:
@@ -136,7 +150,6 @@ _REMEDIES = {
     FindingCode.CLASSES_NOT_EVALUATED: "add evaluation rows of them",
     FindingCode.CLASSES_NOT_TRAINED: "add training rows of them, or drop them from `classes`",
     FindingCode.LABELS_ALIKE: "`merge_labels: true` makes them one",
-    FindingCode.LABEL_LOOKS_MISSING: "`missing_labels: [...]` with it leaves its rows out",
     FindingCode.ROWS_LOST: "complete these rows, or choose other columns",
     FindingCode.DUPLICATE_ROWS: "`drop_duplicates: true` keeps the first of each",
     FindingCode.EMPTY_TEXTS: "complete them, or leave that column out of `text`",

@@ -14,10 +14,12 @@ from transformers import AutoModelForSequenceClassification
 from typer.testing import CliRunner
 
 import elsa_tune
+from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.cli.app import app
 from elsa_tune.errors import StorageError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.row_findings import FindingCode
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TokenRows
 from elsa_tune.training.loop import train
@@ -37,6 +39,9 @@ def test_the_guides_rows_become_a_model(
 ) -> None:
     bench = make_bench(tmp_path, train=256)
     monkeypatch.chdir(bench.folder)
+    trained = (bench.folder / "train.csv").read_text().splitlines()
+    with (bench.folder / "dev.csv").open("a") as dev:
+        dev.write("\n".join(trained[1:7]) + "\n")
     lines, _ = code_of(root / "docs/guides/python.md")
     tiny = (
         "epochs=3, depths=[0, 1], learning_rate=[2e-3], extend=False, seeds=2, cpus_per_trial=1.5"
@@ -53,6 +58,12 @@ def test_the_guides_rows_become_a_model(
 
     found: elsa_tune.Search = names["found"]
     assert (found.name, found.answer().task) == ("moods", "mood")
+    # Six evaluation rows that are trained on: the journal and MLflow say so beside the answer.
+    for asked in (found, f"sqlite:///{bench.folder}/mlruns/mlflow.db"):
+        [one] = elsa_tune.answer(asked)
+        leaked = one.findings[0]
+        assert (leaked.code, leaked.count, leaked.of) == (FindingCode.LEAKED_ROWS, 6, 70)
+        assert WarningCode.LEAKED_ROWS in [warning.code for warning in one.warnings]
     trials = found.trials()
     assert list(trials["phase"]) == ["measure"] * 4
     assert set(found.to_dataframe()["frozen_layers"]) == {0, 1}

@@ -21,8 +21,10 @@ from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
-from elsa_tune.tables.task_draft import guess_task
+from elsa_tune.specs.trial import Recipe
+from elsa_tune.tables.task_draft import Columns, guess_task
 from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
 
 app = typer.Typer()
@@ -296,3 +298,125 @@ def test_options_about_no_task() -> None:
 
 def test_the_embedded_task_knows_its_chance() -> None:
     assert KNOWN_TASKS["stdlib"].known_chance == 0.5
+
+
+# --- A table as a task ---------------------------------------------------------------------------
+
+UNEVEN = [
+    {
+        "id": n,
+        "title": f"ticket {n} is about a thing",
+        "team": ("mail", "mail", "mail", "mail", "mail", "web")[n % 6],
+        "priority": "" if n % 4 == 0 else f"P{n % 3}",
+        "channel": "abcd"[n % 4],
+    }
+    for n in range(60)
+]
+
+
+def test_columns_that_may_be_the_label_are_named_with_their_counts(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", UNEVEN)
+    guess = guess_task(tmp_path / "t.csv")
+    # Two values and every cell filled; three values, but a fourth of the cells are empty.
+    assert guess.label.name == "team"
+    assert [str(one) for one in guess.candidates] == [
+        "team (2 values)",
+        "channel (4 values)",
+        "priority (3 values, 25 % missing)",
+    ]
+    assert "channel (4 values), priority (3 values, 25 % missing)" in guess.yaml()
+
+
+def test_a_column_with_few_values_and_many_gaps_is_not_preferred(tmp_path: Path) -> None:
+    rows = [{name: row[name] for name in ("title", "priority", "channel")} for row in UNEVEN]
+    _write(tmp_path, "t.csv", rows)
+    assert guess_task(tmp_path / "t.csv").label.name == "channel"
+
+
+def test_columns_are_named_by_options(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", UNEVEN)
+    arguments = [str(tmp_path / "t.csv"), "--label", "channel", "--text", "team", "--text", "title"]
+    done = run.invoke(app, arguments, catch_exceptions=False)
+    assert "text: [team, title]\nlabel: channel\n" in done.stdout
+    with pytest.raises(UnknownNameError, match="did you mean 'channel'"):
+        run.invoke(app, [arguments[0], "--label", "chanel"], catch_exceptions=False)
+    with pytest.raises(UsageError, match="are about a table"):
+        run.invoke(app, ["--label", "channel"], catch_exceptions=False)
+    with pytest.raises(DataError, match="`label` and `text` name columns of a table"):
+        run.invoke(app, ["stdlib", "--text", "channel"], catch_exceptions=False)
+
+
+def test_uneven_classes_are_scored_by_macro_f1(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", UNEVEN)
+    guess = guess_task(tmp_path / "t.csv")
+    assert guess.fields["metric"] == "f1_macro"
+    assert "f1_macro since 'mail' has 50 rows and 'web' 10" in guess.yaml()
+    # Just below four rows of the commonest to one of the rarest.
+    even = [{"title": f"row {n}", "team": "web" if n % 5 == 0 else "mail"} for n in range(59)]
+    _write(tmp_path, "even.csv", [row for row in even if row != even[1]])
+    assert guess_task(tmp_path / "even.csv").fields["metric"] == "accuracy"
+
+
+def test_a_table_is_a_task_where_its_label_is_clear(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    _write(tmp_path, "t.csv", UNEVEN)
+    with pytest.raises(DataError, match=r"may be the label: team \(2 values\), channel .* `label`"):
+        resolve_task(str(path))
+    task = resolve_task(str(path), columns=Columns("team"))
+    assert (task.name, task.text_columns, task.classes) == ("t", ("title",), ("mail", "web"))
+    assert task.metric is Metric.F1_MACRO and task.companions == (Metric.ACCURACY,)
+    assert task == resolve_task(str(path), columns=Columns("team"))
+    assert isinstance(task.source, FilesSource)
+    assert (task.source.train, task.source.evaluation_share) == ((str(path),), 0.2)
+    named = [{"label": row["team"], **row} for row in UNEVEN]
+    _write(tmp_path, "named.csv", named)
+    assert resolve_task(str(tmp_path / "named.csv")).label_column == "label"
+
+
+def test_evaluation_rows_of_a_table_are_held_out_alike_and_stratified(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", UNEVEN)
+    task = resolve_task(str(tmp_path / "t.csv"), columns=Columns("team"))
+    once, again = (read_splits(task, Recipe())["evaluation"] for _ in range(2))
+    assert once.texts == again.texts
+    assert sorted(once.labels.tolist()) == [0] * 10 + [1] * 2
+
+
+def test_a_draft_says_what_is_odd_about_the_rows(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", UNEVEN * 2)
+    done = run.invoke(app, [str(tmp_path / "t.csv"), "--label", "team"], catch_exceptions=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("!")]
+    assert "evaluation rows" in lines[0] and "`drop_leaked: true`" in lines[0]
+    assert "!" not in done.stdout
+
+
+def test_a_task_looked_at_has_its_findings_on_top(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", UNEVEN * 2)
+    drafted = tmp_path / "drafted.yaml"
+    drafted.write_text(guess_task(tmp_path / "t.csv").yaml())
+    table = run.invoke(app, [str(drafted)], catch_exceptions=False).stdout
+    assert table.startswith("! ") and "name                 t" in table
+    shown = run.invoke(app, [str(drafted), "--format", "json"], catch_exceptions=False).stdout
+    findings = json.loads(shown)["findings"]
+    assert findings[0]["code"] == "leaked_rows" and findings[0]["of"] == 24
+    assert f"! {findings[0]['text']}; {findings[0]['remedy']}" == table.splitlines()[0]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_spreadsheets_csv_is_read(tmp_path: Path, delimiter: str) -> None:
+    text = '\ufefftitle;label\n"one; or, two";a\nthree;b\nfour;a\nfive;b\n'
+    (tmp_path / "t.csv").write_text(text.replace(";", delimiter), encoding="utf-8")
+    task = resolve_task(str(tmp_path / "t.csv"))
+    assert read_texts(task)["train"].texts[0][0] == f"one{delimiter} or, two"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "likely"), [("cp1252", "WINDOWS-1252"), ("utf-16", "UTF-16"), ("cp437", "")]
+)
+def test_another_encoding_is_named_with_the_way_to_utf8(
+    tmp_path: Path, encoding: str, likely: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes("text,label\nf\u00fcr,a\n\u00e9,b\n".encode(encoding))
+    with pytest.raises(DataError, match="is not UTF-8: byte 0x") as caught:
+        resolve_task(str(tmp_path / "t.csv"))
+    assert (f"it looks like {likely}" in str(caught.value)) is bool(likely)
+    assert ("iconv -f" in str(caught.value)) is bool(likely)

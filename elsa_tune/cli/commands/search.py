@@ -58,7 +58,7 @@ def search(
     requests = read_requests(wanted)
     if any(map(is_table, wanted.task)):
         for request in requests:
-            say(f"search: {_read_as(request.task)}")
+            say(f"search: {_read_as(request.task)}; `elsa-tune tasks` writes a table's task file")
 
     from elsa_tune.searching.launch import start
 
@@ -76,7 +76,7 @@ def search(
 
 
 def _read_as(task: TaskSpec) -> str:
-    """How a table is read, of which much is guessed."""
+    """Which columns and metric are taken, which of a table may be guessed."""
     texts, classes = " and ".join(task.text_columns), "numbers"
     if task.classes:
         classes = f"{len(task.classes)} classes"

@@ -49,7 +49,7 @@ def row_findings(task: TaskSpec, splits: Mapping[str, Split]) -> tuple[RowFindin
     training = splits["train"] if holdout is None else _together(splits["train"], holdout)
     keys = {"training": text_keys(training), "evaluation": text_keys(evaluation)}
     by_name = {"training": training, "evaluation": evaluation}
-    found = [*_leaked(by_name, keys)]
+    found = [*_leaked(task, by_name, keys)]
     if task.kind is TaskKind.CLASSIFICATION:
         found += [*_contradicting(by_name, keys), *_on_classes(task, by_name)]
     for split in splits.values():
@@ -129,19 +129,28 @@ def _contradicting_keys(keys: Keys, labels: NDArray[Any]) -> Keys:
     return texts[labels_of_each > 1]
 
 
-def _leaked(splits: Mapping[str, Split], keys: Mapping[str, Keys]) -> Iterator[RowFinding]:
+def _leaked(
+    task: TaskSpec, splits: Mapping[str, Split], keys: Mapping[str, Keys]
+) -> Iterator[RowFinding]:
+    training, evaluation = splits["training"], splits["evaluation"]
     leaked = np.isin(keys["evaluation"], keys["training"])
     if not leaked.any():
         return
     there = np.flatnonzero(np.isin(keys["training"], keys["evaluation"][leaked]))
-    trained = set(_rows(splits["training"], there))
-    evaluated = _rows(splits["evaluation"], np.flatnonzero(leaked))
+    trained = set(_rows(training, there))
+    same_label = None
+    if task.kind is TaskKind.CLASSIFICATION:
+        trained_rows = _row_keys(keys["training"], training.labels)
+        same_label = int(
+            np.isin(_row_keys(keys["evaluation"], evaluation.labels), trained_rows).sum()
+        )
     yield RowFinding(
         code=FindingCode.LEAKED_ROWS,
         count=int(leaked.sum()),
         of=len(leaked),
         where="evaluation",
-        exact=sum(texts in trained for texts in evaluated),
+        exact=sum(texts in trained for texts in _rows(evaluation, np.flatnonzero(leaked))),
+        same_label=same_label,
     )
 
 
@@ -214,15 +223,14 @@ def _looks_missing(task: TaskSpec) -> list[int]:
 
 def _empty(task: TaskSpec, splits: Mapping[str, Split]) -> Iterator[RowFinding]:
     """Empty texts of pairs; a row without any text was left out when it was read."""
-    for where, split in splits.items():
-        blank = np.array([[not text.strip() for text in column] for column in split.texts])
-        rows = int(blank.any(axis=0).sum())
-        columns = [name for name, one in zip(task.text_columns, blank, strict=True) if one.any()]
-        if columns:
-            yield RowFinding(
-                code=FindingCode.EMPTY_TEXTS,
-                count=rows,
-                of=len(split),
-                where=where,
-                **named(columns),
-            )
+    every = _together(*splits.values())
+    blank = np.array([[not text.strip() for text in column] for column in every.texts])
+    columns = [name for name, one in zip(task.text_columns, blank, strict=True) if one.any()]
+    if columns:
+        yield RowFinding(
+            code=FindingCode.EMPTY_TEXTS,
+            count=int(blank.any(axis=0).sum()),
+            of=len(every),
+            where="training and evaluation",
+            **named(columns),
+        )
