@@ -16,11 +16,13 @@ from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import DataError
 from elsa_tune.searching.record import started
+from elsa_tune.searching.specification import differences, load_specification, save_specification
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.row_findings import FindingCode, RowFinding, finding_lines
 from elsa_tune.specs.task import Cleaning, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tables.task_file import read_task_file
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import findings_of
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.training.data.preparation import prepare, read_splits
@@ -295,6 +297,34 @@ REPEATED = RowFinding(code=FindingCode.DUPLICATE_ROWS, count=9, of=900)
 def test_a_search_records_what_is_odd_about_its_rows() -> None:
     state = SearchState.replay([started(make_spec(findings=(LEAKED, REPEATED)), attempt=1)])
     assert findings_of(state) == (LEAKED, REPEATED)
+
+
+def test_a_specification_keeps_findings_and_cleaning_and_an_older_one_has_none(
+    tmp_path: Path,
+) -> None:
+    spec, paths = make_spec(), SearchPaths(tmp_path, "example")
+    paths.folder.mkdir()
+    mended = dataclasses.replace(
+        spec,
+        task=dataclasses.replace(spec.task, cleaning=Cleaning(missing_labels=("N/A",))),
+        findings=(LEAKED, REPEATED),
+    )
+    save_specification(mended, paths)
+    assert load_specification(paths) == mended
+    values = json.loads(paths.specification.read_text())
+    del values["findings"], values["task"]["cleaning"]
+    paths.specification.write_text(json.dumps(values))
+    assert load_specification(paths) == spec
+
+
+def test_a_search_that_is_recorded_with_other_rows_is_another() -> None:
+    recorded = make_spec()
+    cleaned = dataclasses.replace(recorded.task, cleaning=Cleaning(drop_leaked=True))
+    asked = dataclasses.replace(recorded, task=cleaned)
+    assert differences(asked, recorded) == ["drop_leaked True (recorded: False)"]
+    other = dataclasses.replace(recorded.task, label_column="team")
+    [why] = differences(dataclasses.replace(recorded, task=other), recorded)
+    assert why == "label team (recorded: label)"
 
 
 @pytest.mark.parametrize("tag", [None, "", "{", '[{"code": "of_a_later_version", "count": 1}]'])

@@ -5,6 +5,7 @@ ones.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from typer.testing import CliRunner
 
 from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
+from elsa_tune.searching.inputs import SearchOptions, read_requests
+from elsa_tune.searching.launch import sizes
 from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.specs.trial import Recipe
@@ -26,6 +29,7 @@ from elsa_tune.tables.task_draft import Columns, guess_task
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.data.texts import read_texts
+from tests.unit.tiny_models import make_tiny
 
 app = typer.Typer()
 app.command()(tasks)
@@ -420,3 +424,22 @@ def test_another_encoding_is_named_with_the_way_to_utf8(
         resolve_task(str(tmp_path / "t.csv"))
     assert (f"it looks like {likely}" in str(caught.value)) is bool(likely)
     assert ("iconv -f" in str(caught.value)) is bool(likely)
+
+
+def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_tiny("bert", tmp_path / "model")
+    _write(tmp_path, "t.csv", UNEVEN * 2)
+    options = SearchOptions(model="model", task=["t.csv"], label="team", text=["title"])
+    [request] = read_requests(options)
+    assert request.task == resolve_task("t.csv", columns=Columns("team", ("title",)))
+    said: list[str] = []
+    assert sizes(request.task, request.recipe, said.append) == (96, 24)
+    assert said and all(line.startswith("! ") for line in said)
+    # A table's columns are not for tasks beside it.
+    two = read_requests(dataclasses.replace(options, task=["t.csv", "stdlib"]))
+    assert [one.task.name for one in two] == ["t", "stdlib"]
+    with pytest.raises(DataError, match="and task 'stdlib' is none"):
+        read_requests(dataclasses.replace(options, task=["stdlib"]))
