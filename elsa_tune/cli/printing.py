@@ -35,6 +35,11 @@ def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             table = _table(value, list(value[0])).splitlines()
             yield "\n  ".join([label, *table])
+        elif name == "notes" and value:
+            # Sentences: each on its own line.
+            yield from (
+                f"{label if not place else '':<20} {one}" for place, one in enumerate(value)
+            )
         else:
             yield f"{label:<20} {_cell(name, value)}"
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.api import _row_settings
 from elsa_tune.errors import DataError
 from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import differences, load_specification, save_specification
@@ -22,6 +24,7 @@ from elsa_tune.specs.row_findings import FindingCode, RowFinding, finding_lines
 from elsa_tune.specs.task import Cleaning, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
 from elsa_tune.tables.task_file import read_task_file
+from elsa_tune.tables.task_frames import write_task
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import findings_of
 from elsa_tune.tracking.state import SearchState
@@ -253,6 +256,7 @@ def test_labels_that_mean_that_there_is_none(task: Task) -> None:
     assert own.classes == ("a", "b")
     train = read_splits(own, Recipe())["train"]
     assert len(train) == 14 and train.notes[0].endswith("label is 'N/A' (line 15)")
+    assert train.lost is None  # it is what was asked for
 
 
 @pytest.mark.parametrize(
@@ -285,6 +289,20 @@ def test_results_before_and_after_are_never_pooled(task: Task, tmp_path: Path) -
         changed = dataclasses.replace(own, cleaning=cleaning)
         seen.add(prepare(model, changed, Recipe()).fingerprint)
     assert len(seen) == 3
+
+
+def test_rows_from_python_are_mended_alike(tmp_path: Path) -> None:
+    frame = pd.DataFrame(PLAIN * 3, columns=["text", "label"])
+    given_so = {"drop_duplicates": True}
+    settings = {**given_so, "epochs": 3}
+    given = _row_settings(settings)
+    assert settings == {"epochs": 3}
+    own = read_task_file(write_task(frame, tmp_path, **given))
+    assert own.cleaning == Cleaning(drop_duplicates=True)
+    assert sum(map(len, read_splits(own, Recipe()).values())) == len(PLAIN)
+    # As they are, they are another task file.
+    files = {write_task(frame, tmp_path, **_row_settings(dict(one))) for one in (given_so, {})}
+    assert len(files) == 2
 
 
 # --- Recorded ------------------------------------------------------------------------------------

@@ -405,6 +405,15 @@ def test_a_task_looked_at_has_its_findings_on_top(tmp_path: Path) -> None:
     assert f"! {findings[0]['text']}; {findings[0]['remedy']}" == table.splitlines()[0]
 
 
+def test_each_note_has_its_own_line(tmp_path: Path) -> None:
+    _write(tmp_path, "t.csv", [*UNEVEN, {"title": "without a team"}])
+    drafted = tmp_path / "drafted.yaml"
+    drafted.write_text(guess_task(tmp_path / "t.csv", Columns("team")).yaml())
+    *_, first, second = run.invoke(app, [str(drafted)], catch_exceptions=False).stdout.splitlines()
+    assert first.startswith("notes                1 of 61 rows of t.csv skipped")
+    assert second.startswith(" " * 21 + "no evaluation file")
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_a_spreadsheets_csv_is_read(tmp_path: Path, delimiter: str) -> None:
     text = '\ufefftitle;label\n"one; or, two";a\nthree;b\nfour;a\nfive;b\n'

@@ -186,7 +186,9 @@ def to_split(task: TaskSpec, tables: Sequence[Table], layout: GlueLayout | None 
             for column, text in zip(texts, row_texts, strict=True):
                 column.append(text)
         notes += _skip_notes(table, skipped)
-        reasons.update({reason: len(lines) for reason, lines in skipped.items()})
+        # Those that the task itself leaves out are none that are lost.
+        asked = {_meant(label_column, one) for one in task.cleaning.missing_labels}
+        reasons.update({why: len(lines) for why, lines in skipped.items() if why not in asked})
     kind = np.float32 if task.kind is TaskKind.REGRESSION else np.int64
     where = " + ".join(str(table.path) for table in tables)
     lost = _lost(tables, reasons)
@@ -203,7 +205,12 @@ def _incomplete(
         return f"missing {', '.join(blank)}"
     if label == "gold_label" and row[-1] == UNLABELLED:
         return "the annotators agreed on no gold_label ('-')"
-    return f"{label} is '{row[-1]}'" if row[-1] in missing_labels else None
+    return _meant(label, str(row[-1])) if row[-1] in missing_labels else None
+
+
+def _meant(column: str, label: str) -> str:
+    """The reason for leaving out a row whose label means that there is none."""
+    return f"{column} is '{label}'"
 
 
 def _label_ids(task: TaskSpec) -> dict[str, int]:
