@@ -70,6 +70,7 @@ class Doubt(enum.StrEnum):
     """What is grave enough to stand in the first line."""
 
     INCOMPLETE = "search_incomplete"  # the search has trials left
+    LEAKED_ROWS = "leaked_rows"  # many evaluation rows are also in training
     CONSTANT_REACHES_TARGET = "constant_answer_reaches_target"  # the full model learnt little
     INTERVAL_TOO_WIDE = "interval_too_wide"  # as wide as what the full model learnt
     FULL_MODEL_BELOW_PROBE = "full_model_below_probe"  # it may have trained too little

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from elsa_tune.analysis.answer import Action, Answer, Basis, Doubt, Recommendation, reaches
 from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.warning import WarningCode
+from elsa_tune.specs.row_findings import FindingCode, RowFinding
+
+# Of the evaluation rows: so many that are known by heart move a quality by up to a point.
+MANY_LEAKED = 0.01
 
 
 def recommend(answer: Answer) -> Recommendation:
@@ -63,6 +67,15 @@ def _linear_model_is_enough(answer: Answer) -> bool:
     return reaches(probe.quality, full.quality, answer.target, answer.chance or 0.0)
 
 
+def leaked_rows(answer: Answer) -> RowFinding | None:
+    """Evaluation rows that are also in training with their label, where they are many."""
+    for found in answer.findings:
+        if found.code is FindingCode.LEAKED_ROWS:
+            easy = found.count if found.same_label is None else found.same_label
+            return found if easy >= MANY_LEAKED * found.of else None
+    return None
+
+
 def _constant_reaches_target(answer: Answer) -> bool:
     """Of a joint answer: on some task."""
     return any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in answer.warnings)
@@ -70,9 +83,10 @@ def _constant_reaches_target(answer: Answer) -> bool:
 
 def _doubts(answer: Answer, point: CurvePoint, action: Action) -> Iterator[Doubt]:
     full, probe = answer.full, answer.probe
-    codes = {warning.code for warning in answer.warnings}
-    if WarningCode.INCOMPLETE in codes:
+    if any(warning.code is WarningCode.INCOMPLETE for warning in answer.warnings):
         yield Doubt.INCOMPLETE
+    if leaked_rows(answer) is not None:
+        yield Doubt.LEAKED_ROWS
     if _constant_reaches_target(answer):
         yield Doubt.CONSTANT_REACHES_TARGET
     if full is None or full.quality is None:

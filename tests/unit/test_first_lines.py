@@ -13,6 +13,7 @@ from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.cli.answer_tables import print_curves
 from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.row_findings import FindingCode, RowFinding
 from elsa_tune.specs.trial import Phase
 from elsa_tune.words import depths_text, last_of_layers, rate_text
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
@@ -171,6 +172,19 @@ def test_an_unfinished_search_is_a_first_look() -> None:
     warning = AnswerWarning(WarningCode.INCOMPLETE, "search 'mine' is not complete")
     [answer] = answer_curves([dataclasses.replace(found, warnings=(warning,))])
     assert answer.first_lines.headline.startswith("So far: fine-tune the last 3 of 6 layers")
+
+
+@pytest.mark.parametrize(("same_label", "is_grave"), [(20, True), (4, False), (None, True)])
+def test_leaked_rows_come_before_the_depth(same_label: int | None, is_grave: bool) -> None:
+    """Rows that are in training with their label are known by heart; numbers have no labels."""
+    leaked = RowFinding(
+        code=FindingCode.LEAKED_ROWS, count=41, of=484, where="evaluation", same_label=same_label
+    )
+    answer = only([dataclasses.replace(one, findings=(leaked,)) for one in falling_curve()])
+    assert (Doubt.LEAKED_ROWS in answer.recommendation.doubts) is is_grave
+    said = "Clean the data first: 41 of 484 evaluation rows are also in training"
+    assert answer.first_lines.headline.startswith(said) is is_grave
+    assert "ine-tune the last 3 of 6 layers" in answer.first_lines.headline
 
 
 def test_several_tasks_have_one_recommendation() -> None:

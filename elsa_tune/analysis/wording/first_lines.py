@@ -16,6 +16,7 @@ from elsa_tune.analysis.answer import (
     reaches,
 )
 from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.wording.answer import saved_shares
 from elsa_tune.analysis.wording.certainty import recorded_search, why_not_certified
 from elsa_tune.specs.trial import PROBE_FEATURES
@@ -73,6 +74,13 @@ def _headline(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
     if advice.action is Action.LINEAR_MODEL:
         return _linear_model(answer, advice)
     said = f"{_to_do(answer, point)}{_score(answer, point)}"
+    leaked = leaked_rows(answer)
+    if leaked is not None:
+        rows = f"{leaked.count:,} of {leaked.of:,} evaluation rows"
+        return (
+            f"Clean the data first: {rows} are also in training (`drop_leaked: true` mends it). As "
+            f"the data are: {_lower_first(said)}"
+        )
     if Doubt.INTERVAL_TOO_WIDE in advice.doubts and full is not None:
         where = f"{interval(full.ci_low, full.ci_high)} with all layers"
         return (

@@ -82,7 +82,8 @@ def _answer_text(answer: Any) -> str:
         return "; ".join(map(_answer_text, answer))
     if isinstance(answer, dict) and "operating_point" in answer:
         # Searches of earlier versions recorded no recommendation.
-        advice = answer.get("recommendation") or answer["operating_point"] or {}
+        found = answer.get("recommendation", answer["operating_point"])
+        advice = found if isinstance(found, dict) else {}
         if advice.get("action") == "linear_model":
             return "fine-tune nothing: a linear model is enough"
         if advice.get("fine_tuned_layers") is not None:
