@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import Connection, unusable
+from elsa_tune.tracking.connection import PATIENCE_S, Connection, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -23,6 +24,7 @@ from elsa_tune.tracking.journal_records import (
 )
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
 from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.uris import shown_uri
 
 
 def read_searches(
@@ -36,13 +38,14 @@ def read_searches(
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
-    if is_unmade(tracking_uri):
-        raise TrackingError(
-            f"nothing is recorded in {sqlite_file(tracking_uri)}; `elsa-tune search` makes it, "
-            "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
-        )
     connection = Connection(tracking_uri)
     connection.check()
+    if connection.is_empty():
+        place = sqlite_file(tracking_uri) or shown_uri(tracking_uri)
+        raise TrackingError(
+            f"nothing is recorded in {place}; `elsa-tune search` makes it, "
+            "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
+        )
     # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
     condition = f"tags.`{names.SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
     states: dict[str, SearchState] = {}
@@ -152,21 +155,28 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
 
 
 def is_lost(tracking_uri: str, search_id: str) -> bool:
-    """Whether the store has nothing of a search; one that cannot be read has not lost it."""
-    if is_unmade(tracking_uri):
-        return True
-    try:
-        client = Connection(tracking_uri).client()
+    """Whether the store has nothing of a search. Raises TrackingError for one that does not answer
+    in time, or cannot be read.
+    """
+    connection = Connection(tracking_uri)
+    connection.check()
+
+    def has_nothing() -> bool:
+        if connection.is_empty():
+            return True
+        client = connection.client()
         condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
         return not client.search_runs(_experiments(client), condition, max_results=1)
-    except Exception:  # as in read_runs; whoever asks has other things to do
-        return False
+
+    connection.import_mlflow()
+    # A file answers, however long a slow disk takes.
+    is_file = sqlite_file(tracking_uri) is not None
+    return connection.within(math.inf if is_file else PATIENCE_S, has_nothing)
 
 
 def is_unmade(tracking_uri: str) -> bool:
     """Whether it is an SQLite store that is not there yet: a question must not make it."""
-    database = sqlite_file(tracking_uri)
-    return database is not None and not (database.is_file() and database.stat().st_size)
+    return sqlite_file(tracking_uri) is not None and Connection(tracking_uri).is_empty()
 
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:

@@ -32,9 +32,9 @@ ASKED = ("--search", "mine", "--tracking-uri", CLOSED)
 def test_an_error_that_repeats_the_uri_does_not_show_it() -> None:
     with pytest.raises(TrackingError, match="does not answer") as refused:
         Connection(CLOSED).check()
-    assert SECRET not in str(refused.value) and "me:***@127.0.0.1" in str(refused.value)
+    assert SECRET not in str(refused.value) and "http://***@127.0.0.1" in str(refused.value)
     assert reason(ValueError(f"no {CLOSED}/x?token=abc")) == (
-        "no http://me:***@127.0.0.1:9/x?token=***"
+        "no http://***@127.0.0.1:9/x?token=***"
     )
 
 
@@ -68,7 +68,7 @@ def test_a_specification_never_has_it(tmp_path: Path) -> None:
     save_specification(specify(request), paths)
     text = paths.specification.read_text()
     assert SECRET not in text
-    assert json.loads(text)["tracking_uri"] == "http://me:***@127.0.0.1:9"
+    assert json.loads(text)["tracking_uri"] == "http://***@127.0.0.1:9"
 
 
 def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.saying import heard, say
-from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
+from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.uris import shown_uri, without_credentials
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -109,7 +110,7 @@ def ui(
         return
     _check_port(host, port)
     store.check()
-    store.initialise()
+    store.initialise(say)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", host, "--port", str(port)]
     # Not an argument: every user of the machine sees those.
