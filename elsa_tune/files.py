@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+# Of searches and tasks: it cannot lead out of the folder that a file of this name belongs in.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
 
 def write_aside(
     path: Path, content: bytes | Callable[[BinaryIO], object], *, is_private: bool = False

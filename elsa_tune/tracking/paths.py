@@ -1,12 +1,12 @@
 """Where records lie: the MLflow store of a working directory, and the folder of one search."""
 
 import os
-import re
 import shlex
 import tempfile
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
+from elsa_tune.files import PLAIN_NAME
 from elsa_tune.tracking.uris import (
     DATABASE_SCHEMES,
     SERVER_SCHEMES,
@@ -15,7 +15,7 @@ from elsa_tune.tracking.uris import (
     shown_uri,
 )
 
-SEARCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SEARCH_NAME = PLAIN_NAME
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 
