@@ -40,7 +40,8 @@ class Finished:
         if not self.unsent:
             return ""
         why = f", which {self.why_unsent}" if self.why_unsent else ""
-        return f"{self.unsent} records did not reach MLflow at {self.spec.tracking_uri}{why}"
+        records = "1 record" if self.unsent == 1 else f"{self.unsent} records"
+        return f"{records} did not reach MLflow at {self.spec.tracking_uri}{why}"
 
 
 def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: Say) -> Finished:

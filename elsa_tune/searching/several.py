@@ -98,7 +98,7 @@ def _go_on(search: Request, say: Say) -> None:
     else:
         finished = start(search, say)
     if finished.unsent:
-        say(f"{finished.unsent_words}; `{paths.resume}` sends them")
+        say(f"{finished.unsent_words}; `{paths.resume}` sends the rest")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(finished.message)
     if finished.status is not SearchStatus.COMPLETED:

@@ -171,6 +171,8 @@ def reason(error: BaseException, uri: str = "") -> str:
 def unanswered(uri: str, error: BaseException) -> TrackingError:
     """What a store's silence or refusal means to whoever wants to record there."""
     place = shown_uri(uri)
+    if sqlite_file(uri) is not None:
+        return unusable(uri, error)
     if (refusal := refused_access(uri, error)) is not None:
         return TrackingError(f"the MLflow store {place} {refusal}")
     return TrackingError(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,13 +16,20 @@ import pytest
 from elsa_tune.cli.app import main
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching import launch
+from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.specification import save_specification, specify
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.connection import Connection, reason
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths
+from tests.conftest import Run
+from tests.recorded_search import search_started
 from tests.unit.search_examples import make_spec
 
 SECRET = "s3cret"
@@ -104,9 +112,53 @@ class _Server(BaseHTTPRequestHandler):
         pass
 
 
+class _Closed(_Server):
+    """MLflow's own words to whoever is not logged in, or may not write."""
+
+    status = 401
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("WWW-Authenticate", 'Basic realm="mlflow"')
+        self.end_headers()
+        self.wfile.write(b"You are not authenticated. Please see https://mlflow.org/docs")
+
+    do_POST = do_GET
+
+
+class _Forbidden(_Closed):
+    status = 403
+
+
+@pytest.mark.parametrize(("server", "status"), [(_Closed, 401), (_Forbidden, 403)])
+def test_a_refusal_is_said_with_its_reason(
+    server: type[_Server], status: int, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again would be refused again."""
+    monkeypatch.chdir(tmp_path)
+    with _served(server) as port:
+        uri = f"http://me:{SECRET}@127.0.0.1:{port}"
+        found = run("operating-point", "--search", "mine", "--tracking-uri", uri)
+        assert found.status == 2 and f"refuses access ({status}: " in found.err
+        assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRA" in found.err
+        assert "start it" not in found.err
+        # A store that closes while a search runs.
+        paths = SearchPaths(tmp_path, "mine")
+        with Journal(paths.journal) as journal:
+            forwarder = Forwarder(paths, MlflowStore(uri)).start()
+            forwarder.offer(journal.append(search_started("mine")))
+            while not forwarder.trouble:
+                time.sleep(0.05)
+            assert forwarder.close(0.2) == 1
+    ended = Finished(make_spec(), paths, SearchStatus.COMPLETED, "", (), 1, forwarder.trouble)
+    assert "1 record did not reach MLflow at" in ended.unsent_words
+    assert f", which refuses access ({status}: " in ended.unsent_words
+    assert SECRET not in found.err + ended.unsent_words
+
+
 @contextlib.contextmanager
-def _served() -> Iterator[int]:
-    server = HTTPServer(("127.0.0.1", 0), _Server)
+def _served(handler: type[_Server] = _Server) -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server.server_port

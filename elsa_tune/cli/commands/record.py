@@ -16,7 +16,7 @@ from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.saying import heard, say
 from elsa_tune.tracking.paths import StorePaths
-from elsa_tune.tracking.uris import shown_uri, without_credentials
+from elsa_tune.tracking.uris import without_credentials
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -103,7 +103,7 @@ def ui(
     uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
     store = MlflowStore(uri)
     if uri.startswith("http"):
-        say(f"the record is on a server; open {shown_uri(uri)}")
+        say(f"the record is on a server; open {without_credentials(uri)}")
         with contextlib.suppress(TrackingError):  # its address is all that was asked for
             store.check()
             _say_page(store, without_credentials(uri))
