@@ -283,7 +283,8 @@ class Sender:
             # MLflow cannot take a point of the curve back: it waits until there is no more to come.
             is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
             answer = self.state.decisions.get(names.ANSWER) if is_over else None
-            self._store.end(search, record, names.curve_reports(answer, record.time))
+            tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
+            self._store.end(search, record, names.curve_reports(answer, record.time), tags)
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
         elif isinstance(record, Decision):

@@ -119,7 +119,7 @@ def is_misread(uri: str) -> bool:
         found = re.match(r"[^:/]*(?::[^@]*)?@", rest)
         theirs = found[0] if found else ""
     else:
-        authority = re.match(r"[^/?#\\\s]*", rest)
+        authority = re.match(r"[^/?#\\]*", rest)
         assert authority is not None
         theirs = "".join(authority[0].rpartition("@")[:2])
     return theirs != rest.removesuffix(parts.place) or bool(parts.spilt)

@@ -145,7 +145,7 @@ def test_searches_that_began_together_are_listed_by_name(
     for name in ("c", "b"):
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
     elsewhere = SearchState(search=search_started("a"), started=5.0)
-    monkeypatch.setattr(sources, "read_searches", lambda uri, tasks, search: [elsewhere])
+    monkeypatch.setattr(sources, "read_overview", lambda uri: [elsewhere])
     found = sources.list_searches(storage, "a store", lambda line: None)
     assert [state.search.name for _, state in found] == ["a", "b", "c"]
 

@@ -69,7 +69,7 @@ def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
         "model": state.search.model,
         "task": state.search.task,
         "status": state.status.value,
-        "trials_done": len(state.final_trials),
+        "trials_done": state.trials_done,
         "trials_planned": trials_in_all(folder, state),
         "started": local_time(state.started),
         "answer": state.decisions.get(ANSWER),
