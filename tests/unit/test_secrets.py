@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import stat
 import sys
 import threading
 import time
@@ -19,17 +21,20 @@ from elsa_tune.searching import launch
 from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.journal_records import SearchStatus
+from elsa_tune.tracking.journal_records import Decision, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.uris import shown_uri
 from tests.conftest import Run
-from tests.recorded_search import search_started
+from tests.recorded_search import search_started, whole_search
 from tests.unit.search_examples import make_spec
 
 SECRET = "s3cret"
@@ -92,6 +97,75 @@ def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert launch._remembered("http://me:***@127.0.0.1:9") == CLOSED
     assert launch._remembered("http://me:***@other:9") == "http://other:9"
     assert launch._remembered("sqlite:////a.db") == "sqlite:////a.db"
+
+
+def _finished(folder: Path, uri: str) -> SearchPaths:
+    """A complete search that was recorded at this store."""
+    paths = SearchPaths(folder / "mlruns" / "searches", "mine")
+    paths.report.mkdir(parents=True)
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths, MlflowStore(uri))
+        for one in (*whole_search("mine", 3), Decision(what=REPORT, value="report")):
+            stamped = journal.append(one)
+        forwarder.offer(stamped)
+        forwarder._drop([stamped])  # the store has everything
+    depths = tuple(FreezeDepth.of(frozen) for frozen in range(3))
+    spec = make_spec(name="mine", seeds=1, tracking_uri=shown_uri(uri))
+    save_specification(dataclasses.replace(spec, depths=depths, explored=depths), paths)
+    return paths
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"postgresql+psycopg://me@server:{SECRET}@127.0.0.1:9/x",
+        f"postgresql+psycopg://me:5432/{SECRET}@127.0.0.1:9/x",
+        f"postgresql+psycopg://127.0.0.1:9/x?user=me&password={SECRET}&sslmode=disable",
+        f"http://{SECRET}:@127.0.0.1:9",
+        f"https://{SECRET}:x-oauth@127.0.0.1:9",
+        f"HTTP://{SECRET}@127.0.0.1:9",
+        f"http://127.0.0.1:9/x?access={SECRET}",
+        f"http://127.0.0.1:9?jwt={SECRET}",
+        f"http://me:12/{SECRET}@127.0.0.1:9",  # refused
+        f"postgresql+psycopg://me:a@{SECRET}@127.0.0.1:9/x",  # refused
+        f"ftp://me:{SECRET}@127.0.0.1:9",  # refused
+    ],
+)
+def test_no_command_says_or_writes_it(
+    uri: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _finished(tmp_path, uri)
+    asked = ("--tracking-uri", uri)
+    found = [
+        run("searches", *asked),
+        run("operating-point", "--search", "mine", *asked),
+        run("report", "--search", "mine", *asked, "--out", "page"),
+        run("resume", "mine", *asked),
+        run("searches", "--delete", "mine", *asked),
+    ]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    found += [run("resume", "mine"), run("searches"), run("curve", "--search", "mine")]
+    assert {one.status for one in found} <= {0, 2, 3}
+    for one in found:
+        assert "127.0.0.1:9" in one.out + one.err, one.err
+        assert SECRET not in one.out + one.err and "Traceback" not in one.err
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or SECRET.encode() not in file.read_bytes(), file
+    forwarded = tmp_path / "mlruns" / "searches" / "mine" / "forwarded.json"
+    assert stat.S_IMODE(forwarded.stat().st_mode) == 0o600
+
+
+def test_a_proxys_password_is_not_said(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, f"http://me:{SECRET}@127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
+    found = run("operating-point", "--search", "mine", "--tracking-uri", "http://mlflow.example")
+    assert found.status == 2 and "does not answer" in found.err
+    assert SECRET not in found.err
 
 
 class _Server(BaseHTTPRequestHandler):
