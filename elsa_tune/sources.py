@@ -252,6 +252,7 @@ class Store(Source):
     def __init__(self, tracking_uri: str) -> None:
         self.tracking_uri = tracking_uri
         self._read = functools.cache(functools.partial(read_searches, tracking_uri))
+        self._overview = functools.partial(read_overview, tracking_uri)
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search and tasks that are asked for, in the order of their start."""
@@ -269,7 +270,7 @@ class Store(Source):
 
     def overview(self) -> Searches:
         """Every search, its trials only counted: of ten thousand runs MLflow needs minutes."""
-        return [(None, one) for one in read_overview(self.tracking_uri)]
+        return [(None, one) for one in self._overview()]
 
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
