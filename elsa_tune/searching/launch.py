@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
 from elsa_tune.tracking.uris import shown_uri, without_credentials
 
@@ -262,8 +261,11 @@ def _remembered(stored: str) -> str:
     # They are in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
     if without_credentials(stored) == stored:
         return stored
-    given = os.environ.get(TRACKING_VARIABLE, "").strip().rstrip("/")
-    return given if shown_uri(given) == shown_uri(stored) else without_credentials(stored)
+    with contextlib.suppress(TrackingError):  # it names no store
+        given = StorePaths(Path.cwd()).named_uri()
+        if given is not None and shown_uri(given) == shown_uri(stored):
+            return given
+    return without_credentials(stored)
 
 
 def _open_store(tracking_uri: str, say: Say) -> MlflowStore:

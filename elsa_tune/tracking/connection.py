@@ -165,7 +165,7 @@ class Connection:
 
 def reason(error: BaseException, uri: str = "") -> str:
     """An error in one line of at most 200 characters, without secrets. uri: its store's."""
-    return hidden(first_line(error), *filter(None, [uri]))[:200]
+    return hidden(first_line(error), uri)[:200]
 
 
 def unanswered(uri: str, error: BaseException) -> TrackingError:

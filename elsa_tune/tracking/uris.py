@@ -85,7 +85,7 @@ def hidden(text: str, *uris: str) -> str:
     uris: those that it may repeat, also in part or decoded. Those of the environment are known.
     """
     variables = [*_URI_VARIABLES, *map(str.lower, _URI_VARIABLES)]
-    known = [*uris, *filter(None, map(os.environ.get, variables))]
+    known = [*filter(None, (*uris, *map(os.environ.get, variables)))]
     secrets = {secret for uri in known for secret in _secrets(uri)}
     for name in _SECRET_VARIABLES:
         secrets |= set(_spellings(os.environ.get(name, "")))

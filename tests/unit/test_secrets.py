@@ -96,6 +96,10 @@ def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED)
     assert launch._remembered("http://me:***@127.0.0.1:9") == CLOSED
     assert launch._remembered("http://me:***@other:9") == "http://other:9"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED.replace("http", "HTTP") + "/")
+    assert launch._remembered("http://***@127.0.0.1:9") == CLOSED
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "no store")
+    assert launch._remembered("http://***@other:9") == "http://other:9"
     assert launch._remembered("sqlite:////a.db") == "sqlite:////a.db"
 
 
