@@ -262,7 +262,7 @@ def _ended(finished: Finished) -> Search:
     if finished.status is SearchStatus.TIME_UP:
         say(f"search '{finished.spec.name}': {finished.message}; `resume` continues it")
     if finished.unsent:
-        say(f"{finished.unsent} records did not reach MLflow; `resume` sends them")
+        say(f"{finished.unsent_words}; `resume` sends the rest")
     if finished.status is SearchStatus.INTERRUPTED:
         raise KeyboardInterrupt
     if finished.status is SearchStatus.FAILED:

@@ -7,15 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+# Of searches and tasks: it cannot lead out of the folder that a file of this name belongs in.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-def write_aside(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+
+def write_aside(
+    path: Path, content: bytes | Callable[[BinaryIO], object], *, is_private: bool = False
+) -> None:
     """Write a file beside `path`, then rename it there: readers never see a part, and of several
-    processes the last one wins. content: the bytes, or what writes them. Raises OSError.
+    processes the last one wins. content: the bytes, or what writes them. is_private: nobody else
+    may read it. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
     try:
         with aside.open("wb") as file:
+            if is_private:
+                os.fchmod(file.fileno(), 0o600)
             file.write(content) if isinstance(content, bytes) else content(file)
             file.flush()
             os.fsync(file.fileno())

@@ -17,7 +17,12 @@ from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.tables.results_csv import import_results, published_rows
 from elsa_tune.tracking.journal_records import SearchStatus
-from elsa_tune.tracking.mlflow_reader import is_unmade, local_folder, read_searches
+from elsa_tune.tracking.mlflow_reader import (
+    is_unmade,
+    local_folder,
+    read_overview,
+    read_searches,
+)
 from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, search_names
 from elsa_tune.tracking.rows import KeptPredictions, origin_of, rows_of
 from elsa_tune.tracking.state import SearchState, read_state
@@ -247,6 +252,7 @@ class Store(Source):
     def __init__(self, tracking_uri: str) -> None:
         self.tracking_uri = tracking_uri
         self._read = functools.cache(functools.partial(read_searches, tracking_uri))
+        self._overview = functools.partial(read_overview, tracking_uri)
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search and tasks that are asked for, in the order of their start."""
@@ -262,19 +268,25 @@ class Store(Source):
         """The store is asked once."""
         return [(None, one) for one in self._read(question.tasks, question.search)]
 
+    def overview(self) -> Searches:
+        """Every search, its trials only counted: of ten thousand runs MLflow needs minutes."""
+        return [(None, one) for one in self._overview()]
+
 
 def list_searches(storage: Path, tracking_uri: str | None, say: Say) -> Searches:
     """Every search in the folder and the store, latest first; what cannot be read is said.
 
     tracking_uri: None looks at the folder alone.
     """
-    places: list[Source] = [Journals(storage)] if search_names(storage) else []
+    places: list[Callable[[], Searches]] = []
+    if search_names(storage):
+        places.append(lambda: Journals(storage).searches(Question(), say))
     if tracking_uri is not None:
-        places.append(Store(tracking_uri))
+        places.append(Store(tracking_uri).overview)
     found: dict[str, tuple[Path | None, SearchState]] = {}
-    for place in places:
+    for searches in places:
         try:
-            for folder, state in place.searches(Question(), say):
+            for folder, state in searches():
                 # A folder whose driver died before its first record has no id yet.
                 key = state.search.search_id or f"folder:{folder}"
                 if folder is not None or state.search.attempt:

@@ -13,7 +13,7 @@ from elsa_tune.cli.commands import answer, catalogue, export, machine, record, r
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.searching.saying import heard, results_piped, say
-from elsa_tune.tracking.paths import shown_uri
+from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
     name="elsa-tune",
@@ -68,7 +68,7 @@ def main() -> None:
         with heard(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)), results_piped():
             app()
     except ElsaTuneError as error:
-        say(f"elsa-tune: {shown_uri(with_options(str(error)))}")
+        say(f"elsa-tune: {hidden(with_options(str(error)))}")
         sys.exit(error.exit_status)
     except SystemExit as end:
         # Typer takes Ctrl-C for itself and says nothing.

@@ -43,7 +43,8 @@ SEARCH_OPTIONS = {
     "tracking_uri": typer.Option(
         metavar="URI",
         help="MLflow store: sqlite:///FILE.db or a server's address. "
-        "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db.",
+        "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db. A password belongs in "
+        "that variable: what is typed here, `ps` shows to everybody on this machine.",
     ),
     "storage_path": typer.Option(
         metavar="PATH", help="Where searches keep their journals. Default: ./mlruns/searches."
@@ -71,7 +72,8 @@ AskedUri = Annotated[
     typer.Option(
         metavar="URI",
         help="An MLflow store to ask instead of the journals (`searches` lists both): "
-        "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI.",
+        "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI, where a "
+        "password belongs: what is typed here, `ps` shows to everybody on this machine.",
     ),
 ]
 DryRun = Annotated[

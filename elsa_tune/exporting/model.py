@@ -26,11 +26,13 @@ from elsa_tune.searching.specification import load_specification
 from elsa_tune.specs.model import HUB_ID
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import QUALITY, Phase, TrialSpec, TrialStatus
+from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.forwarder import Forwarder
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.mlflow_writer import log_model
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
+from elsa_tune.tracking.uris import hidden
 from elsa_tune.training import saved
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import TaskData
@@ -116,7 +118,7 @@ def export(request: ExportRequest, say: Say) -> float:
             uri = log_model(store, run_id, saved.classifier(out), row, _packages(used))
         say(f"In MLflow: {uri}")
     except Exception as error:  # MLflow's, the server's and the network's have no common base
-        say(f"the model did not reach MLflow: {first_line(error)}")
+        say(f"the model did not reach MLflow: {reason(error, store.uri)}")
     if request.push is not None:
         say(f"On the hub: {push(out, request.push)}")
     return quality
@@ -190,7 +192,7 @@ def train_final(
     except Exception as error:  # whatever ends it is recorded and goes on to the caller
         is_diverged = isinstance(error, DivergedError)
         status = TrialStatus.DIVERGED if is_diverged else TrialStatus.FAILED
-        message = f"{type(error).__name__}: {error}"
+        message = hidden(f"{type(error).__name__}: {error}")
         raise
     finally:
         ended = record.end(trial.key, status, message, artifact)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_curves, freeze_curves
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.errors import ElsaTuneError
+from elsa_tune.errors import ElsaTuneError, TrackingError
 from elsa_tune.searching.saying import Say
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.tracking.forwarder import Forwarder
@@ -22,7 +22,9 @@ from elsa_tune.tracking.state import SearchState
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks."""
+    """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks.
+    why_unsent: what it said last, and what to do; "" for nothing.
+    """
 
     spec: SearchSpec
     paths: SearchPaths
@@ -30,6 +32,16 @@ class Finished:
     message: str
     answers: tuple[Answer, ...]
     unsent: int = 0
+    why_unsent: str = ""
+
+    @property
+    def unsent_words(self) -> str:
+        """How much MLflow lacks, and why; "" for nothing."""
+        if not self.unsent:
+            return ""
+        why = f", which {self.why_unsent}" if self.why_unsent else ""
+        records = "1 record" if self.unsent == 1 else f"{self.unsent} records"
+        return f"{records} did not reach MLflow at {self.spec.tracking_uri}{why}"
 
 
 def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: Say) -> Finished:
@@ -37,18 +49,24 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: 
     with Journal(paths.journal) as journal:
         state = SearchState.replay(journal.earlier)
         answers = answers_of(spec, state, paths, SearchStatus.COMPLETED, say)
-        if is_lost(store.uri, spec.search_id):
-            paths.forwarded.unlink(missing_ok=True)
+        answers_us = True
+        try:
+            if is_lost(store.uri, spec.search_id):
+                paths.forwarded.unlink(missing_ok=True)
+        except TrackingError as error:
+            answers_us = False
+            say(f"{error}; this answer is the journal's")
         forwarder = Forwarder(paths, store, journal.earlier)
         is_there = REPORT in state.decisions and paths.report.is_dir()
         if not is_there and has_drawn(state, paths, answers, say):
             forwarder.offer(journal.append(Decision(what=REPORT, value=paths.report.name)))
-        if forwarder.lag:
-            say(f"sending {forwarder.lag} records to MLflow")
-            forwarder.start()
-        unsent = forwarder.finish()
+        unsent = forwarder.lag
+        if unsent and answers_us:
+            say(f"sending {unsent} records to MLflow")
+            unsent = forwarder.start().finish()
     message = "it is complete: nothing is left to do"
-    return Finished(spec, paths, SearchStatus.COMPLETED, message, tuple(answers), unsent)
+    status, why = SearchStatus.COMPLETED, forwarder.trouble
+    return Finished(spec, paths, status, message, tuple(answers), unsent, why)
 
 
 def answers_of(

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import os
 import platform
 import subprocess
 from collections.abc import Callable
@@ -32,8 +31,9 @@ from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tracking.journal import is_held, read_journal, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, shown_uri, without_credentials
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
+from elsa_tune.tracking.uris import shown_uri, without_credentials
 
 if TYPE_CHECKING:
     # Speak Ray and torch, which take seconds to import: only once everything is checked.
@@ -124,7 +124,7 @@ def start(request: Request, say: Say) -> Finished:
     paths.check_writable()
     try:
         with ray_session(request.address) as session:
-            store = _open_store(request.tracking_uri)
+            store = _open_store(request.tracking_uri, say)
             draft = dataclasses.replace(draft, model=pinned(draft.model))
             data, fingerprints = inputs_of(draft)
             evaluation_steps(draft.recipe, len(data.train))  # raises where an epoch has fewer steps
@@ -182,10 +182,10 @@ def resume(
         # At once: whatever ends this session, the next one knows what was wanted.
         spec = replace_specification(changed, paths)
     is_complete = Plan.of(spec, paths, state).is_complete
-    is_moved = tracking_uri is not None and shown_uri(tracking_uri) != spec.tracking_uri
+    is_moved = tracking_uri is not None and shown_uri(tracking_uri) != shown_uri(spec.tracking_uri)
     try:
         # That of a complete search need not answer: what it has not got stays in the journal.
-        store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri)
+        store = MlflowStore(uri) if is_complete and not is_moved else _open_store(uri, say)
     except TrackingError as error:
         if uri in (tracking_uri, spec.tracking_uri):
             raise
@@ -261,14 +261,17 @@ def _remembered(stored: str) -> str:
     # They are in MLFLOW_TRACKING_URI, where it is this store's, or wherever else its client looks.
     if without_credentials(stored) == stored:
         return stored
-    given = os.environ.get(TRACKING_VARIABLE, "").strip().rstrip("/")
-    return given if shown_uri(given) == stored else without_credentials(stored)
+    with contextlib.suppress(TrackingError):  # it names no store
+        given = StorePaths(Path.cwd()).named_uri()
+        if given is not None and shown_uri(given) == shown_uri(stored):
+            return given
+    return without_credentials(stored)
 
 
-def _open_store(tracking_uri: str) -> MlflowStore:
+def _open_store(tracking_uri: str, say: Say) -> MlflowStore:
     store = MlflowStore(tracking_uri)
     store.check()
-    store.initialise()
+    store.initialise(say)
     return store
 
 

@@ -35,7 +35,8 @@ from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStatus
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import ANSWER, DESCRIPTION, REPORT
-from elsa_tune.tracking.paths import SearchPaths, shown_uri
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
 
@@ -71,7 +72,7 @@ def run_session(
                     # Whatever a search meets whose Ray or terminal is gone.
                     status = SearchStatus.INTERRUPTED
                 else:
-                    message = shown_uri(f"{type(error).__name__}: {error}")
+                    message = hidden(f"{type(error).__name__}: {error}", store.uri)
                 raise
             finally:
                 interruption.closing = True
@@ -87,7 +88,8 @@ def run_session(
                     if has_drawn(record.state(), paths, answers, board.say):
                         record.write(Decision(what=REPORT, value=paths.report.name))
                 unsent = forwarder.close()
-    return Finished(spec, paths, status, message, tuple(answers), unsent)
+    why = forwarder.trouble
+    return Finished(spec, paths, status, message, tuple(answers), unsent, why)
 
 
 def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:

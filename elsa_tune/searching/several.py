@@ -17,6 +17,7 @@ from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
 from elsa_tune.tracking.state import read_state
+from elsa_tune.tracking.uris import hidden
 
 
 def standing(search: Request) -> Plan:
@@ -60,7 +61,7 @@ def carry_out(searches: Sequence[Request], say: Say) -> dict[str, str]:
                 except InterruptedSearchError:
                     raise
                 except ElsaTuneError as error:
-                    say(f"search '{search.name}' is incomplete: {error}")
+                    say(hidden(f"search '{search.name}' is incomplete: {error}"))
                     failed[search.name] = str(error)
     except (InterruptedSearchError, KeyboardInterrupt) as error:
         # The latter between two searches, or before one of them takes signals itself.
@@ -97,7 +98,7 @@ def _go_on(search: Request, say: Say) -> None:
     else:
         finished = start(search, say)
     if finished.unsent:
-        say(f"{finished.unsent} records did not reach MLflow; `elsa-tune resume {search.name}`")
+        say(f"{finished.unsent_words}; `{paths.resume}` sends the rest")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(finished.message)
     if finished.status is not SearchStatus.COMPLETED:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
-from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError
+from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError, quoted
 from elsa_tune.files import write_aside
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.saying import Say
@@ -31,7 +31,8 @@ from elsa_tune.specs.search import (
 )
 from elsa_tune.specs.trial import Precision, Recipe
 from elsa_tune.tracking.journal import Journal
-from elsa_tune.tracking.paths import SearchPaths, shown_uri
+from elsa_tune.tracking.paths import SEARCH_NAME, SearchPaths
+from elsa_tune.tracking.uris import shown_uri
 
 if TYPE_CHECKING:
     from elsa_tune.training.machine import Gpu
@@ -282,7 +283,11 @@ def load_specification(paths: SearchPaths) -> SearchSpec:
         )
     try:
         spec = _SPECIFICATION.validate_json(paths.specification.read_bytes())
-        return dataclasses.replace(spec, tracking_uri=paths.uri_kept(spec.tracking_uri))
+        if not SEARCH_NAME.fullmatch(spec.name):  # it goes into commands that are printed
+            raise StorageError(f"{quoted(spec.name)} is no search's name")
+        # An earlier version may have kept what is a secret.
+        uri = shown_uri(paths.uri_kept(spec.tracking_uri))
+        return dataclasses.replace(spec, tracking_uri=uri)
     except (OSError, ValidationError, ElsaTuneError) as error:
         reason = problems(error) if isinstance(error, ValidationError) else error
         raise StorageError(

@@ -1,21 +1,33 @@
 """A connection to an MLflow store. MLflow is imported on first use, for that takes seconds."""
 
+import functools
 import logging
+import math
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock
 
 from elsa_tune.errors import TrackingError, first_line
 from elsa_tune.files import write_aside
-from elsa_tune.tracking.paths import shown_uri, sqlite_file
+from elsa_tune.tracking import database
+from elsa_tune.tracking.paths import sqlite_file
+from elsa_tune.tracking.uris import DATABASE_SCHEMES, hidden, scheme_of, shown_uri
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
+
+T = TypeVar("T")
+PATIENCE_S = 5.0  # with a store that is asked, not written
+# PostgreSQL's and MySQL's words.
+_NO_DATABASE_ACCESS = re.compile(
+    r"password authentication failed|no password supplied|Access denied for user", re.IGNORECASE
+)
 
 
 class Connection:
@@ -25,51 +37,96 @@ class Connection:
         self.uri = uri
         self._client: MlflowClient | None = None
 
-    def check(self, timeout_s: float = 5.0) -> None:
+    def check(self, timeout_s: float = PATIENCE_S) -> None:
         """Raise TrackingError unless a server answers in time; of a file `initialise` tells."""
         if sqlite_file(self.uri) is not None:
             return
         self.import_mlflow()
-        problem = _within(timeout_s, lambda: self.client().search_experiments(max_results=1))
-        if problem is not None:
-            raise TrackingError(
-                f"the MLflow store {shown_uri(self.uri)} does not answer ({problem}); start it, "
-                "check the address, or leave `tracking_uri` and MLFLOW_TRACKING_URI out "
-                "to record in ./mlruns"
-            )
+        if self._is_database:
+            database.check_driver(self.uri)
+        self.within(timeout_s, self._ask)
 
-    def initialise(self) -> None:
-        """Make the store ready, its SQLite schema once, however many ask. Raises TrackingError."""
+    def within(self, timeout_s: float, call: Callable[[], T]) -> T:
+        """What a call of the store returns; TrackingError where it fails or takes longer. A call
+        that hangs is left behind.
+        """
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def attempt() -> None:
+            try:
+                answers.append(call())
+            except Exception as error:  # whatever it was, it is judged by its text
+                errors.append(error)
+
+        thread = threading.Thread(target=attempt, name="mlflow-check", daemon=True)
+        thread.start()
+        thread.join(None if timeout_s == math.inf else timeout_s)
+        if answers:
+            return answers[0]
+        silence = TimeoutError(f"nothing came within {timeout_s:g} s")
+        error = errors[0] if errors else silence
+        raise unanswered(self.uri, error) from error
+
+    def is_empty(self) -> bool:
+        """Whether it is a store that MLflow has not made yet: a question must not make it."""
+        if (file := sqlite_file(self.uri)) is not None:
+            return not (file.is_file() and file.stat().st_size)
+        return self._is_database and database.is_empty(self.uri)
+
+    def initialise(self, say: Callable[[str], None] = lambda line: None) -> None:
+        """Make the store ready, its tables once, however many ask. Raises TrackingError."""
         try:
-            if (database := sqlite_file(self.uri)) is not None:
-                self._prepare(database)
+            if (file := sqlite_file(self.uri)) is not None:
+                self._prepare(file)
+            elif self._is_database:
+                self._make_tables(say)
             self.client().search_experiments(max_results=1)
         except TrackingError:
             raise
         except Exception as error:  # SQLAlchemy, alembic, requests and MLflow have no common base
             raise unusable(self.uri, error) from error
 
-    def _prepare(self, database: Path) -> None:
+    @property
+    def _is_database(self) -> bool:
+        return scheme_of(self.uri) in DATABASE_SCHEMES
+
+    def _ask(self) -> None:
+        if self._is_database:
+            database.ask(self.uri)
+        else:
+            self.client().search_experiments(max_results=1)
+
+    def _make_tables(self, say: Callable[[str], None]) -> None:
+        """Of an empty database: MLflow's some 60 migrations take seconds to minutes."""
+        self.import_mlflow()
+        database.check_driver(self.uri)
+        if not database.is_empty(self.uri):
+            return
+        say(f"setting up MLflow's tables in {shown_uri(self.uri)}; this takes up to a minute")
+        self.within(database.PATIENCE_S, functools.partial(database.make_tables, self.uri))
+
+    def _prepare(self, file: Path) -> None:
         remedy = "name another with `tracking_uri`"
         try:
-            database.parent.mkdir(parents=True, exist_ok=True)
-            if not os.access(database.parent, os.W_OK):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(file.parent, os.W_OK):
                 raise PermissionError(13, "permission denied")
             # Two processes that create the schema at once race in MLflow: one sees half the tables.
-            with FileLock(database.with_name(f".{database.name}.lock"), timeout=120):
-                if not database.exists() or database.stat().st_size == 0:
-                    self._create_database(database)
-            with database.open("r+b") as file:
-                is_sqlite = file.read(16) == b"SQLite format 3\0"
+            with FileLock(file.with_name(f".{file.name}.lock"), timeout=120):
+                if self.is_empty():
+                    self._create_database(file)
+            with file.open("r+b") as opened:
+                is_sqlite = opened.read(16) == b"SQLite format 3\0"
         except OSError as error:
             why = error.strerror or reason(error)
             raise TrackingError(
-                f"the MLflow store {database} cannot be written: {why}; {remedy}"
+                f"the MLflow store {file} cannot be written: {why}; {remedy}"
             ) from error
         if not is_sqlite:
-            raise TrackingError(f"the MLflow store {database} is not an SQLite file; {remedy}")
+            raise TrackingError(f"the MLflow store {file} is not an SQLite file; {remedy}")
 
-    def _create_database(self, database: Path) -> None:
+    def _create_database(self, file: Path) -> None:
         """Make the schema aside, then rename: a kill leaves no half of it, which MLflow refuses.
 
         In memory MLflow's some 60 migrations take 1.7 s, on a busy disk 10 s.
@@ -82,9 +139,9 @@ class Connection:
             made = Path(folder) / "mlflow.db"
             store_at: Any = SqlAlchemyStore  # untyped in MLflow
             # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
-            store = store_at(f"sqlite:///{made}", (database.parent / "artifacts").as_uri())
+            store = store_at(f"sqlite:///{made}", (file.parent / "artifacts").as_uri())
             store.engine.dispose()
-            write_aside(database, made.read_bytes())
+            write_aside(file, made.read_bytes())
 
     def client(self) -> "MlflowClient":
         if self._client is None:
@@ -106,20 +163,59 @@ class Connection:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def reason(error: BaseException) -> str:
-    """An error in one line of at most 200 characters; the store's URI, without its secrets."""
-    return shown_uri(first_line(error))[:200]
+def reason(error: BaseException, uri: str = "") -> str:
+    """An error in one line of at most 200 characters, without secrets. uri: its store's."""
+    return hidden(first_line(error), uri)[:200]
+
+
+def unanswered(uri: str, error: BaseException) -> TrackingError:
+    """What a store's silence or refusal means to whoever wants to record there."""
+    place = shown_uri(uri)
+    if sqlite_file(uri) is not None:
+        return unusable(uri, error)
+    if (refusal := refused_access(uri, error)) is not None:
+        return TrackingError(f"the MLflow store {place} {refusal}")
+    return TrackingError(
+        f"the MLflow store {place} does not answer ({reason(error, uri)}); start it, check the "
+        "address, or leave `tracking_uri` and MLFLOW_TRACKING_URI out to record in ./mlruns"
+    )
 
 
 def unusable(uri: str, error: BaseException) -> TrackingError:
     """What MLflow's error at a store's opening or reading means."""
-    place, why = shown_uri(uri), reason(error)
+    place, why = shown_uri(uri), reason(error, uri)
+    if (refusal := refused_access(uri, error)) is not None:
+        return TrackingError(f"the MLflow store {place} {refusal}")
     if "out-of-date database schema" in why:
         return TrackingError(
             f"the MLflow store {place} was made by another version of MLflow; copy it and run "
             f"`mlflow db upgrade {place}`, or name another with `tracking_uri`"
         )
     return TrackingError(f"the MLflow store {place} cannot be read: {why}")
+
+
+def refused_access(uri: str, error: BaseException) -> str | None:
+    """Where a store refuses our credentials: that it does, and how to give others; else None."""
+    code, said = str(getattr(error, "error_code", "")), str(error)
+    if scheme_of(uri) in DATABASE_SCHEMES:
+        if not _NO_DATABASE_ACCESS.search(said):
+            return None
+        return (
+            f"refuses access ({reason(error, uri)}); give its user and password in "
+            "MLFLOW_TRACKING_URI, as postgresql://USER:PASSWORD@HOST/DATABASE"
+        )
+    variables = (
+        "by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in "
+        "the environment"
+    )
+    if code == "UNAUTHENTICATED" or "error code 401" in said:
+        return f"refuses access (401: not logged in); give a user's name and password {variables}"
+    if code in ("PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED") or "error code 403" in said:
+        return (
+            "refuses access (403: this user may not do that); ask its administrator for the "
+            f"right to write, or give another user's name and password {variables}"
+        )
+    return None
 
 
 def set_environment() -> None:
@@ -132,20 +228,3 @@ def set_environment() -> None:
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     # Importing MLflow would start a thread that calls its makers' server.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-
-
-def _within(timeout_s: float, call: Callable[[], object]) -> str | None:
-    """None if the call returned in time, else what went wrong. A call that hangs is left behind."""
-    answers: list[str | None] = []
-
-    def attempt() -> None:
-        try:
-            call()
-            answers.append(None)
-        except Exception as error:  # whatever it was, the caller judges it by its text
-            answers.append(reason(error))
-
-    thread = threading.Thread(target=attempt, name="mlflow-check", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return answers[0] if answers else f"nothing came within {timeout_s:g} s"

@@ -49,6 +49,8 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
     store = Connection(tracking_uri)
     store.check()
     try:
+        if store.is_empty():
+            return 0
         runs = list(runs_of(store.client(), search_id))
         # The parent goes last: while it stands, a deletion that was cut short can be repeated.
         for run in sorted(runs, key=lambda run: TRIAL_TAG not in run.data.tags):
@@ -57,5 +59,5 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(
             f"the runs of search '{paths.name}' could not be deleted "
-            f"({reason(error)}); its folder was kept"
+            f"({reason(error, tracking_uri)}); its folder was kept"
         ) from error

@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from elsa_tune.errors import TrackingError
 from elsa_tune.files import write_aside
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import reason
+from elsa_tune.tracking.connection import reason, refused_access
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.journal_records import (
     Decision,
@@ -29,8 +30,9 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.mlflow_writer import MlflowStore, StoreGoneError
-from elsa_tune.tracking.paths import SearchPaths, without_credentials
+from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.uris import without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,8 @@ class Forwarder:
         self._closing_time: float | None = None
         self._refills = 0
         self._marked = 0.0  # when the watermark was written, by the monotonic clock
+        self._uri = store.uri
+        self._error: Exception | None = None
         everything = read_journal(self._journal) if records is None else records
         self._take_backlog(everything, self._read_watermark())
         self._thread = threading.Thread(target=self._run, name="mlflow-forwarder", daemon=True)
@@ -83,6 +87,17 @@ class Forwarder:
     def lag(self) -> int:
         """Records that the store does not have yet."""
         return len(self._pending)
+
+    @property
+    def trouble(self) -> str:
+        """Why the store did not take the last record offered, and what to do; "" if it did."""
+        error = self._error
+        if error is None:
+            return ""
+        if isinstance(error, TrackingError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__  # MLflow's own
+        refusal = refused_access(self._uri, error)
+        return refusal or f"did not take them ({reason(error, self._uri)})"
 
     def finish(self, patience_s: float = 30.0) -> int:
         """Send everything, unless nothing arrives for that long; returns what `close` does."""
@@ -108,7 +123,7 @@ class Forwarder:
             self._send_until_closed()
         except Exception as error:
             # Not even a fault of this thread may reach the search; the next driver sends the rest.
-            log.error("MLflow gets no more records from this driver: %s", reason(error))
+            log.error("MLflow gets no more records from this driver: %s", reason(error, self._uri))
 
     def _send_until_closed(self) -> None:
         pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
@@ -117,6 +132,7 @@ class Forwarder:
             try:
                 self._sender.send(batch)
                 self._drop(batch)
+                self._error = None
                 pause, size = _FIRST_PAUSE_S, _LARGEST_BATCH
             except RefusedError as error:
                 if len(batch) > 1:
@@ -164,17 +180,20 @@ class Forwarder:
         self._marked = time.monotonic()
         text = json.dumps({"tracking_uri": self._place, "until": until})
         try:
-            write_aside(self._watermark, text.encode())
+            write_aside(self._watermark, text.encode(), is_private=True)
         except OSError as error:
             # An older watermark makes a later driver send more, not less.
-            self._note(error)
+            log.info("how far MLflow has the journal is not noted (%s)", reason(error))
 
     def _skip(self, batch: Sequence[Record], error: BaseException) -> None:
-        log.warning("MLflow refuses a record (%s): %s", reason(error), encode(batch[0]))
+        why = reason(error, self._uri)
+        log.warning("MLflow refuses a record (%s): %s", why, encode(batch[0]))
         self._drop(batch)
 
-    def _note(self, error: BaseException) -> None:
-        log.info("MLflow did not take the record (%s); it will be sent again", reason(error))
+    def _note(self, error: Exception) -> None:
+        self._error = error
+        why = reason(error, self._uri)
+        log.info("MLflow did not take the record (%s); it will be sent again", why)
 
     def _take_backlog(self, records: Sequence[Record], until: float) -> None:
         """Put every record after that time in the queue; learn from those before it."""
@@ -241,9 +260,9 @@ class Sender:
             self._send(batch)
         except Exception as error:  # sorted by what the forwarder should do next; else passed on
             if _code(error) == "RESOURCE_DOES_NOT_EXIST":
-                raise StoreGoneError(reason(error)) from error
+                raise StoreGoneError(reason(error, self._store.uri)) from error
             if _is_refusal(error):
-                raise RefusedError(reason(error)) from error
+                raise RefusedError(reason(error, self._store.uri)) from error
             raise
         for record in batch:
             self.state.add(record)
@@ -264,7 +283,8 @@ class Sender:
             # MLflow cannot take a point of the curve back: it waits until there is no more to come.
             is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
             answer = self.state.decisions.get(names.ANSWER) if is_over else None
-            self._store.end(search, record, names.curve_reports(answer, record.time))
+            tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
+            self._store.end(search, record, names.curve_reports(answer, record.time), tags)
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
         elif isinstance(record, Decision):
@@ -336,7 +356,7 @@ class Sender:
             if tries < _ARTIFACT_TRIES and not _is_refusal(error):
                 raise
             what = f"the predictions of {trial}" if trial else "the report"
-            log.warning("%s did not reach MLflow: %s", what, reason(error))
+            log.warning("%s did not reach MLflow: %s", what, reason(error, self._store.uri))
 
     def _interrupt_running(self, at: float) -> None:
         """No run stays RUNNING without its driver; `resume` opens those that it starts again."""

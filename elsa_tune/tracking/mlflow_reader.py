@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
 from elsa_tune.tracking import names
-from elsa_tune.tracking.connection import Connection, unusable
+from elsa_tune.tracking.connection import PATIENCE_S, Connection, unusable
 from elsa_tune.tracking.journal import is_held
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -22,7 +23,8 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import SearchState, TrialState, is_planned
+from elsa_tune.tracking.uris import shown_uri
 
 
 def read_searches(
@@ -36,18 +38,10 @@ def read_searches(
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
-    if is_unmade(tracking_uri):
-        raise TrackingError(
-            f"nothing is recorded in {sqlite_file(tracking_uri)}; `elsa-tune search` makes it, "
-            "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
-        )
-    connection = Connection(tracking_uri)
-    connection.check()
     # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
     condition = f"tags.`{names.SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
     states: dict[str, SearchState] = {}
-    try:
-        client = connection.client()
+    with _asked(tracking_uri) as client:
         runs = sorted(_runs(client, condition, tasks), key=lambda run: run.info.run_id)
         runs.sort(key=lambda run: run.info.start_time)
         runs.sort(key=lambda run: names.TRIAL_TAG in run.data.tags)  # searches before their trials
@@ -61,9 +55,58 @@ def read_searches(
                 # A run gets its params a moment after it was made, or from the next driver.
                 if trial.params or trial.status.is_final:
                     state.trials[trial.key] = trial
+    return sorted(states.values(), key=lambda state: state.started)
+
+
+def read_overview(tracking_uri: str) -> list[SearchState]:
+    """Every search that has a run of its own, in the order of their start, with its trials counted
+    and not read. Raises TrackingError as `read_searches` does.
+
+    A run costs MLflow milliseconds, and a search has dozens of trials: they are asked for only
+    where their search runs, or ended before its run told their number.
+    """
+    states: dict[str, SearchState] = {}
+    with _asked(tracking_uri) as client:
+        # Trials' runs have no journal.
+        for run in _runs(client, f"tags.`{names.JOURNAL_TAG}` LIKE '%'"):
+            state = _search_state(run)
+            told = run.data.tags.get(names.TRIALS_DONE_TAG, "")
+            if state.end is not None and told.isdecimal():
+                state.counted = int(told)
+            else:
+                state.counted = _trials_done(client, run, state.search.search_id)
+            states.setdefault(state.search.search_id, state)
+    return sorted(states.values(), key=lambda state: state.started)
+
+
+def _trials_done(client: Any, parent: Any, search_id: str) -> int:
+    condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
+    done = set()
+    for run in _runs(client, condition, within=parent.info.experiment_id):
+        tags = run.data.tags
+        status = TrialStatus(tags.get(names.STATUS_TAG, TrialStatus.RUNNING))
+        if names.TRIAL_TAG in tags and status.is_final and is_planned(_params(run)):
+            done.add(tags[names.TRIAL_TAG])
+    return len(done)
+
+
+@contextlib.contextmanager
+def _asked(tracking_uri: str) -> Iterator[Any]:
+    """A client of a store that answers and holds something. Whatever fails inside becomes a
+    TrackingError.
+    """
+    connection = Connection(tracking_uri)
+    connection.check()
+    if connection.is_empty():
+        place = sqlite_file(tracking_uri) or shown_uri(tracking_uri)
+        raise TrackingError(
+            f"nothing is recorded in {place}; `elsa-tune search` makes it, "
+            "`tracking_uri` or MLFLOW_TRACKING_URI names another store"
+        )
+    try:
+        yield connection.client()
     except Exception as error:  # the client's, the server's and the network's: no common base
         raise unusable(tracking_uri, error) from error
-    return sorted(states.values(), key=lambda state: state.started)
 
 
 def _search_state(run: Any) -> SearchState:
@@ -152,21 +195,28 @@ def local_folder(tags: Mapping[str, str]) -> Path | None:
 
 
 def is_lost(tracking_uri: str, search_id: str) -> bool:
-    """Whether the store has nothing of a search; one that cannot be read has not lost it."""
-    if is_unmade(tracking_uri):
-        return True
-    try:
-        client = Connection(tracking_uri).client()
+    """Whether the store has nothing of a search. Raises TrackingError for one that does not answer
+    in time, or cannot be read.
+    """
+    connection = Connection(tracking_uri)
+    connection.check()
+
+    def has_nothing() -> bool:
+        if connection.is_empty():
+            return True
+        client = connection.client()
         condition = f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'"
         return not client.search_runs(_experiments(client), condition, max_results=1)
-    except Exception:  # as in read_runs; whoever asks has other things to do
-        return False
+
+    connection.import_mlflow()
+    # A file answers, however long a slow disk takes.
+    is_file = sqlite_file(tracking_uri) is not None
+    return connection.within(math.inf if is_file else PATIENCE_S, has_nothing)
 
 
 def is_unmade(tracking_uri: str) -> bool:
     """Whether it is an SQLite store that is not there yet: a question must not make it."""
-    database = sqlite_file(tracking_uri)
-    return database is not None and not (database.is_file() and database.stat().st_size)
+    return sqlite_file(tracking_uri) is not None and Connection(tracking_uri).is_empty()
 
 
 def runs_of(client: Any, search_id: str) -> Iterator[Any]:
@@ -174,8 +224,12 @@ def runs_of(client: Any, search_id: str) -> Iterator[Any]:
     return _runs(client, f"tags.`{names.SEARCH_ID_TAG}` = '{search_id}'")
 
 
-def _runs(client: Any, condition: str, tasks: Iterable[str] | None = None) -> Iterator[Any]:
-    experiments, page = _experiments(client, tasks), None
+def _runs(
+    client: Any, condition: str, tasks: Iterable[str] | None = None, within: str | None = None
+) -> Iterator[Any]:
+    """within: the id of the only experiment to look in."""
+    experiments = _experiments(client, tasks) if within is None else [within]
+    page = None
     while experiments:
         found = client.search_runs(experiments, condition, max_results=1000, page_token=page)
         yield from found

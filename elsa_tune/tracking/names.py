@@ -20,6 +20,8 @@ JOURNAL_TAG: Final = "elsa_tune.journal"
 HOST_TAG: Final = "elsa_tune.host"
 STATUS_TAG: Final = "status"
 ATTEMPT_TAG: Final = "attempt"
+# On the run of a search that has ended: how many of its trials `resume` keeps.
+TRIALS_DONE_TAG: Final = "trials_done"
 # When the last attempt began, in milliseconds: what was logged before belongs to earlier attempts.
 ATTEMPT_STARTED_TAG: Final = "elsa_tune.attempt_started"
 # A param cannot be changed in MLflow: the value that a later attempt had stands in this tag.

@@ -1,30 +1,23 @@
 """Where records lie: the MLflow store of a working directory, and the folder of one search."""
 
 import os
-import re
 import shlex
 import tempfile
 from pathlib import Path
 
 from elsa_tune.errors import StorageError, TrackingError, UnknownNameError
+from elsa_tune.files import PLAIN_NAME
+from elsa_tune.tracking.uris import (
+    DATABASE_SCHEMES,
+    SERVER_SCHEMES,
+    is_misread,
+    scheme_of,
+    shown_uri,
+)
 
-SEARCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+SEARCH_NAME = PLAIN_NAME
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
-# What MLflow can open as a store of its own, beside sqlite: servers and databases.
-_SERVER_SCHEMES = frozenset({"http", "https", "databricks"})
-_DATABASE_SCHEMES = frozenset({"postgresql", "mysql", "mssql"})
-_HIDDEN = "***"
-# The password ends at the last @ before the first slash; one with a slash in it, which no URI may
-# have, at the first @. A number and a slash or blank are a port.
-_PASSWORD = re.compile(r"(?<=://)([^\s/?#@:\[]*):(?!\d+[\s/?#])(?:[^\n/?#]*|[^\s@]*)@")
-# A server takes a token in the place of the user; a database has users without a password.
-_LONE_TOKEN = re.compile(r"(https?://)[^\s/?#@:]+@")
-_SECRET_PARAMETER = re.compile(
-    r"([?&;](?!ssl_?key=)[\w.-]*(?:pass|pwd|token|secret|key|credential|sig|auth|odbc_connect)"
-    r"[\w.-]*=)[^\s&#]+",
-    re.IGNORECASE,
-)
 
 
 class StorePaths:
@@ -57,12 +50,19 @@ class StorePaths:
         database = sqlite_file(tracking_uri)
         if database is not None:
             return database.parent / "artifacts"
-        return self.artifact_root if _scheme(tracking_uri) in _DATABASE_SCHEMES else None
+        return self.artifact_root if scheme_of(tracking_uri) in DATABASE_SCHEMES else None
 
     def _absolute(self, uri: str) -> str:
-        scheme = _scheme(uri)
-        if scheme in _SERVER_SCHEMES or scheme in _DATABASE_SCHEMES or uri == "databricks":
-            return uri.rstrip("/")
+        scheme = scheme_of(uri)
+        if scheme in SERVER_SCHEMES or scheme in DATABASE_SCHEMES or uri == "databricks":
+            if is_misread(uri):
+                raise TrackingError(
+                    f"tracking URI '{shown_uri(uri)}' has a user name or password with a character "
+                    "that means something else in a URI; write @ as %40, / as %2F, ? as %3F and "
+                    "# as %23"
+                )
+            head, mark, rest = uri.partition("://")
+            return f"{head.lower()}{mark}{rest}".rstrip("/") if mark else uri
         if scheme == "sqlite":
             place = uri.removeprefix(_SQLITE) if uri.startswith(_SQLITE) else ""
             if place in ("", ":memory:"):
@@ -174,26 +174,3 @@ def sqlite_file(tracking_uri: str) -> Path | None:
     if not tracking_uri.startswith(_SQLITE):
         return None
     return Path(tracking_uri.removeprefix(_SQLITE))
-
-
-def shown_uri(text: str) -> str:
-    """A URI, or a text with URIs, as it may be shown or stored: without passwords and tokens."""
-    text = _PASSWORD.sub(rf"\1:{_HIDDEN}@", text)
-    text = _LONE_TOKEN.sub(rf"\1{_HIDDEN}@", text)
-    return _SECRET_PARAMETER.sub(rf"\1{_HIDDEN}", text)
-
-
-def without_credentials(uri: str) -> str:
-    """The URI without what `shown_uri` hides; a database keeps its user's name."""
-    shown = shown_uri(uri)
-    if _scheme(uri) in _DATABASE_SCHEMES:
-        bare = shown.replace(f":{_HIDDEN}@", "@", 1)
-    else:
-        bare = re.sub(r"(?<=://)[^\s/?#]*@", "", shown, count=1)
-    return re.sub(rf"[^?&;#]+={re.escape(_HIDDEN)}(&|(?=#|$))", "", bare).rstrip("?&")
-
-
-def _scheme(uri: str) -> str:
-    head, separator, _ = uri.partition(":")
-    # `postgresql+psycopg://` names its driver after a plus.
-    return head.lower().split("+")[0] if separator else ""

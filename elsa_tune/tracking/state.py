@@ -80,7 +80,8 @@ class SearchState:
 
     search: its last session's start. started: when the first began, seconds since the epoch. end:
     that session's, if it has ended. is_alive: whether its driver lives. trials: by key, in the
-    order of their first start. decisions: the last of each name.
+    order of their first start. decisions: the last of each name. counted: how many trials are done,
+    where they were counted and not read.
     """
 
     search: SearchStarted = _NONE
@@ -89,6 +90,7 @@ class SearchState:
     is_alive: bool = True
     trials: dict[str, TrialState] = field(default_factory=dict)
     decisions: dict[str, Any] = field(default_factory=dict)
+    counted: int | None = None
 
     @classmethod
     def replay(cls, records: Iterable[Record], alive: bool = True) -> Self:
@@ -140,14 +142,18 @@ class SearchState:
 
     @property
     def planned_trials(self) -> list[TrialState]:
-        """Those of the plan: neither the linear probe nor a final one is."""
-        others = (Phase.PROBE, Phase.FINAL)
-        return [one for one in self.trials.values() if one.params.get("phase") not in others]
+        """Those of the plan."""
+        return [one for one in self.trials.values() if is_planned(one.params)]
 
     @property
     def final_trials(self) -> list[TrialState]:
         """Those that `resume` keeps."""
         return [trial for trial in self.planned_trials if trial.status.is_final]
+
+    @property
+    def trials_done(self) -> int:
+        """How many `resume` keeps."""
+        return len(self.final_trials) if self.counted is None else self.counted
 
     @property
     def is_complete(self) -> bool:
@@ -161,6 +167,11 @@ class SearchState:
         for key, trial in self.trials.items():
             if trial.runs:
                 self.trials[key] = replace(trial, cut_off=time)
+
+
+def is_planned(params: Mapping[str, Scalar]) -> bool:
+    """Whether a trial is one of the plan: neither the linear probe nor a final one is."""
+    return params.get("phase") not in (Phase.PROBE, Phase.FINAL)
 
 
 def read_state(journal: Path) -> SearchState:

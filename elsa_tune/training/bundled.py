@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from elsa_tune.errors import DataError, UnknownNameError
+from elsa_tune.errors import DataError, UnknownNameError, quoted
+from elsa_tune.files import PLAIN_NAME
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.data.preparation import tokenised
 from elsa_tune.training.data.tokens import Split, TokenRows
@@ -26,7 +27,7 @@ from elsa_tune.training.forward.equality import twin
 from elsa_tune.training.forward.packed_model import PackedModel
 from elsa_tune.training.forward.padded_model import PaddedModel
 from elsa_tune.training.forward.runner import passes
-from elsa_tune.training.model.encoder import LOCAL, explained
+from elsa_tune.training.model.encoder import LOCAL, explained, without_kernels
 from elsa_tune.training.model.parts import divide
 
 ABOUT, PREFIX, BRANCHES = "bundle.json", "prefix.safetensors", "branches"
@@ -70,7 +71,9 @@ def read_members(folder: Path) -> dict[str, Member]:
         if is_bundle:
             prefix = load_file(folder / PREFIX)
             for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
+                _check_name(name)
                 config = transformers.AutoConfig.for_model(**task["config"])
+                config = without_kernels(config, name)
                 kind: Any = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
                 # A branch has its own of the prefix's deeper layers.
                 state = prefix | load_file(folder / BRANCHES / f"{name}.safetensors")
@@ -79,8 +82,14 @@ def read_members(folder: Path) -> dict[str, Member]:
                 )
         else:
             kind = transformers.AutoModelForSequenceClassification
-            loaded[folder.resolve().name] = kind.from_pretrained(
-                folder, output_loading_info=True, **LOCAL
+            name = folder.resolve().name
+            _check_name(name)
+            config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+            loaded[name] = kind.from_pretrained(
+                folder,
+                config=without_kernels(config, name),
+                output_loading_info=True,
+                **LOCAL,
             )
         for model, report in loaded.values():
             if not hasattr(model.config, "elsa_tune"):
@@ -89,6 +98,15 @@ def read_members(folder: Path) -> dict[str, Member]:
                 raise ValueError(f"its weights lack {min(missing)}")
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         return {name: Member(model, tokenizer) for name, (model, _) in loaded.items()}
+
+
+def _check_name(name: str) -> None:
+    """A task's name is a file's in a bundle: a foreign one must not lead out of the folder."""
+    if not PLAIN_NAME.fullmatch(name):
+        raise ValueError(
+            f"{quoted(name)} cannot be a task's name in a bundle; write letters, digits, '.', '_' "
+            "and '-', beginning with a letter or digit, at most 100 of them"
+        )
 
 
 def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]:
@@ -103,7 +121,9 @@ def write_members(folder: Path, members: Mapping[str, Member]) -> dict[str, Any]
         state, frozen = member.model.state_dict(), member.frozen()
         branch = {key: x for key, x in state.items() if key not in frozen}
         save_file(branch, folder / BRANCHES / f"{name}.safetensors")
-    deepest(members).tokenizer.save_pretrained(folder)
+    tokenizer = deepest(members).tokenizer
+    tokenizer.chat_template = None  # their names would become files, and nothing here reads them
+    tokenizer.save_pretrained(folder)
     configs = {name: member.model.config.to_json_string() for name, member in members.items()}
     return {name: {"config": json.loads(config)} for name, config in configs.items()}
 

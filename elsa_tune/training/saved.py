@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import pipeline
 
@@ -18,7 +19,13 @@ from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tables.table_file import format_of, read_table
 from elsa_tune.training.data.texts import to_split
 from elsa_tune.training.data.tokens import CPU, Split, TaskData
-from elsa_tune.training.model.encoder import load_classifier, load_tokenizer, quiet
+from elsa_tune.training.model.encoder import (
+    LOCAL,
+    load_classifier,
+    load_tokenizer,
+    quiet,
+    without_kernels,
+)
 from elsa_tune.training.model.parts import divide, final_linear
 from elsa_tune.training.objective import Objective
 
@@ -67,6 +74,7 @@ def save_classifier(
     model.config.elsa_tune = facts
     tokenizer = load_tokenizer(trial.model)
     tokenizer.model_max_length = trial.recipe.max_length
+    tokenizer.chat_template = None  # their names would become files, and a classifier reads none
     with quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -99,7 +107,14 @@ def classifier(folder: Path, device: str = "cpu") -> Any:
     # Absolute: MLflow looks on the hub for whatever could be a name there.
     location = str(folder.absolute())
     with quiet():
-        return pipeline("text-classification", model=location, truncation=True, device=device)
+        config = transformers.AutoConfig.from_pretrained(location, **LOCAL)
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            location, config=without_kernels(config, folder.name), **LOCAL
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(location, **LOCAL)
+        return pipeline(
+            "text-classification", model, tokenizer=tokenizer, truncation=True, device=device
+        )
 
 
 def save_onnx(folder: Path) -> None:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow.tracking import MlflowClient
 
+from elsa_tune.errors import TrackingError
 from elsa_tune.report import page
 from elsa_tune.searching import launch
+from elsa_tune.searching.answering import answer_again
 from elsa_tune.searching.launch import resume
 from elsa_tune.searching.specification import load_specification, save_specification, with_seeds
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
+from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.journal import read_journal
-from elsa_tune.tracking.journal_records import Decision, SearchEnded, SearchStarted
+from elsa_tune.tracking.journal_records import (
+    Decision,
+    SearchEnded,
+    SearchStarted,
+    SearchStatus,
+)
 from elsa_tune.tracking.mlflow_reader import is_lost
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import REPORT
@@ -86,7 +95,28 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_a_lost_one(
 ) -> None:
     file = tmp_path / "mlflow.db"
     file.write_bytes(b"SQLite format 3\0" + bytes(range(200)))
-    assert not is_lost(f"sqlite:///{file}", "0123")
+    with pytest.raises(TrackingError, match="cannot be read"):
+        is_lost(f"sqlite:///{file}", "0123")
+
+
+def test_a_store_that_hangs_is_asked_for_seconds_and_the_journal_answers(
+    finished: SearchPaths, drawn: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection.check, "__defaults__", (1.0,))
+    before, said = finished.forwarded.read_bytes(), list[str]()
+    with socket.socket() as black_hole:  # it takes connections, and never says anything
+        black_hole.bind(("127.0.0.1", 0))
+        black_hole.listen()
+        uri = f"http://127.0.0.1:{black_hole.getsockname()[1]}"
+        spec = dataclasses.replace(load_specification(finished), tracking_uri=uri)
+        ended = answer_again(spec, finished, MlflowStore(uri), said.append)
+    assert ended.status is SearchStatus.COMPLETED and len(ended.answers) == 1
+    (line,) = said
+    assert "does not answer (nothing came within 1 s)" in line
+    assert line.endswith("this answer is the journal's")
+    # Nothing of it is known to be there, and nothing was sent.
+    assert ended.unsent == len(read_journal(finished.journal))
+    assert finished.forwarded.read_bytes() == before
 
 
 def test_another_store_is_given_everything_and_remembered(

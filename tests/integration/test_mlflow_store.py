@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from elsa_tune.searching.planning.plan import trials_in_all
 from elsa_tune.searching.specification import save_specification
 from elsa_tune.sources import list_searches
 from elsa_tune.specs.trial import TrialStatus
+from elsa_tune.tracking import mlflow_reader
 from elsa_tune.tracking.connection import Connection
 from elsa_tune.tracking.deletion import delete_search
 from elsa_tune.tracking.journal import Journal
@@ -33,15 +35,19 @@ from elsa_tune.tracking.journal_records import (
     SearchStatus,
     TrialEnded,
 )
+from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import TRIALS_DONE_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
     journal_rows,
+    probed,
     record,
     report,
     search_started,
     store_rows,
+    store_runs,
     trial_ended,
     trial_started,
     whole_search,
@@ -474,7 +480,7 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     warnings: list[str] = []
     found = list_searches(places.storage, uri, warnings.append)
     assert [
-        (state.search.name, state.status.value, len(state.final_trials), trials_in_all(*one))
+        (state.search.name, state.status.value, state.trials_done, trials_in_all(*one))
         for one in found
         for state in one[1:]
     ] == [
@@ -486,9 +492,9 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     elsewhere = list_searches(places.storage / "nothing", uri, warnings.append)
     for (folder, one), (there, same) in zip(elsewhere, found, strict=True):
         assert folder is None and there is not None
-        assert (one.search.name, len(one.final_trials), trials_in_all(folder, one)) == (
+        assert (one.search.name, one.trials_done, trials_in_all(folder, one)) == (
             same.search.name,
-            len(same.final_trials),
+            same.trials_done,
             trials_in_all(there, same),
         )
         assert one.decisions.get("answer") == same.decisions.get("answer")
@@ -510,6 +516,41 @@ def test_listing_and_deleting(places: StorePaths, store: MlflowStore) -> None:
     # The name is free again, and its new runs are new.
     record(paths, list(whole_search("second", 1)), MlflowStore(uri))
     assert len(store_rows(uri, search="second")) == 1
+
+
+def test_a_list_asks_for_trials_only_where_their_number_is_not_told(
+    places: StorePaths, store: MlflowStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand runs MLflow needs half a minute."""
+    uri, second = places.tracking_uri(), SearchPaths(places.storage, "second")
+    record(SearchPaths(places.storage, "first"), [*whole_search("first", 3), *probed(0.5)], store)
+    begun = [search_started("second"), *whole_trial(A, 0.5, "second"), trial_started(B)]
+    record(second, [*begun, SearchEnded(status=SearchStatus.INTERRUPTED)], store)
+    asked: list[str] = []
+
+    def count(client: object, run: Any, search_id: str) -> int:
+        asked.append(run.info.run_name)
+        return counted(client, run, search_id)
+
+    counted = mlflow_reader._trials_done
+    monkeypatch.setattr(mlflow_reader, "_trials_done", count)
+
+    def done() -> list[tuple[str, int]]:
+        every = read_searches(uri)
+        found = [(one.search.name, one.trials_done) for one in read_overview(uri)]
+        assert found == [(one.search.name, one.trials_done) for one in every]
+        assert [one.decisions for one in read_overview(uri)] == [one.decisions for one in every]
+        return found
+
+    assert (done(), asked) == ([("first", 3), ("second", 1)], [])
+    # It runs again, and its number is that of before.
+    again = dataclasses.replace(search_started("second"), attempt=2)
+    record(second, [again, *whole_trial(B, 0.5, "second")], MlflowStore(uri))
+    assert done() == [("first", 3), ("second", 2)] and set(asked) == {"second"}
+    # As earlier versions recorded it.
+    first = store_runs(uri)[""].info.run_id
+    client_of(places).delete_tag(first, TRIALS_DONE_TAG)
+    assert done() == [("first", 3), ("second", 2)] and set(asked) == {"first", "second"}
 
 
 def test_deleting_with_a_silent_store_deletes_nothing(places: StorePaths) -> None:

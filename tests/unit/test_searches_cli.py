@@ -145,7 +145,7 @@ def test_searches_that_began_together_are_listed_by_name(
     for name in ("c", "b"):
         journal_of(storage, name, [dataclasses.replace(search_started(name), time=5.0)])
     elsewhere = SearchState(search=search_started("a"), started=5.0)
-    monkeypatch.setattr(sources, "read_searches", lambda uri, tasks, search: [elsewhere])
+    monkeypatch.setattr(sources, "read_overview", lambda uri: [elsewhere])
     found = sources.list_searches(storage, "a store", lambda line: None)
     assert [state.search.name for _, state in found] == ["a", "b", "c"]
 
@@ -237,7 +237,7 @@ def test_the_interface_of_a_server_is_its_address(
 ) -> None:
     assert run(monkeypatch, "ui", "--tracking-uri", "http://me:secret@server:5000/") == 0
     out, err = capsys.readouterr()
-    assert out == "" and "http://me:***@server:5000" in err and "secret" not in err
+    assert out == "" and "open http://server:5000\n" in err and "secret" not in err
 
 
 def test_a_port_in_use_is_named(

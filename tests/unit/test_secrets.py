@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import stat
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,13 +18,23 @@ import pytest
 from elsa_tune.cli.app import main
 from elsa_tune.errors import TrackingError
 from elsa_tune.searching import launch
+from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.specification import save_specification, specify
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.space import load_space
 from elsa_tune.tables.task_file import resolve_task
 from elsa_tune.tracking.connection import Connection, reason
+from elsa_tune.tracking.forwarder import Forwarder
+from elsa_tune.tracking.journal import Journal
+from elsa_tune.tracking.journal_records import Decision, SearchStatus
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.names import REPORT
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.uris import shown_uri
+from tests.conftest import Run
+from tests.recorded_search import search_started, whole_search
 from tests.unit.search_examples import make_spec
 
 SECRET = "s3cret"
@@ -32,9 +45,9 @@ ASKED = ("--search", "mine", "--tracking-uri", CLOSED)
 def test_an_error_that_repeats_the_uri_does_not_show_it() -> None:
     with pytest.raises(TrackingError, match="does not answer") as refused:
         Connection(CLOSED).check()
-    assert SECRET not in str(refused.value) and "me:***@127.0.0.1" in str(refused.value)
+    assert SECRET not in str(refused.value) and "http://***@127.0.0.1" in str(refused.value)
     assert reason(ValueError(f"no {CLOSED}/x?token=abc")) == (
-        "no http://me:***@127.0.0.1:9/x?token=***"
+        "no http://***@127.0.0.1:9/x?token=***"
     )
 
 
@@ -68,7 +81,7 @@ def test_a_specification_never_has_it(tmp_path: Path) -> None:
     save_specification(specify(request), paths)
     text = paths.specification.read_text()
     assert SECRET not in text
-    assert json.loads(text)["tracking_uri"] == "http://me:***@127.0.0.1:9"
+    assert json.loads(text)["tracking_uri"] == "http://***@127.0.0.1:9"
 
 
 def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +96,80 @@ def test_resume_asks_for_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED)
     assert launch._remembered("http://me:***@127.0.0.1:9") == CLOSED
     assert launch._remembered("http://me:***@other:9") == "http://other:9"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", CLOSED.replace("http", "HTTP") + "/")
+    assert launch._remembered("http://***@127.0.0.1:9") == CLOSED
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "no store")
+    assert launch._remembered("http://***@other:9") == "http://other:9"
     assert launch._remembered("sqlite:////a.db") == "sqlite:////a.db"
+
+
+def _finished(folder: Path, uri: str) -> SearchPaths:
+    """A complete search that was recorded at this store."""
+    paths = SearchPaths(folder / "mlruns" / "searches", "mine")
+    paths.report.mkdir(parents=True)
+    with Journal(paths.journal) as journal:
+        forwarder = Forwarder(paths, MlflowStore(uri))
+        for one in (*whole_search("mine", 3), Decision(what=REPORT, value="report")):
+            stamped = journal.append(one)
+        forwarder.offer(stamped)
+        forwarder._drop([stamped])  # the store has everything
+    depths = tuple(FreezeDepth.of(frozen) for frozen in range(3))
+    spec = make_spec(name="mine", seeds=1, tracking_uri=shown_uri(uri))
+    save_specification(dataclasses.replace(spec, depths=depths, explored=depths), paths)
+    return paths
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"postgresql+psycopg://me@server:{SECRET}@127.0.0.1:9/x",
+        f"postgresql+psycopg://me:5432/{SECRET}@127.0.0.1:9/x",
+        f"postgresql+psycopg://127.0.0.1:9/x?user=me&password={SECRET}&sslmode=disable",
+        f"http://{SECRET}:@127.0.0.1:9",
+        f"https://{SECRET}:x-oauth@127.0.0.1:9",
+        f"HTTP://{SECRET}@127.0.0.1:9",
+        f"http://127.0.0.1:9/x?access={SECRET}",
+        f"http://127.0.0.1:9?jwt={SECRET}",
+        f"http://me:12/{SECRET}@127.0.0.1:9",  # refused
+        f"postgresql+psycopg://me:a@{SECRET}@127.0.0.1:9/x",  # refused
+        f"ftp://me:{SECRET}@127.0.0.1:9",  # refused
+    ],
+)
+def test_no_command_says_or_writes_it(
+    uri: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _finished(tmp_path, uri)
+    asked = ("--tracking-uri", uri)
+    found = [
+        run("searches", *asked),
+        run("operating-point", "--search", "mine", *asked),
+        run("report", "--search", "mine", *asked, "--out", "page"),
+        run("resume", "mine", *asked),
+        run("searches", "--delete", "mine", *asked),
+    ]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    found += [run("resume", "mine"), run("searches"), run("curve", "--search", "mine")]
+    assert {one.status for one in found} <= {0, 2, 3}
+    for one in found:
+        assert "127.0.0.1:9" in one.out + one.err, one.err
+        assert SECRET not in one.out + one.err and "Traceback" not in one.err
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or SECRET.encode() not in file.read_bytes(), file
+    forwarded = tmp_path / "mlruns" / "searches" / "mine" / "forwarded.json"
+    assert stat.S_IMODE(forwarded.stat().st_mode) == 0o600
+
+
+def test_a_proxys_password_is_not_said(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, f"http://me:{SECRET}@127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
+    found = run("operating-point", "--search", "mine", "--tracking-uri", "http://mlflow.example")
+    assert found.status == 2 and "does not answer" in found.err
+    assert SECRET not in found.err
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -104,9 +190,53 @@ class _Server(BaseHTTPRequestHandler):
         pass
 
 
+class _Closed(_Server):
+    """MLflow's own words to whoever is not logged in, or may not write."""
+
+    status = 401
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("WWW-Authenticate", 'Basic realm="mlflow"')
+        self.end_headers()
+        self.wfile.write(b"You are not authenticated. Please see https://mlflow.org/docs")
+
+    do_POST = do_GET
+
+
+class _Forbidden(_Closed):
+    status = 403
+
+
+@pytest.mark.parametrize(("server", "status"), [(_Closed, 401), (_Forbidden, 403)])
+def test_a_refusal_is_said_with_its_reason(
+    server: type[_Server], status: int, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again would be refused again."""
+    monkeypatch.chdir(tmp_path)
+    with _served(server) as port:
+        uri = f"http://me:{SECRET}@127.0.0.1:{port}"
+        found = run("operating-point", "--search", "mine", "--tracking-uri", uri)
+        assert found.status == 2 and f"refuses access ({status}: " in found.err
+        assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRA" in found.err
+        assert "start it" not in found.err
+        # A store that closes while a search runs.
+        paths = SearchPaths(tmp_path, "mine")
+        with Journal(paths.journal) as journal:
+            forwarder = Forwarder(paths, MlflowStore(uri)).start()
+            forwarder.offer(journal.append(search_started("mine")))
+            while not forwarder.trouble:
+                time.sleep(0.05)
+            assert forwarder.close(0.2) == 1
+    ended = Finished(make_spec(), paths, SearchStatus.COMPLETED, "", (), 1, forwarder.trouble)
+    assert "1 record did not reach MLflow at" in ended.unsent_words
+    assert f", which refuses access ({status}: " in ended.unsent_words
+    assert SECRET not in found.err + ended.unsent_words
+
+
 @contextlib.contextmanager
-def _served() -> Iterator[int]:
-    server = HTTPServer(("127.0.0.1", 0), _Server)
+def _served(handler: type[_Server] = _Server) -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server.server_port

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 def sent(folder: Path, artifact: str) -> list[str]:
     """The files and folders that reach the store."""
-    store = Mock(spec=MlflowStore)
+    store = Mock(spec=MlflowStore, uri="sqlite:////nowhere.db")
     sender = Sender(folder / "journal.jsonl", store)
     ended = dataclasses.replace(trial_ended(TRIAL, TrialStatus.COMPLETED, 0.5), artifact=artifact)
     report = Decision(what=REPORT, value=artifact)

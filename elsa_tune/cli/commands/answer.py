@@ -14,7 +14,8 @@ import typer
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.searching.saying import say
-from elsa_tune.tracking.paths import StorePaths, shown_uri
+from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.uris import shown_uri
 from elsa_tune.words import listed
 
 if TYPE_CHECKING:

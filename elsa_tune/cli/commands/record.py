@@ -15,7 +15,8 @@ from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UsageError
 from elsa_tune.searching.saying import heard, say
-from elsa_tune.tracking.paths import StorePaths, shown_uri, without_credentials
+from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.uris import without_credentials
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.mlflow_writer import MlflowStore
@@ -68,7 +69,7 @@ def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
         "model": state.search.model,
         "task": state.search.task,
         "status": state.status.value,
-        "trials_done": len(state.final_trials),
+        "trials_done": state.trials_done,
         "trials_planned": trials_in_all(folder, state),
         "started": local_time(state.started),
         "answer": state.decisions.get(ANSWER),
@@ -103,14 +104,14 @@ def ui(
     uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
     store = MlflowStore(uri)
     if uri.startswith("http"):
-        say(f"the record is on a server; open {shown_uri(uri)}")
+        say(f"the record is on a server; open {without_credentials(uri)}")
         with contextlib.suppress(TrackingError):  # its address is all that was asked for
             store.check()
             _say_page(store, without_credentials(uri))
         return
     _check_port(host, port)
     store.check()
-    store.initialise()
+    store.initialise(say)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", host, "--port", str(port)]
     # Not an argument: every user of the machine sees those.

@@ -209,10 +209,7 @@ def _conclude(finished: "Finished") -> None:
         say(f"search '{name}': {finished.message}")
     print_curves(finished.answers)
     if finished.unsent:
-        say(
-            f"{finished.unsent} records did not reach MLflow at {uri}; they are in the "
-            f"journal, and `{resume_it}` sends them"
-        )
+        say(f"{finished.unsent_words}; the journal has all, and `{resume_it}` sends the rest")
     say(f"journal: {finished.paths.journal}")
     say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
     if finished.status is SearchStatus.INTERRUPTED:

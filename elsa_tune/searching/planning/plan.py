@@ -208,4 +208,4 @@ def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
     params = state.search.params
     counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
-    return max(sum(planned), len(state.final_trials)) if planned else None
+    return max(sum(planned), state.trials_done) if planned else None

@@ -22,6 +22,7 @@ from elsa_tune.specs.trial import (
     TrialStatus,
 )
 from elsa_tune.tracking.journal_records import Report, TrialEnded, TrialStarted
+from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.probe import ProbeFeatures, ProbeResult, fit_probe, linear_probe
 
@@ -78,7 +79,7 @@ class Probing:
 
     def failed(self, error: BaseException) -> None:
         """The search goes on without it."""
-        why = f"{type(error).__name__}: {first_line(error)[:300]}"
+        why = f"{type(error).__name__}: {hidden(first_line(error))[:300]}"
         goes_on = "the search goes on without it"
         self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
 

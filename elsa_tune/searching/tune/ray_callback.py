@@ -19,6 +19,7 @@ from elsa_tune.searching.tune.probing import Probing
 from elsa_tune.searching.tune.stopping import EVALUATION, PerDepthAsha
 from elsa_tune.searching.tune.trainable import DIVERGED, NODE, TRIAL, NeverRestored, Work
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.tracking.uris import hidden
 
 _MAILBOX_SECONDS = 30.0
 
@@ -97,7 +98,7 @@ class Recorder(NeverRestored, Callback):
             self._record.begin(spec)  # it failed before Ray could start it
         # A remote traceback ends with what matters.
         said = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-        message = f"{type(error).__name__}: {said[-1][:500]}"
+        message = f"{type(error).__name__}: {hidden(said[-1])[:500]}"
         self._end(spec.key, TrialStatus.FAILED, message)
 
     def end_the_rest(self) -> None:

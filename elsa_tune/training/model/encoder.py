@@ -134,7 +134,26 @@ def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
         f"the configuration {folder / model_files.CONFIG} of model '{name}' names no architecture "
         f"that transformers {transformers.__version__} knows"
     ):
-        return cast(PretrainedConfig, transformers.AutoConfig.from_pretrained(folder, **LOCAL))
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    return without_kernels(config, name)
+
+
+def without_kernels(config: Any, name: str) -> PretrainedConfig:
+    """A configuration from a foreign file, without what transformers would download and run.
+
+    Its `attn_implementation` may name a repository that holds a kernel. Raises ModelError for a
+    quantised checkpoint: its loaders run kernels too, and it cannot be fine-tuned.
+    """
+    if getattr(config, "quantization_config", None):
+        raise ModelError(
+            f"the weights of model '{name}' are quantised, and cannot be fine-tuned; give a "
+            "checkpoint with full weights"
+        )
+    attends = config._attn_implementation
+    # Of the parts of the configuration, too.
+    config._attn_implementation = attends if attends in ("eager", "sdpa") else None
+    config._experts_implementation = None
+    return cast(PretrainedConfig, config)
 
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:

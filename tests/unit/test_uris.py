@@ -1,0 +1,192 @@
+"""What of a URI may be shown: never a password, a token or another secret, however it is typed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from urllib.parse import quote, quote_plus, urlsplit
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from elsa_tune.errors import TrackingError
+from elsa_tune.tracking.connection import reason
+from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.uris import hidden, is_misread, shown_uri, without_credentials
+
+HERE = StorePaths(Path("/home/me/work"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown", "bare"),
+    [
+        ("https://me:s3cret@server:5000/x", "https://***@server:5000/x", "https://server:5000/x"),
+        ("http://me:s3@cret@server", "http://***@server", "http://server"),
+        ("http://me:s3/cret@server/x", "http://***@server/x", "http://server/x"),
+        ("http://me:80/s3cret@server/x", "http://***@server/x", "http://server/x"),
+        ("http://me:s3 cret@server", "http://***@server", "http://server"),
+        ("http://s3cret@server", "http://***@server", "http://server"),
+        ("http://s3cret:@server", "http://***@server", "http://server"),
+        ("https://s3cret:x-oauth@server", "https://***@server", "https://server"),
+        ("HTTPS://s3cret@server", "HTTPS://***@server", "HTTPS://server"),
+        ("https:///me:s3cret@server", "https://***@server", "https://server"),
+        ("postgresql://me:s3cret@db/x", "postgresql://me:***@db/x", "postgresql://me@db/x"),
+        ("postgresql://me@db/x", "postgresql://me@db/x", "postgresql://me@db/x"),
+        ("postgresql://me@db:5432/x", "postgresql://me@db:5432/x", "postgresql://me@db:5432/x"),
+        ("postgresql://:s3cret@db/x", "postgresql://:***@db/x", "postgresql://db/x"),
+        (
+            "postgresql://me@azure:s3cret@db/x",
+            "postgresql://me@azure:***@db/x",
+            "postgresql://me@azure@db/x",
+        ),
+        ("postgresql://me:5432/s3cret@db/x", "postgresql://me:***@db/x", "postgresql://me@db/x"),
+        ("mysql+pymysql://me:s3?cr#et@db", "mysql+pymysql://me:***@db", "mysql+pymysql://me@db"),
+        (
+            "postgresql://db/x?user=me&password=s3cr@et&sslmode=require",
+            "postgresql://db/x?user=me&password=***&sslmode=require",
+            "postgresql://db/x?user=me&sslmode=require",
+        ),
+        ("http://h/x?access_token=s3cret", "http://h/x?access_token=***", "http://h/x"),
+        ("http://h/x?access=s3cret", "http://h/x?access=***", "http://h/x"),
+        ("http://h/x?mode=a;jwt=s3cret", "http://h/x?mode=a;jwt=***", "http://h/x?mode=a;"),
+        ("http://h?Api-Key=s3#cret", "http://h?Api-Key=***", "http://h"),
+        ("http://h?s3cret", "http://h?***", "http://h"),
+        ("http://h?czNjcmV0PQ==", "http://h?***", "http://h"),
+        ("http://h/#token=s3cret", "http://h/#token=***", None),
+        ("mssql+pyodbc:///?odbc_connect=PWD%3Ds3cret", "mssql+pyodbc:///?odbc_connect=***", None),
+        ("http://server:5000/me:a%40b", "http://server:5000/me:a%40b", None),
+        ("http://server/#/experiments/1", "http://server/#/experiments/1", None),
+        ("http://[::1]:5000/a", "http://[::1]:5000/a", "http://[::1]:5000/a"),
+        ("sqlite:////a@b:c/m.db", "sqlite:////a@b:c/m.db", "sqlite:////a@b:c/m.db"),
+        ("s3://me:s3cret@bucket/x", "s3://***@bucket/x", None),
+        ("--tracking-uri=http://s3cret@h", "--tracking-uri=http://***@h", None),
+    ],
+)
+def test_a_secret_is_not_shown(uri: str, shown: str, bare: str | None) -> None:
+    assert shown_uri(uri) == shown == shown_uri(shown)
+    for text in (f"API request to {uri} failed", f"({uri})", f'{{"uri": "{uri}"}}'):
+        assert "s3" not in hidden(text).replace("s3://", "") and "cret" not in hidden(text)
+    if bare is not None:
+        assert without_credentials(uri) == without_credentials(shown) == bare
+
+
+def test_a_text_without_a_secret_stays() -> None:
+    text = "http://server:5000 and http://server:80/x do not answer; write to me@example.org"
+    assert hidden(text) == text
+    for uri in ("not a uri", "", "a@b:c/d?e=f", "databricks"):
+        assert shown_uri(uri) == without_credentials(uri) == uri and not is_misread(uri)
+
+
+@pytest.mark.parametrize(
+    "given", ["file://me:s3cret@server/mlruns", "sqlite://me:s3cret@server", "s3://me:s3cret@b"]
+)
+def test_a_uri_that_is_no_store_hides_its_password_too(given: str) -> None:
+    with pytest.raises(TrackingError) as refused:
+        HERE.tracking_uri(given)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "http://me:s3/cret@server",
+        "http://me:s3?cret@server",
+        "http://me:s3#cret@server",
+        "postgresql://me:s3@cret@db/x",
+        "postgresql://m/e:s3cret@db/x",
+        "postgresql://db:5432/x?password=s3@cret",
+    ],
+)
+def test_a_password_that_would_be_cut_in_two_is_refused(given: str) -> None:
+    """MLflow would take one part for a host, and say it."""
+    with pytest.raises(TrackingError, match="write @ as %40") as refused:
+        HERE.tracking_uri(given)
+    assert "s3" not in str(refused.value) and "cret" not in str(refused.value)
+
+
+def test_what_a_library_repeats_in_part_or_decoded_is_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri = "postgresql://me:pa%2Fss%20word@db/x?password=second+one"
+    for said in ("no pa/ss word", "no 'pa%2Fss%20word'", "second one is wrong", "second+one"):
+        assert "***" in reason(ValueError(said), uri)
+        assert not {"pa/ss", "pa%2Fss", "second"} & set(reason(ValueError(said), uri).split())
+    monkeypatch.setenv("https_proxy", "http://me:pro/xy-word@proxy:3128")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "tok-en-1")
+    assert hidden("cannot connect to me:pro/xy-word, port pro") == "cannot connect to ***, port pro"
+    assert hidden("no xy-word@proxy, tok-en-1") == "no ***@proxy, ***"
+    # Who has the database's name for a password hides nothing else.
+    assert reason(ValueError("no mlflow"), "postgresql://mlflow:mlflow@db/mlflow") == "no mlflow"
+
+
+SPECIAL = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ é"
+SCHEMES = (
+    *("http", "https", "HTTP", "Https", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"),
+    *("mysql", "mysql+pymysql", "mssql+pyodbc", "PostgreSQL"),
+)
+USERS = ("me", "me@server", "m.e-1", "", "me%40corp")
+PARAMETERS = ("password", "access", "jwt", "token", "sslpassword", "sig", "X-Key", "p", "code")
+HARMLESS = ("sslmode=require", "connect_timeout=5", "user=me", "application_name=x")
+FORMS = ("{}", "API request to {} failed", "cannot open '{}'", 'url = "{}", tried 3 times', "{}\n")
+
+
+def drawn_secret(draw: random.Random) -> str:
+    """Of 6 to 12 characters, special ones among them; W and Z stand in nothing else."""
+    letters = [draw.choice("WZ") for _ in range(6)]
+    for _ in range(draw.randint(0, 6)):
+        letters.insert(draw.randint(0, len(letters)), draw.choice(SPECIAL))
+    return "".join(letters)
+
+
+def spelled(draw: random.Random, secret: str) -> str:
+    return draw.choice([secret, secret, quote(secret), quote(secret, safe=""), quote_plus(secret)])
+
+
+def drawn_uri(draw: random.Random) -> str:
+    """A URI with a secret somewhere."""
+    scheme, secret = draw.choice(SCHEMES), spelled(draw, drawn_secret(draw))
+    forms = [f"{draw.choice(USERS)}:{secret}@", ""]
+    if scheme.lower().startswith("http"):
+        # Of a server even the user's name may be a token, with or without a password behind it.
+        forms += [f"{secret}@", f"{secret}:@", f"{secret}:x-oauth@"]
+    information, host = draw.choice(forms), draw.choice(["db.example.org", "10.0.0.1", "[::1]"])
+    query = [draw.choice(HARMLESS) for _ in range(draw.randint(0, 2))]
+    if not information:
+        value = secret.replace("&", "")
+        query.insert(draw.randint(0, len(query)), f"{draw.choice(PARAMETERS)}={value}")
+    place = f"{host}{draw.choice(['', ':5432'])}/x"
+    return f"{scheme}://{information}{place}?{'&'.join(query)}".rstrip(" ?")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_drawn_secret_is_ever_shown(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(1000):
+        uri = drawn_uri(draw)
+        shown = shown_uri(uri)
+        assert not set("WZ") & set(shown + without_credentials(uri)), uri
+        assert shown_uri(shown) == shown, uri
+        for form in draw.sample(FORMS, 1):
+            assert not set("WZ") & set(reason(ValueError(form.format(uri)), uri)), (uri, form)
+            if " " not in uri:  # which ends a URI that is met in a text
+                assert not set("WZ") & set(hidden(form.format(uri))), (uri, form)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_taken_is_read_as_its_library_reads_it(seed: int) -> None:
+    """Whatever `is_misread` lets through ends user and password where SQLAlchemy or urllib do."""
+    draw, taken = random.Random(100 + seed), 0
+    for _ in range(1000):
+        uri = drawn_uri(draw)
+        if is_misread(uri):
+            continue
+        if uri.lower().startswith("http"):
+            with contextlib.suppress(ValueError):  # half an IPv6 address, which requests refuses
+                found = urlsplit(uri)
+                read, taken = found.netloc.rpartition("@")[2] + found.path, taken + 1
+        else:
+            url = make_url(uri)
+            read, taken = f"{url.host} {url.database}", taken + 1
+        assert not set("WZ") & set(read), uri
+    assert taken > 300
