@@ -263,6 +263,8 @@ def _ended(finished: Finished) -> Search:
         say(f"search '{finished.spec.name}': {finished.message}; `resume` continues it")
     if finished.unsent:
         say(f"{finished.unsent_words}; `resume` sends the rest")
+    if finished.unwritten:
+        raise RunError(finished.unwritten)
     if finished.status is SearchStatus.INTERRUPTED:
         raise KeyboardInterrupt
     if finished.status is SearchStatus.FAILED:

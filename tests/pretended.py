@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -58,3 +59,12 @@ def pretend_and_name_the_process(
     """As `pretend`; the metric `process` says in which one."""
     for result in pretend(trial, data, device=device, depths=depths):
         yield dataclasses.replace(result, metrics={"process": float(os.getpid())})
+
+
+def pretend_and_fall_silent(
+    trial: TrialSpec, data: TaskData, *, device: str, depths: Sequence[int]
+) -> Iterator[EpochResult]:
+    """As `pretend`; the trial of seed 2 is silent for seconds before its last evaluation."""
+    for result in pretend(trial, data, device=device, depths=depths):
+        time.sleep(5.0 if trial.seed == 2 and result.evaluation == EVALUATIONS else 0.1)
+        yield result

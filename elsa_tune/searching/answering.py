@@ -24,6 +24,7 @@ from elsa_tune.tracking.state import SearchState
 class Finished:
     """How a session ended, with which answers, and where they lie. unsent: records MLflow lacks.
     why_unsent: what it said last, and what to do; "" for nothing.
+    unwritten: what the journal lacks for want of room, and where it is, in a sentence; mostly "".
     """
 
     spec: SearchSpec
@@ -33,6 +34,7 @@ class Finished:
     answers: tuple[Answer, ...]
     unsent: int = 0
     why_unsent: str = ""
+    unwritten: str = ""
 
     @property
     def unsent_words(self) -> str:
@@ -59,7 +61,11 @@ def answer_again(spec: SearchSpec, paths: SearchPaths, store: MlflowStore, say: 
         forwarder = Forwarder(paths, store, journal.earlier)
         is_there = REPORT in state.decisions and paths.report.is_dir()
         if not is_there and has_drawn(state, paths, answers, say):
-            forwarder.offer(journal.append(Decision(what=REPORT, value=paths.report.name)))
+            record = journal.stamp(Decision(what=REPORT, value=paths.report.name))
+            try:
+                forwarder.offer(journal.append(record))
+            except ElsaTuneError as error:  # a full disk must not cost the answer
+                say(str(error))
         unsent = forwarder.lag
         if unsent and answers_us:
             say(f"sending {unsent} records to MLflow")

@@ -29,7 +29,7 @@ from elsa_tune.specs.row_findings import finding_lines
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import GlueSource, TaskSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tracking.journal import is_held, read_journal, running
+from elsa_tune.tracking.journal import Journal, is_held, running
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.state import SearchState
@@ -174,10 +174,14 @@ def resume(
     """
     spec = load_specification(paths)
     uri = tracking_uri or _remembered(spec.tracking_uri)
-    records = read_journal(paths.journal)
     if is_held(paths.lock):
         raise running(paths.journal)
-    state = SearchState.replay(records, alive=False)
+    with Journal(paths.journal, spec.search_id) as journal:
+        state = SearchState.replay(journal.earlier, alive=False)
+        if journal.taken_back:
+            lacking, place = journal.missing
+            still = f"; they stay in {place} until its disk has room" if lacking else ""
+            say(f"{journal.taken_back} records that {paths.journal} had no room for count{still}")
     if more is not None and (changed := more(spec)) != spec:
         # At once: whatever ends this session, the next one knows what was wanted.
         spec = replace_specification(changed, paths)

@@ -1,6 +1,7 @@
 """How long trials take: by those that ran, by a like search that ran here, or by a probe."""
 
 import contextlib
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
-from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
 from elsa_tune.tracking.state import SearchState
@@ -85,6 +86,22 @@ def seconds_per_trial(spec: SearchSpec, known: Sequence[KnownTrial]) -> dict[Fre
         depth: found.get(depth, TRIAL_SECONDS + full * relative_cost(spec, depth))
         for depth in spec.depths
     }
+
+
+def evaluation_seconds(
+    spec: SearchSpec, known: Sequence[KnownTrial], trial: TrialSpec
+) -> float | None:
+    """The longest that a trial of this depth has taken to an evaluation, its first included, so
+    far; of other depths where none has reported; None where nothing has.
+    """
+    here = [one for one in known if one.reported and one.trial.depth == trial.depth]
+    cost = relative_cost(spec, trial.depth)
+    spans = [
+        (later - earlier) * max(1.0, cost / relative_cost(spec, one.trial.depth))
+        for one in here or known
+        for earlier, later in itertools.pairwise((one.started, *one.reported))
+    ]
+    return max(spans, default=None)
 
 
 def _whole(one: KnownTrial, evaluations: int) -> float:

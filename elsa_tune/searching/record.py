@@ -1,9 +1,11 @@
 """The only writer of a search's record; nothing raises here, lest a trial be lost with it."""
 
+import contextlib
 import dataclasses
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +35,7 @@ from elsa_tune.tracking.names import FINDINGS_TAG, LADDER, MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.words import duration
 
 # Once-per-trial figures: those of the last report.
 _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_parameters")
@@ -44,6 +47,8 @@ _OF_SEARCH = (
     *("train_examples", "holdout_examples", "evaluation_examples", "comparison"),
 )
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
+# How long the end of a search waits for room on a full disk.
+ROOM_SECONDS = 60.0
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
 
 
@@ -64,6 +69,10 @@ class SearchRecord:
         self._forwarder = forwarder
         self._warn = warn
         self._warned: set[str] = set()
+        self._renewed = 0  # how often it was said that the journal was deleted
+        self._specification = b""  # to be written anew where it is deleted
+        with contextlib.suppress(OSError):
+            self._specification = paths.specification.read_bytes()
         # The board asks for the state in a thread of its own.
         self._lock = threading.RLock()
         self._state = SearchState.replay(journal.earlier)
@@ -78,6 +87,48 @@ class SearchRecord:
         except ElsaTuneError as error:
             self.warn_once("journal", f"{error}; the search goes on")
         self._forwarder.offer(stamped)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Say that the journal was deleted, and write a specification anew that was."""
+        if self._journal.renewed > self._renewed:
+            self._renewed = self._journal.renewed
+            lost = "" if self.paths.predictions.exists() else "; predictions kept there are lost"
+            self._warn(
+                f"{self.paths.journal} was deleted or moved while the search runs: it is there "
+                f"again with all records{lost}"
+            )
+        if self._specification and not self.paths.specification.exists():
+            try:
+                write_aside(self.paths.specification, self._specification)
+            except OSError as error:
+                self.warn_once("specification", f"cannot write {self.paths.specification}: {error}")
+
+    def settled(self, is_hurried: Callable[[], bool]) -> str:
+        """Wait for room for what the journal lacks, until there is some, for a while or until
+        `is_hurried`; what it still lacks in the end, in a sentence, or "".
+        """
+        deadline, (count, _) = time.monotonic() + ROOM_SECONDS, self._journal.missing
+        if count and not is_hurried():
+            self._warn(
+                f"{self.paths.journal} lacks {count} records, for want of room: waiting up to "
+                f"{duration(ROOM_SECONDS)} for some (Ctrl-C ends the wait)"
+            )
+        while count and time.monotonic() < deadline and not is_hurried():
+            time.sleep(0.5)
+            with contextlib.suppress(ElsaTuneError):
+                self._journal.write_out()
+            count, _ = self._journal.missing
+        count, place = self._journal.missing
+        if not count:
+            return ""
+        kept = f"are in {place}, from where `{self.paths.resume}` takes them"
+        if place is None:
+            kept = f"found no room anywhere; `{self.paths.resume}` trains again what they tell of"
+        return (
+            f"the disk of {self.paths.journal} stayed full: its last {count} records {kept}; make "
+            "room first"
+        )
 
     def state(self) -> SearchState:
         """Everything so far, earlier sessions included."""

@@ -1,5 +1,6 @@
 """One driver's session with a search: its lock, the plan carried out by Ray Tune, the answer."""
 
+import contextlib
 import math
 import time
 import warnings
@@ -19,13 +20,15 @@ from elsa_tune.searching.board import Board
 from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
 from elsa_tune.searching.planning.plan import Plan, exploring_share
 from elsa_tune.searching.record import SearchRecord, started
-from elsa_tune.searching.supervision import recording
+from elsa_tune.searching.supervision import give_up, recording
+from elsa_tune.searching.tune.cluster import abandon
 from elsa_tune.searching.tune.mailbox import Mailbox
 from elsa_tune.searching.tune.probing import LITTLE_PATIENCE, PATIENCE, Probing
 from elsa_tune.searching.tune.ray_callback import Recorder
 from elsa_tune.searching.tune.searcher import PlanSearcher
 from elsa_tune.searching.tune.stopping import Interruption, PerDepthAsha, SearchStopper
 from elsa_tune.searching.tune.trainable import Train, Work, run_trial
+from elsa_tune.searching.tune.watching import LostNodes, Watch
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.search import SearchSpec, Strategy
@@ -50,15 +53,15 @@ def run_session(
     train: Train = train_trial,
 ) -> Finished:
     """One session, from its lock to its last record. trained: called once it needs Ray no more."""
-    with Journal(paths.journal) as journal:
+    with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
         forwarder = Forwarder(paths, store, journal.earlier).start()
         board = Board(spec, lambda: plan.known, lambda: _provisional(record.rows, spec.target))
         record = SearchRecord(spec, paths, journal, forwarder, board.say)
         plan = Plan(spec, record.state, paths.folder, board.phase, record.write)
         attempt = record.state().search.attempt + 1
-        interruption = Interruption()
-        status, message = SearchStatus.FAILED, ""
+        interruption, is_raised = Interruption(), False
+        status, message, unwritten = SearchStatus.FAILED, "", ""
         with interruption.caught(board.stopping), board:
             try:
                 record.write(started(spec, attempt))
@@ -73,6 +76,7 @@ def run_session(
                     status = SearchStatus.INTERRUPTED
                 else:
                     message = hidden(f"{type(error).__name__}: {error}", store.uri)
+                is_raised = True
                 raise
             finally:
                 interruption.closing = True
@@ -88,8 +92,11 @@ def run_session(
                     if has_drawn(record.state(), paths, answers, board.say):
                         record.write(Decision(what=REPORT, value=paths.report.name))
                 unsent = forwarder.close()
+                unwritten = record.settled(lambda: interruption.is_hurried)
+                if is_raised and unwritten:
+                    board.say(unwritten)
     why = forwarder.trouble
-    return Finished(spec, paths, status, message, tuple(answers), unsent, why)
+    return Finished(spec, paths, status, message, tuple(answers), unsent, why, unwritten)
 
 
 def _provisional(rows: Callable[[], list[ResultRow]], target: float) -> str | None:
@@ -124,6 +131,8 @@ class SearchRun:
         self._rates = {trial.depth: trial.learning_rate for trial in measured}
         self._is_measuring = False
         self._ran_out = False  # exploring or the whole had no more time
+        self._watch: Watch  # while Ray Tune runs
+        self._lost: str | None = None  # why no node can train any more
         # Beside the driver: a node that is lost must not take other trials' predictions with it.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         mailbox = Mailbox.options(scheduling_strategy=here).remote()  # type: ignore[attr-defined]  # Ray's
@@ -139,8 +148,10 @@ class SearchRun:
             self._fit()
             return self._outcome()
         finally:
-            # A Ray that was there before this search goes on after it.
-            ray.kill(self._work.mailbox)
+            # A Ray that was there before this search goes on after it. Of a lost node it would be
+            # waited for without end.
+            if self._lost is None:
+                ray.kill(self._work.mailbox)
 
     def _announce(self) -> None:
         spec, known = self._spec, self._plan.known
@@ -178,6 +189,8 @@ class SearchRun:
         searcher.probe = self._probing.trial
         recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
         share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
+        known, say = lambda: self._plan.known, self._board.say
+        self._watch = Watch(spec, known, searcher, scheduler.has_workers, say, give_up)
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
             tune_config=tune.TuneConfig(
@@ -190,21 +203,25 @@ class SearchRun:
                 name=str(self._record.state().search.attempt),
                 storage_path=str(self._record.paths.ray),
                 callbacks=[recorder],
-                stop=SearchStopper(self._is_over),
+                stop=SearchStopper(self._is_over_or_lost),
                 verbose=0,
                 # Otherwise Ray clears a notebook's cell, and with it the board.
                 progress_reporter=tune.CLIReporter(),
             ),
         )
         try:
-            with warnings.catch_warnings():
+            with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
                 # Ray's and Optuna's own are about our use of them, not the user's.
                 warnings.simplefilter("ignore")
                 tuner.fit()
         finally:
+            self._lost = self._watch.lost
+            if self._lost is not None:
+                abandon(scheduler)  # it holds all that Ray Tune has
             recorder.end_the_rest()
             self._is_over()
-            self._probing.collect()
+            if self._lost is None:
+                self._probing.collect()
 
     def _scheduler(self) -> PerDepthAsha:
         """With what earlier sessions' trials reported in its rungs."""
@@ -222,6 +239,12 @@ class SearchRun:
     def _is_over(self) -> bool:
         return self._is_late(1.0) or self._interruption.requested
 
+    def _is_over_or_lost(self) -> bool:
+        """Raises LostNodes where Ray Tune must not even try to end its trials."""
+        if self._watch.lost is not None:
+            raise LostNodes
+        return self._is_over()
+
     def _may_explore(self) -> bool:
         """Whether exploring, which must leave time to measure, has some of its own left."""
         is_late = self._is_late(exploring_share(self._spec))
@@ -238,6 +261,8 @@ class SearchRun:
         """How the session ended; RunError where every trial failed."""
         ends = [state.end for state in self._record.state().planned_trials]
         failed = [end for end in ends if end is not None and end.status is TrialStatus.FAILED]
+        if self._lost is not None:
+            return SearchEnded(status=SearchStatus.FAILED, message=self._lost)
         if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)

@@ -101,6 +101,8 @@ def _go_on(search: Request, say: Say) -> None:
         say(f"{finished.unsent_words}; `{paths.resume}` sends the rest")
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(finished.message)
+    if finished.unwritten:
+        raise RunError(finished.unwritten)
     if finished.status is not SearchStatus.COMPLETED:
         raise RunError(finished.message)
 

@@ -33,6 +33,8 @@ from elsa_tune.tracking.state import SearchState
 # What the driver tells, in memory that both processes see: whether it ended in words (one byte),
 # then the search that it records, as JSON, up to a zero.
 _note: mmap.mmap | None = None
+# The exit status of a driver that ends itself because Ray hangs: Ray's own is 1.
+_HANGING = 75
 
 
 def recording(paths: SearchPaths, tracking_uri: str) -> None:
@@ -43,6 +45,14 @@ def recording(paths: SearchPaths, tracking_uri: str) -> None:
     line = json.dumps([str(paths.storage.absolute()), paths.name, tracking_uri]).encode() + b"\0"
     if len(line) < len(_note):
         _note[1 : 1 + len(line)] = line
+
+
+def give_up() -> None:
+    """End this process at once, without a word, where Ray hangs within a call that nothing ends;
+    its supervisor has the last word. Without one nothing happens.
+    """
+    if _note is not None:
+        os._exit(_HANGING)
 
 
 def supervise(command: Callable[[], None]) -> NoReturn:
@@ -67,7 +77,7 @@ def supervise(command: Callable[[], None]) -> NoReturn:
     came, status = _wait(child)
     if not _note[0]:
         _last_word(came, status)
-    sys.exit(status if status >= 0 else RunError.exit_status)
+    sys.exit(status if 0 <= status != _HANGING else RunError.exit_status)
 
 
 def _exit_at_once(command: Callable[[], None]) -> NoReturn:
@@ -135,6 +145,8 @@ def _last_word(came: set[int], status: int) -> None:
         name = signal.Signals(-status).name
         why = ", as by a system without memory left" if -status == signal.SIGKILL else ""
         end, cause = SearchStatus.KILLED, f"the search's process was killed ({name}{why})"
+    elif status == _HANGING:
+        end, cause = SearchStatus.FAILED, "Ray (its gcs_server) does not answer any more"
     else:
         cause = "Ray's raylet or gcs_server died, and Ray ended the search's process with it"
         end = SearchStatus.FAILED

@@ -1,6 +1,8 @@
 """A search's journal: records on the driver's own disk, written before anything else hears of them.
 
-A line that a kill cut short is passed over by readers and removed by the next writer.
+A line that a kill cut short is passed over by readers and removed by the next writer. What a full
+disk refuses waits elsewhere (`overflow`); a journal that is deleted while it is written is written
+anew.
 """
 
 import contextlib
@@ -10,38 +12,50 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import filelock
 
 from elsa_tune.errors import StorageError
-from elsa_tune.tracking.journal_records import Record, decode, encode
+from elsa_tune.files import write_aside
+from elsa_tune.tracking.journal_records import Record, SearchStarted, decode, encode
+from elsa_tune.tracking.overflow import Overflow
 from elsa_tune.tracking.paths import lock_of
 
 R = TypeVar("R", bound=Record)
 
 
 class Journal(contextlib.AbstractContextManager["Journal"]):
-    """The one writer of a journal; holds its lock until `close`. earlier: the records it had then.
+    """The one writer of a journal; holds its lock until `close`. earlier: the records it had then,
+    the `taken_back` included that an earlier writer had no room for. renewed: how often it was
+    deleted and written anew.
 
     Raises StorageError when another driver holds the lock, or what is there cannot be read or
-    written.
+    written. search_id: the search's, where no record is there yet.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, search_id: str = "") -> None:
         self.path = path
+        self.renewed = self.taken_back = 0
         self._lock = take_lock(path)
         # Records that a full disk refused; they go first as soon as there is room.
         self._unwritten: list[bytes] = []
+        self._overflowed = 0  # how many of these are in the overflow, too
         # Reentrant: a signal's handler may record the end while a record is being written.
         self._mutex = threading.RLock()
+        self._last_time = 0.0
         self._descriptor: int | None = None
         try:
             self.earlier, self._good_size = _read(path)
-            self._last_time = max((record.time for record in self.earlier), default=0.0)
+            self._overflow = overflow_of(path, self.earlier, search_id)
+            self._take_back()
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._descriptor, self._good_size)
+            if self._unwritten:
+                with contextlib.suppress(StorageError):  # there is still no room
+                    self._write_out()
             # Force the new file's name to disk, as its content is.
             folder = os.open(path.parent, os.O_RDONLY)
             try:
@@ -70,15 +84,21 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         with self._mutex:
             stamped = self.stamp(record)
             self._unwritten.append(encode(stamped).encode() + b"\n")
-            self._write_out()
+            self.write_out()
         return stamped
+
+    @property
+    def missing(self) -> tuple[int, Path | None]:
+        """How many records it lacks for want of room, and the file that has them, if any has."""
+        return len(self._unwritten), self._overflow.place
 
     def close(self) -> None:
         """Free the lock; harmless when done twice. Records that were refused get a last chance."""
         with self._mutex:
             try:
                 if self._descriptor is not None and self._unwritten:
-                    self._write_out()
+                    with contextlib.suppress(StorageError):  # it was raised when they came
+                        self.write_out()
             finally:
                 if self._descriptor is not None:
                     os.close(self._descriptor)
@@ -88,23 +108,72 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _take_back(self) -> None:
+        """Have what an earlier writer had no room for."""
+        found = self._overflow.after(_last_time(self.earlier))
+        self._unwritten = [encode(record).encode() + b"\n" for record in found]
+        self.earlier += found
+        self.taken_back = self._overflowed = len(found)
+        self._last_time = _last_time(self.earlier)
+        if not found:
+            self._overflow.drop()
+
+    def write_out(self) -> None:
+        """Write what waits; StorageError as in `append`."""
+        with self._mutex:
+            self._write_out()
+
     def _write_out(self) -> None:
         if self._descriptor is None:
             raise StorageError(f"{self.path} is closed; nothing more can be recorded")
         lines = b"".join(self._unwritten)
         try:
+            if not _is_at(self.path, self._descriptor):
+                self._write_anew()
             written = 0
             while written < len(lines):
                 written += os.pwrite(self._descriptor, lines[written:], self._good_size + written)
             os.fsync(self._descriptor)
         except OSError as error:
             # What came through lies beyond the good size: the next try writes over it.
+            # What it has twice is read once.
+            is_safe = self._overflow.add(b"".join(self._unwritten[self._overflowed :]))
+            self._overflowed = len(self._unwritten) if is_safe else 0
+            place = self._overflow.place or "memory"
             raise StorageError(
-                f"cannot write {self.path}: {error.strerror}; {len(self._unwritten)} records "
-                "wait in memory for room"
+                f"cannot write {self.path}: {error.strerror}; its records wait for room in {place}"
             ) from error
         self._good_size += len(lines)
         self._unwritten.clear()
+        self._overflowed = 0
+        self._overflow.drop()
+
+    def _write_anew(self) -> None:
+        """Put the journal, its folder and its lock back where they were deleted; raises OSError."""
+        assert self._descriptor is not None
+        content = os.pread(self._descriptor, self._good_size, 0)  # it is there while it is open
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(self.path, content)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        if not lock_of(self.path).exists():
+            before, self._lock = self._lock, take_lock(self.path)
+            before.release()
+        self.renewed += 1
+
+
+def overflow_of(journal: Path, records: Iterable[Record], search_id: str = "") -> Overflow:
+    """Where the search's records wait that the journal had no room for."""
+    begun = (record.search_id for record in records if isinstance(record, SearchStarted))
+    return Overflow(journal.parent.name, next(begun, search_id))
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether this open file is still the one of that name."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    return False
 
 
 def running(journal: Path) -> StorageError:
@@ -120,10 +189,16 @@ def running(journal: Path) -> StorageError:
 
 def read_journal(path: Path) -> list[Record]:
     """All records of a journal, oldest first; [] where there is none. Safe while a driver writes.
+    Those that it had no room for and that wait elsewhere are there, too.
 
     Raises StorageError, with the line, for what is no record, but a last line that was cut short.
     """
-    return _read(path)[0]
+    records = _read(path)[0]
+    return records + overflow_of(path, records).after(_last_time(records))
+
+
+def _last_time(records: Iterable[Record]) -> float:
+    return max((record.time for record in records), default=0.0)
 
 
 def _read(path: Path) -> tuple[list[Record], int]:

@@ -212,6 +212,8 @@ def _conclude(finished: "Finished") -> None:
         say(f"{finished.unsent_words}; the journal has all, and `{resume_it}` sends the rest")
     say(f"journal: {finished.paths.journal}")
     say(f"MLflow:  {uri} (`elsa-tune ui` shows it)")
+    if finished.unwritten:
+        raise RunError(finished.unwritten)
     if finished.status is SearchStatus.INTERRUPTED:
         raise InterruptedSearchError(f"interrupted; `{resume_it}` goes on")
     if finished.status is SearchStatus.FAILED:

@@ -1,5 +1,6 @@
 """Where trials run: Ray on this machine, or a running cluster; found, checked, left as it was."""
 
+import atexit
 import contextlib
 import logging
 import math
@@ -7,13 +8,14 @@ import os
 import socket
 import urllib.parse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from elsa_tune import __version__
 from elsa_tune.errors import RunError, UsageError
+from elsa_tune.searching.saying import say
 from elsa_tune.specs.search import Resources
 from elsa_tune.training.machine import Gpu, look_at_gpu, usable_cores
 
@@ -22,6 +24,8 @@ Answer = TypeVar("Answer")
 CONNECT_SECONDS = 5.0
 # A cold node reads torch from a shared disk.
 ANSWER_SECONDS = 60.0
+# Until it is said what is waited for, and said again.
+TELL_SECONDS, AGAIN_SECONDS = 25.0, 600.0
 DEFAULT_PORT = 6379
 # Of a GPU, for a question: next to nothing, so that one with anything left can be asked.
 _QUESTION = 0.001
@@ -117,6 +121,8 @@ class RaySession:
 
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
+# What must live as long as this process; nothing, unless Ray has lost its node.
+_abandoned: list[object] = []
 
 
 @contextlib.contextmanager
@@ -139,19 +145,33 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
         yield RaySession(_capacity)
         return
     # Ray's processes end with the thread that started them, so it lives as long as they do.
-    with ThreadPoolExecutor(1, "ray") as thread:
-        try:
-            starting = thread.submit(_start_ray, address)
+    thread = ThreadPoolExecutor(1, "ray")
+    try:
+        starting = thread.submit(_start_ray, address)
 
-            def ready() -> Capacity:
-                starting.result()
-                _open_at.add(address)
-                return _capacity()
+        def ready() -> Capacity:
+            starting.result()
+            _open_at.add(address)
+            return _capacity()
 
-            yield RaySession(ready, lambda: thread.submit(ray.shutdown))
-        finally:
-            _open_at.clear()
+        yield RaySession(ready, lambda: _abandoned or thread.submit(ray.shutdown))
+    finally:
+        _open_at.clear()
+        if _abandoned:
+            _abandoned.append(thread)
+        else:
             thread.submit(ray.shutdown).result()  # once it has started, or has not
+            thread.shutdown()
+
+
+def abandon(*kept: object) -> None:
+    """Never end this process's Ray, which has lost its node: whatever asks that node for something
+    waits without end. Ray ends with this process. kept: what would ask where it is collected.
+    """
+    import ray
+
+    atexit.unregister(ray.shutdown)
+    _abandoned.extend((ray, *kept))
 
 
 def _start_ray(address: str | None) -> None:
@@ -250,12 +270,26 @@ def _asked(nodes: list[str], question: Callable[[], Answer], **share: float) -> 
         task = ray.remote(max_calls=1)(question) if share else ray.remote(question)
         asked[node] = task.options(**options).remote()
     answers = list(asked.values())
-    ray.wait(answers, num_returns=len(answers), timeout=ANSWER_SECONDS)
-    ray.wait(answers)
+    ray.wait(answers, num_returns=len(answers), timeout=TELL_SECONDS)
+    if not ray.wait(answers, timeout=0)[0]:
+        _say_waiting(share)
+    ray.wait(answers, num_returns=len(answers), timeout=ANSWER_SECONDS - TELL_SECONDS)
+    while not ray.wait(answers, timeout=AGAIN_SECONDS)[0]:
+        _say_waiting(share)
     done, busy = ray.wait(answers, num_returns=len(answers), timeout=0)
     for answer in busy:
         ray.cancel(answer)
     return {node: ray.get(answer) for node, answer in asked.items() if answer in done}
+
+
+def _say_waiting(share: Mapping[str, float]) -> None:
+    import ray
+
+    what = "one of the cluster's nodes to answer"
+    if "num_gpus" in share:
+        gpus = ray.cluster_resources().get("GPU", 0.0)
+        what = f"a GPU: others have all {gpus:g} of the cluster"
+    say(f"waiting for {what}; Ctrl-C ends the wait")
 
 
 def _check_nodes(nodes: list[str]) -> None:

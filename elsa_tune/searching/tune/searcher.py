@@ -83,6 +83,11 @@ class PlanSearcher(NeverRestored, Searcher):
             self.probe = self.probe if error else None
         self._under_way.pop(trial_id, None)
 
+    @property
+    def under_way(self) -> list[TrialSpec]:
+        """Those that Ray Tune was given and that have not ended."""
+        return list(self._under_way.values())
+
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the plan follows from the journal."""
 

@@ -28,13 +28,18 @@ class Interruption:
     and systemd send it) and SIGHUP (a terminal that is closed): Ray's own processes are often sent
     them too, and nothing that needs these can be waited for. Whoever sends one to every process
     sends it to this one twice: the second, which the supervisor passes on, changes nothing. While a
-    search is being closed further signals change nothing: it ends in seconds.
+    search is being closed further signals end its waits alone: it ends in seconds.
     """
 
     def __init__(self) -> None:
         self.requested = False
         self.closing = False
-        self._ending = False
+        self._ending = self._is_asked_again = False
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether a closing search should wait for nothing that may never come."""
+        return self.requested or self._is_asked_again
 
     @contextlib.contextmanager
     def caught(self, announce: Callable[[str], None]) -> Iterator[None]:
@@ -43,6 +48,7 @@ class Interruption:
         def handle(number: int, frame: FrameType | None) -> None:
             at_once = number != signal.SIGINT
             if self.closing or (self._ending and at_once):
+                self._is_asked_again = True
                 return
             if self.requested or at_once:
                 self.requested, self._ending = True, at_once
@@ -93,7 +99,14 @@ class PerDepthAsha(FIFOScheduler):
         self._keeps_workers = keeps_workers
         self._by_depth: dict[FreezeDepth, AsyncHyperBandScheduler] = {}
         self._best: dict[tuple[FreezeDepth, int], float] = {}
+        self._controller: Any = None  # Ray Tune's
         self.stopped: set[str] = set()
+
+    def has_workers(self) -> bool:
+        """Whether Ray has given the search room for one; that it has begun is not said by it."""
+        # Ray has no question for it; without these attributes it seems to have none.
+        actors = getattr(self._controller, "_actor_manager", None)
+        return bool(getattr(actors, "num_live_actors", 0))
 
     def replay(self, earlier: TrialSpec, scores: Sequence[float]) -> None:
         """Put an earlier session's trial back into its rungs (Ray forgets them, ray#30838)."""
@@ -106,6 +119,7 @@ class PerDepthAsha(FIFOScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         # Ray has no setting for it; without this attribute, trials only begin later.
+        self._controller = tune_controller or self._controller
         idle = getattr(tune_controller, "_actor_cache", None)
         if self._keeps_workers and idle is not None:
             idle.increase_max(trial.placement_group_factory)

@@ -1,0 +1,95 @@
+"""Where a search's records wait while the disk of its journal has no room: a file on another."""
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from elsa_tune.tracking.journal_records import Record, decode
+
+# Often on another disk than the working directory and the temporary folder; the last is memory.
+_LAST = (Path("/var/tmp"), Path("/dev/shm"))
+
+
+class Overflow:
+    """The records that a search's journal does not take for now, in the working directory, the
+    temporary folder, or another that is there for everybody. `place` is its file, None while it
+    holds nothing.
+
+    Nothing here raises: where there is no room either, the records stay in memory.
+    """
+
+    def __init__(self, search: str, search_id: str) -> None:
+        # The id, which nobody can guess, makes the name safe in a folder that all may write.
+        self._name = f"elsa-tune-{search}-{search_id[:16]}.jsonl"
+        self._is_named = bool(search_id)
+        self.place: Path | None = None
+        for folder in _folders():
+            if self._is_named and _is_own(folder / self._name):
+                self.place = folder / self._name
+
+    def after(self, time: float) -> list[Record]:
+        """What it holds of later records, each once; a last line that was cut short is left out."""
+        records: list[Record] = []
+        if self.place is not None:
+            with contextlib.suppress(OSError, ValueError):
+                for line in self.place.read_bytes().split(b"\n")[:-1]:
+                    record = decode(line.decode())
+                    if record.time > time:
+                        records.append(record)
+                        time = record.time
+        return records
+
+    def add(self, lines: bytes) -> bool:
+        """Hold these lines too; whether there was room."""
+        if not self._is_named:
+            return False
+        for folder in _folders() if self.place is None else [self.place.parent]:
+            file = folder / self._name
+            with contextlib.suppress(OSError):
+                _append(file, lines)
+                self.place = file
+                return True
+        self.place = None
+        return False
+
+    def drop(self) -> None:
+        """The journal has what it held."""
+        if self.place is not None:
+            with contextlib.suppress(OSError):
+                self.place.unlink()
+            self.place = None
+
+
+def _folders() -> list[Path]:
+    folders = [Path(tempfile.gettempdir()), *_LAST]
+    with contextlib.suppress(OSError):  # it was deleted
+        folders.insert(0, Path.cwd())
+    return folders
+
+
+def _is_own(file: Path) -> bool:
+    try:
+        found = file.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+
+
+def _append(file: Path, lines: bytes) -> None:
+    """All of them, or nothing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(file, flags, 0o600)
+    before = os.fstat(descriptor).st_size
+    try:
+        while lines:
+            lines = lines[os.write(descriptor, lines) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before)
+        if not before:
+            file.unlink()
+        raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,122 @@
+"""What a search waits for is said: news of a trial, room for one, a worker that begins."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray as ray_library
+
+from elsa_tune.searching.session import run_session
+from elsa_tune.searching.tune import cluster, watching
+from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.searching.tune.trainable import Train
+from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.search import RateList
+from elsa_tune.specs.trial import Recipe, TrialStatus
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.tracking.state import SearchState, read_state
+from tests.pretended import EVALUATIONS, pretend, pretend_and_fall_silent
+from tests.searching import wait_for
+from tests.unit.search_examples import make_spec
+from tests.unit.tiny_trials import make_data
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often, and wait for less."""
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "SHORTEST_SILENCE", 1.0)
+    monkeypatch.setattr(watching, "ROOM_SECONDS", 0.5)
+
+
+@contextlib.contextmanager
+def taken(here: Capacity, seconds: float) -> Iterator[None]:
+    """All CPUs, by somebody else's task, for so many seconds."""
+
+    @ray_library.remote(num_cpus=here.largest_cpus)
+    def hold() -> None:
+        time.sleep(seconds)
+
+    task = hold.remote()
+    wait_for(lambda: not ray_library.available_resources().get("CPU", 0.0))
+    yield
+    ray_library.get(task, timeout=60)
+
+
+def searched(folder: Path, ray: Capacity, train: Train = pretend) -> SearchState:
+    """A search of two trials, one after the other."""
+    spec = make_spec(
+        depths=(FULL_MODEL,),
+        explored=(),
+        rates=RateList(values=(3e-5,)),
+        tries=0,
+        seeds=2,
+        linear_probe=False,
+        recipe=Recipe(epochs=EVALUATIONS, train_size=100),
+    )
+    spec = dataclasses.replace(spec, resources=ray.resources(ray.largest_cpus, 0))
+    paths = SearchPaths(folder, spec.name)
+    paths.check_writable()
+    store = MlflowStore(f"sqlite:///{folder}/mlflow.db")
+    run_session(spec, paths, make_data(), store, train=train)
+    return read_state(paths.journal)
+
+
+def ended(state: SearchState) -> list[TrialStatus]:
+    return [trial.status for trial in state.planned_trials]
+
+
+def test_a_trial_without_news_is_told_once(
+    tmp_path: Path, ray: Capacity, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(searched(tmp_path, ray, pretend_and_fall_silent)) == [TrialStatus.COMPLETED] * 2
+    [said] = [line for line in capfd.readouterr().err.splitlines() if "no news" in line]
+    assert said.startswith("no news of measure-N0-lr3e-05-s2 for ")
+    assert "such an evaluation takes" in said and "ray::ImplicitFunc" in said and "/logs" in said
+
+
+def test_room_that_others_have_is_said(
+    tmp_path: Path, ray: Capacity, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with taken(ray, 5.0):
+        assert ended(searched(tmp_path, ray)) == [TrialStatus.COMPLETED] * 2
+    [said] = [line for line in capfd.readouterr().err.splitlines() if "waiting for room" in line]
+    cpus = f"{ray.largest_cpus:g} CPU"
+    assert said == (
+        f"waiting for room: a trial takes {cpus}, and of Ray's {cpus} 0 are free; others have "
+        "the rest"
+    )
+
+
+def test_a_worker_that_does_not_begin_is_said(
+    tmp_path: Path,
+    ray: Capacity,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "LITTLE_SHARED_MEMORY", 2**80)  # no machine has as much
+    assert ended(searched(tmp_path, ray)) == [TrialStatus.COMPLETED] * 2
+    said = [line for line in capfd.readouterr().err.splitlines() if "no trial has begun" in line]
+    assert said and "/dev/shm has only" in said[0] and "/logs" in said[0]
+
+
+def test_a_question_that_waits_for_room_says_so(
+    ray: Capacity, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "TELL_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.4)
+    [node] = [node["NodeID"] for node in cluster._nodes()]
+    with taken(ray, 3.0):
+        found = cluster._asked([node], lambda: 1, num_cpus=ray.largest_cpus)
+    assert found == {node: 1}
+    [said] = capfd.readouterr().err.splitlines()
+    assert said == "waiting for one of the cluster's nodes to answer; Ctrl-C ends the wait"
