@@ -1,22 +1,27 @@
-"""Kills a search's processes at random moments, resumes it, and compares it with one that nobody
-disturbed.
+"""Breaks a search at random moments, resumes it, and compares it with one that nobody disturbed.
 
     python bench/faults.py --kills 30
 
-Kinds: the driver, a trial's worker, the mailbox of predictions, Ray's raylet, an MLflow server.
-Each search (a tiny BERT, a task of its own, 12 trials of 10 evaluations) is killed up to five
-times; then every trial must have ended once, with the quality that it has in the undisturbed
-search, and every point of its last attempt must be in MLflow. Writes bench/results/faults.json
-after every kill, and goes on from there: delete that file to begin anew.
+Kinds: killed are the driver, a trial's worker, the mailbox of predictions, Ray's raylet, an MLflow
+server; a raylet is stopped until Ray gives its node up (`paused`); the journal's disk is full to
+the session's end (`full`, which takes the right to mount one); the journal's folder is deleted
+(`deleted`); driver and MLflow server are killed, and the server is back only after a `resume`
+(`no_store`). Each search (a tiny BERT, a task of its own, 12 trials of 10 evaluations) is broken up
+to five times; then every trial must have ended once, with the quality that it has in the
+undisturbed search, and every point of its last attempt must be in MLflow. Writes
+bench/results/faults.json after every fault, and goes on from there: delete that file to begin anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,9 +40,26 @@ from tests.integration.conftest import Server  # noqa: E402
 from tests.searching import ONE_AT_A_TIME, Bench, family, make_bench, of_kind  # noqa: E402
 
 # The beginning of each victim's name; the driver is the command's own child.
-VICTIMS = {"driver": "python", "worker": "ray::Impl", "mailbox": "ray::Mail", "raylet": "raylet"}
-KINDS = (*VICTIMS, "server")
-ENDS_THE_SESSION = ("driver", "raylet")
+VICTIMS = {
+    "driver": "python",
+    "worker": "ray::Impl",
+    "mailbox": "ray::Mail",
+    "raylet": "raylet",
+    "paused": "raylet",
+    "no_store": "python",
+}
+KINDS = (*VICTIMS, "server", "full", "deleted")
+ENDS_THE_SESSION = ("driver", "raylet", "paused", "no_store", "full")
+WITH_SERVER = ("server", "no_store")
+# How long a `resume` may take to say that its store does not answer.
+STORE_SECONDS = 120
+DISK = "8m"  # of the kind `full`
+# Until Ray gives a node up; a minute otherwise.
+PAUSED = {
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+}
 KILLS_A_SEARCH, MOST_SESSIONS = 5, 12
 SETTINGS = (
     *("--set", "epochs=10", "--set", "depths=[0, 2]", "--set", "asha=null"),
@@ -88,6 +110,10 @@ class Search:
         """Whether this session has begun a trial."""
         return bool(of_kind(self.records[self._records_before :], "trial_started"))
 
+    @property
+    def folder(self) -> Path:
+        return self.bench.journal(self.name).parent
+
     def end(self) -> tuple[int, str]:
         """Wait for the session; its status and its last words."""
         assert self.session is not None
@@ -102,7 +128,7 @@ class Search:
 
 
 def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -> str | None:
-    """Kill one process at a random moment; None where the session ended first."""
+    """Break something at a random moment; None where the session ended first."""
     began = time.monotonic()
     delay = draw.uniform(0, 9 if kind in ENDS_THE_SESSION else 5)
     if kind in ENDS_THE_SESSION and draw.random() < 1 / 3:
@@ -113,8 +139,16 @@ def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -
         began = time.monotonic()
     if not search.wait_until(lambda: time.monotonic() >= began + delay):
         return None
-    if server is not None:
-        moment = search.moment()
+    moment = search.moment()
+    if kind == "full":
+        full_to_the_end(search)
+        return moment
+    if kind == "deleted":
+        for _ in range(3):  # its driver writes there meanwhile
+            shutil.rmtree(search.folder, ignore_errors=True)
+        return moment
+    if kind == "server":
+        assert server is not None
         server.kill()
         time.sleep(draw.uniform(0, 3))
         server.start()
@@ -133,10 +167,33 @@ def hit(search: Search, kind: str, server: Server | None, draw: random.Random) -
         return None
     moment = search.moment()
     try:
-        os.kill(victims[0], signal.SIGKILL)
+        os.kill(victims[0], signal.SIGSTOP if kind == "paused" else signal.SIGKILL)
     except ProcessLookupError:
         return None
+    if kind == "no_store":
+        assert server is not None
+        server.kill()
     return moment
+
+
+def full_to_the_end(search: Search) -> None:
+    """Leave the journal's disk no byte until the session ends."""
+    filler = search.folder.parent / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+
+    def waits() -> bool:
+        found = search.bench.folder.glob(f"elsa-tune-{search.name}-*.jsonl")
+        return any("search_ended" in file.read_text() for file in found)
+
+    assert search.session is not None
+    if search.wait_until(waits):
+        search.session.send_signal(signal.SIGINT)  # it need not wait for room
+        search.session.wait(600)
+    filler.unlink()
 
 
 def disturbed(
@@ -147,6 +204,11 @@ def disturbed(
     keep: takes the moment of every kill; False when it was the last one wanted of this search.
     """
     draw = random.Random(search.name)
+    for name, value in PAUSED.items():
+        if kind == "paused":
+            os.environ[name] = value
+        else:
+            os.environ.pop(name, None)
     wanted, opened, words = True, 0, Counter[str]()
     while not search.is_whole and search.sessions < MOST_SESSIONS:
         search.start()
@@ -155,6 +217,12 @@ def disturbed(
             if kind in ENDS_THE_SESSION:
                 break
         status, said = search.end()
+        if kind == "no_store" and server is not None and not server.is_up:
+            search.start()
+            assert search.session is not None
+            _, without = search.session.communicate(timeout=STORE_SECONDS)
+            words[f"without a store: {(without.splitlines() or [''])[-1][:160]}"] += 1
+            server.start()
         if not search.is_whole:
             words[f"exit {status}: {said[:160].replace(search.name, 'NAME')}"] += 1
         opened += running(search)
@@ -206,13 +274,18 @@ def of_one_kind(kind: str, kills: int, found: Found, write: Callable[[], None]) 
     """Inject what is missing of so many kills of one kind."""
     place = Path(tempfile.mkdtemp(prefix=f"elsa-tune-faults-{kind}-"))
     bench = make_bench(place, train=320)
+    if kind == "full":
+        storage = bench.journal("any").parent.parent
+        storage.mkdir(parents=True)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(storage)]
+        subprocess.run(mount, check=True)
     undisturbed = Search(bench, "undisturbed", ())
     undisturbed.start()
     assert undisturbed.end()[0] in (0, 3) and undisturbed.is_whole
     ends = of_kind(undisturbed.records, "trial_ended")
     wanted = {end["trial"]: end["metrics"]["quality"] for end in ends}
     server, store = None, ()
-    if kind == "server":
+    if kind in WITH_SERVER:
         server = Server(place / "server", bench.folder / "mlruns" / "mlflow.db")
         server.start()
         store = ("--tracking-uri", server.uri)
@@ -244,6 +317,8 @@ def of_one_kind(kind: str, kills: int, found: Found, write: Callable[[], None]) 
         print(json.dumps(found["counts"]), flush=True)
     if server is not None:
         server.kill()
+    if kind == "full":
+        subprocess.run(["umount", "--lazy", str(storage)], check=True)
 
 
 def main() -> None:
@@ -256,7 +331,7 @@ def main() -> None:
     results = json.loads(file.read_text())["results"] if file.exists() else {}
     for found in results.values():
         found.pop("not_compared_yet", None)
-    note = "SIGKILL at random moments, then `resume`; counts over all searches of a kind"
+    note = "broken at random moments, then `resume`; counts over all searches of a kind"
     for kind in options.kinds:
         found = results.setdefault(kind, {})
         if len(found.get("moments", [])) < options.kills:

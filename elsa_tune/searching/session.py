@@ -188,10 +188,28 @@ class SearchRun:
         )
         searcher.probe = self._probing.trial
         recorder = Recorder(self._record, scheduler, self._work, self._board, self._probing)
-        share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
         known, say = lambda: self._plan.known, self._board.say
         self._watch = Watch(spec, known, searcher, scheduler.has_workers, say, give_up)
-        tuner = tune.Tuner(
+        try:
+            with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
+                # Ray's and Optuna's own are about our use of them, not the user's.
+                warnings.simplefilter("ignore")
+                self._tuner(searcher, scheduler, recorder).fit()
+        finally:
+            self._lost = self._watch.lost
+            if self._lost is not None:
+                abandon(scheduler)  # it holds all that Ray Tune has
+            recorder.end_the_rest()
+            self._is_over()
+            if self._lost is None:
+                self._probing.collect()
+
+    def _tuner(
+        self, searcher: PlanSearcher, scheduler: PerDepthAsha, recorder: Recorder
+    ) -> tune.Tuner:
+        spec = self._spec
+        share = {"cpu": spec.resources.cpus, "gpu": spec.resources.gpus}
+        return tune.Tuner(
             tune.with_resources(tune.with_parameters(run_trial, work=self._work), share),
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
@@ -209,19 +227,6 @@ class SearchRun:
                 progress_reporter=tune.CLIReporter(),
             ),
         )
-        try:
-            with contextlib.suppress(LostNodes), self._watch, warnings.catch_warnings():
-                # Ray's and Optuna's own are about our use of them, not the user's.
-                warnings.simplefilter("ignore")
-                tuner.fit()
-        finally:
-            self._lost = self._watch.lost
-            if self._lost is not None:
-                abandon(scheduler)  # it holds all that Ray Tune has
-            recorder.end_the_rest()
-            self._is_over()
-            if self._lost is None:
-                self._probing.collect()
 
     def _scheduler(self) -> PerDepthAsha:
         """With what earlier sessions' trials reported in its rungs."""

@@ -83,6 +83,8 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
         """
         with self._mutex:
             stamped = self.stamp(record)
+            if isinstance(stamped, SearchStarted) and not self._overflow.is_named:
+                self._overflow = overflow_of(self.path, [stamped])
             self._unwritten.append(encode(stamped).encode() + b"\n")
             self.write_out()
         return stamped

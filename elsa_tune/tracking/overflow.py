@@ -15,7 +15,7 @@ _LAST = (Path("/var/tmp"), Path("/dev/shm"))
 class Overflow:
     """The records that a search's journal does not take for now, in the working directory, the
     temporary folder, or another that is there for everybody. `place` is its file, None while it
-    holds nothing.
+    holds nothing. is_named: whether the search's id is known, without which nothing is kept.
 
     Nothing here raises: where there is no room either, the records stay in memory.
     """
@@ -23,10 +23,10 @@ class Overflow:
     def __init__(self, search: str, search_id: str) -> None:
         # The id, which nobody can guess, makes the name safe in a folder that all may write.
         self._name = f"elsa-tune-{search}-{search_id[:16]}.jsonl"
-        self._is_named = bool(search_id)
+        self.is_named = bool(search_id)
         self.place: Path | None = None
         for folder in _folders():
-            if self._is_named and _is_own(folder / self._name):
+            if self.is_named and _is_own(folder / self._name):
                 self.place = folder / self._name
 
     def after(self, time: float) -> list[Record]:
@@ -43,7 +43,7 @@ class Overflow:
 
     def add(self, lines: bytes) -> bool:
         """Hold these lines too; whether there was room."""
-        if not self._is_named:
+        if not self.is_named:
             return False
         for folder in _folders() if self.place is None else [self.place.parent]:
             file = folder / self._name

@@ -56,6 +56,10 @@ class Server:
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
         command += ["--backend-store-uri", f"sqlite:///{self.database}", "--port", str(self.port)]

@@ -7,6 +7,8 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray as ray_library
@@ -120,3 +122,30 @@ def test_a_question_that_waits_for_room_says_so(
     assert found == {node: 1}
     [said] = capfd.readouterr().err.splitlines()
     assert said == "waiting for one of the cluster's nodes to answer; Ctrl-C ends the wait"
+
+
+def test_a_cluster_without_a_node_that_can_train_is_given_up(
+    ray: Capacity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "REPLACEMENT_SECONDS", 0.5)
+    here = ray_library.get_runtime_context().get_node_id()
+    head = {"NodeID": here, "Alive": True, "Resources": {"memory": 1.0}}
+    other = {"NodeID": "other", "Alive": True, "Resources": {"CPU": 1.0}}
+    gone = {**other, "Alive": False}
+    said: list[str] = []
+    waiting: Any = SimpleNamespace(under_way=[])
+    watch = watching.Watch(
+        make_spec(), lambda: [], waiting, lambda: True, said.append, lambda: None
+    )
+    watch._look_at_nodes([head, gone])
+    watch._look_at_nodes([head, gone])
+    assert said == ["no node that could train a trial answers; waiting 0 s for another"]
+    watch._look_at_nodes([head, gone, other])  # it came back, and the wait begins anew
+    for _ in range(2):
+        watch._look_at_nodes([head, gone])
+    assert watch.lost is None
+    watch._look_at_nodes([head, gone])
+    assert watch.lost == "no node of the cluster that could train a trial has answered for 0 s"
+    watch.lost = None
+    watch._look_at_nodes([{**head, "Alive": False}, other])
+    assert "Ray's node on this machine does not answer" in (watch.lost or "")

@@ -155,7 +155,7 @@ def demo() -> str:
 
 
 def faults() -> str:
-    """Kills at random moments, by kind, as bench/faults.py counted them."""
+    """Faults at random moments, by kind, as bench/faults.py counted them."""
     measured = json.loads((ROOT / "bench" / "results" / "faults.json").read_text())
     names = {
         "driver": "the driver",
@@ -163,10 +163,14 @@ def faults() -> str:
         "mailbox": "the process that holds predictions",
         "raylet": "Ray's raylet",
         "server": "the MLflow server",
+        "paused": "Ray's raylet, stopped",
+        "full": "the journal's room, to the end",
+        "deleted": "the search's folder",
+        "no_store": "driver and MLflow server, which is back after a `resume`",
     }
     rows = [
-        "| killed | injected | searches | complete after `resume` | lost | doubled | other quality "
-        "| left RUNNING | predictions lost |",
+        "| killed or taken | injected | searches | complete after `resume` | lost | doubled "
+        "| other quality | left RUNNING | predictions lost |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for kind, found in measured["results"].items():

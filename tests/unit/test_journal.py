@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -198,6 +201,130 @@ def test_a_full_disk_is_an_error_and_the_records_follow_when_there_is_room(path:
         journal.append(Decision(what="fourth", value=4))
     names = [record.what for record in read_journal(path)]  # type: ignore[attr-defined]
     assert names == ["first", "second", "third", "fourth"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory for what the journal has no room for."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """No file may grow beyond the size that this one has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_a_full_disk_refuses_to_the_end_waits_elsewhere_and_comes_back(
+    path: Path, elsewhere: Path
+) -> None:
+    written: list[Record] = []
+    with Journal(path) as journal:
+        written.append(journal.append(search_started()))
+        written.append(journal.append(Decision(what="long", value="x" * 5000)))
+        with full_disk(path):
+            for number in range(3):
+                written.append(journal.stamp(Decision(what="refused", value=number)))
+                with pytest.raises(StorageError, match=f"wait for room in {elsewhere}"):
+                    journal.append(written[-1])
+            count, place = journal.missing
+            assert count == 3 and place is not None
+            journal.close()
+            # Whoever reads has them, and so has a next writer on a disk that is still full.
+            assert read_journal(path) == written
+            with Journal(path) as still:
+                assert (still.earlier, still.taken_back, still.missing) == (written, 3, (3, place))
+                written.append(still.stamp(SearchEnded(status=SearchStatus.FAILED)))
+                with pytest.raises(StorageError, match=r"No space|too large"):
+                    still.append(written[-1])
+    assert len(path.read_bytes().splitlines()) == 2
+    with Journal(path) as journal:
+        assert journal.earlier == written and journal.missing == (0, None)
+    assert not list(elsewhere.iterdir())
+    assert read_journal(path) == written
+    assert len(path.read_bytes().splitlines()) == len(written)
+
+
+def test_records_of_a_writer_killed_on_a_full_disk_are_not_lost(
+    path: Path, elsewhere: Path
+) -> None:
+    child = os.fork()
+    if child == 0:
+        journal = Journal(path)
+        journal.append(search_started())
+        journal.append(Decision(what="long", value="x" * 5000))
+        with full_disk(path), contextlib.suppress(StorageError):
+            journal.append(Decision(what="refused", value=1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with Journal(path) as journal:
+        assert journal.taken_back == 1 and len(journal.earlier) == 3
+    assert len(read_journal(path)) == 3
+
+
+def test_room_that_comes_back_ends_the_overflow(path: Path, elsewhere: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(search_started())
+        journal.append(Decision(what="long", value="x" * 5000))
+        with full_disk(path), pytest.raises(StorageError):
+            journal.append(Decision(what="refused", value=1))
+        assert len(list(elsewhere.iterdir())) == 1
+        journal.append(Decision(what="after", value=2))
+        assert not list(elsewhere.iterdir()) and journal.missing == (0, None)
+    assert len(read_journal(path)) == 4
+
+
+def test_nothing_is_taken_from_a_file_that_another_user_or_a_link_put_there(
+    path: Path, elsewhere: Path
+) -> None:
+    with Journal(path) as journal:
+        journal.append(search_started())
+    forged = elsewhere / "forged"
+    forged.write_text(encode(Decision(what="forged", value=1, time=9e9)) + "\n")
+    name = f"elsa-tune-search-{search_started().search_id[:16]}.jsonl"
+    (elsewhere / name).symlink_to(forged)
+    assert len(read_journal(path)) == 1
+    (elsewhere / name).unlink()
+    forged.rename(elsewhere / name)
+    assert len(read_journal(path)) == 2
+    if os.getuid() == 0:
+        os.chown(elsewhere / name, 12345, 12345)
+        assert len(read_journal(path)) == 1
+
+
+@pytest.mark.parametrize("what", ["journal", "folder", "moved", "replaced"])
+def test_a_journal_that_is_deleted_under_its_writer_is_written_anew(path: Path, what: str) -> None:
+    with Journal(path) as journal:
+        written = [journal.append(search_started()), journal.append(Decision(what="a", value=1))]
+        assert journal.renewed == 0
+        if what == "journal":
+            path.unlink()
+        elif what == "folder":
+            shutil.rmtree(path.parent)
+        elif what == "moved":
+            path.parent.rename(path.parent.with_name("elsewhere"))
+        else:
+            path.with_name("other").write_text("")
+            path.with_name("other").rename(path)
+        written.append(journal.append(Decision(what="b", value=2)))
+        written.append(journal.append(Decision(what="c", value=3)))
+        assert journal.renewed == 1
+        assert read_journal(path) == written
+        # Nobody else becomes its writer.
+        assert is_held(lock_of(path))
+        with pytest.raises(StorageError, match="is running"):
+            Journal(path)
+    assert not is_held(lock_of(path))
+    with Journal(path) as journal:
+        assert journal.earlier == written
 
 
 def test_a_stamped_record_keeps_its_time(path: Path) -> None:

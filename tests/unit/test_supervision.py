@@ -125,6 +125,19 @@ def test_a_driver_that_dies_without_a_word(
     assert not is_held(place.lock)
 
 
+def test_a_driver_that_ends_itself_where_ray_hangs_leaves_the_last_word(place: SearchPaths) -> None:
+    done = subprocess.run(
+        program("supervision.give_up()"), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert said == (
+        "elsa-tune: Ray (its gcs_server) does not answer any more; everything so far is saved: "
+        "`elsa-tune resume mine` goes on"
+    )
+    assert state(place).status is SearchStatus.FAILED
+
+
 def test_a_record_that_has_not_begun_stays_empty(place: SearchPaths) -> None:
     early = 'Journal(paths.journal); supervision.recording(paths, "sqlite:///x"); os._exit(1)'
     done = subprocess.run(program("pass", early), capture_output=True, text=True, timeout=60)

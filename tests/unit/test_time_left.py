@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.pace import FURTHER_TRIES, TRIAL_SECONDS, seconds_left
+from elsa_tune.searching.pace import FURTHER_TRIES, TRIAL_SECONDS, evaluation_seconds, seconds_left
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, SearchSpec
@@ -139,3 +139,19 @@ def test_a_journal_gives_the_times(tmp_path: Path) -> None:
     (state,) = SearchState.replay(timed).planned_trials
     known = known_trial(make_spec(), state)
     assert (known.started, known.reported, known.ended) == (110.0, (120.0, 130.0, 140.0), 150.0)
+
+
+def test_an_evaluation_is_expected_by_the_longest_of_its_like() -> None:
+    spec = make_spec()
+    trial = spec.trial(Phase.MEASURE, FULL_MODEL, 2e-5, 9)
+    deep = ran(spec, DEEP, 0.0, 3.0, 5.0, 5.0)
+    assert evaluation_seconds(spec, [], trial) is None
+    assert evaluation_seconds(spec, [ran(spec, FULL_MODEL, 0.0, status=RUNNING)], trial) is None
+    # By a cheaper depth until one of its own depth has reported; then by that one.
+    ratio = relative_cost(spec, FULL_MODEL) / relative_cost(spec, DEEP)
+    assert evaluation_seconds(spec, [deep], trial) == pytest.approx(3.0 * ratio)
+    own = ran(spec, FULL_MODEL, 0.0, 8.0, 20.0, 20.0)
+    assert evaluation_seconds(spec, [deep, own], trial) == 12.0
+    # A dearer depth says what it takes at most.
+    cheap = spec.trial(Phase.MEASURE, DEEP, 2e-5, 9)
+    assert evaluation_seconds(spec, [own], cheap) == 12.0

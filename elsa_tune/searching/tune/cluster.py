@@ -165,12 +165,17 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
 
 
 def abandon(*kept: object) -> None:
-    """Never end this process's Ray, which has lost its node: whatever asks that node for something
-    waits without end. Ray ends with this process. kept: what would ask where it is collected.
+    """Do not end this process's Ray, which has lost its node, as others are ended: whatever asks
+    that node for something waits without end. Its processes are killed at this one's exit. kept:
+    what would ask where it is collected.
     """
     import ray
 
     atexit.unregister(ray.shutdown)
+    # Ray has no other way to find them; those of a cluster are not among them.
+    node = getattr(ray._private.worker, "_global_node", None)
+    if node is not None:
+        atexit.register(node.kill_all_processes, check_alive=False)
     _abandoned.extend((ray, *kept))
 
 
