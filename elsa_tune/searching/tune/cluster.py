@@ -131,8 +131,11 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
     while the caller goes on. Where this process has a Ray already, that is the one, and it goes on
     running.
 
-    Raises UsageError within seconds, when it is waited for, if nothing answers there.
+    Raises UsageError within seconds, when it is waited for, if nothing answers there; RunError
+    where this process's Ray has lost its node.
     """
+    if _abandoned:
+        raise RunError("this program's Ray has lost its node; start the program again")
     os.environ.update(_ENVIRONMENT)
     import ray
 
