@@ -93,7 +93,7 @@ def test_a_recorded_hunt_is_asked_to_go_on_until_it_is_certified(
 
     def resume(paths: SearchPaths, say: object, *, more: object, **how: object) -> SimpleNamespace:
         asked.append(more)
-        return SimpleNamespace(unsent=0, status=SearchStatus.COMPLETED)
+        return SimpleNamespace(unsent=0, unwritten="", status=SearchStatus.COMPLETED)
 
     monkeypatch.setattr(several, "resume", resume)
     for until in ("certified", None):
