@@ -130,7 +130,9 @@ class Journal(contextlib.AbstractContextManager["Journal"]):
             raise StorageError(f"{self.path} is closed; nothing more can be recorded")
         lines = b"".join(self._unwritten)
         try:
-            if not _is_at(self.path, self._descriptor):
+            # Deleted, or another file has its name; or it was moved. Its number may change on some
+            # network file systems, and says nothing.
+            if not os.fstat(self._descriptor).st_nlink or not self.path.exists():
                 self._write_anew()
             written = 0
             while written < len(lines):
@@ -169,13 +171,6 @@ def overflow_of(journal: Path, records: Iterable[Record], search_id: str = "") -
     """Where the search's records wait that the journal had no room for."""
     begun = (record.search_id for record in records if isinstance(record, SearchStarted))
     return Overflow(journal.parent.name, next(begun, search_id))
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether this open file is still the one of that name."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    return False
 
 
 def running(journal: Path) -> StorageError:
