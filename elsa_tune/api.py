@@ -108,14 +108,14 @@ class Search:
 def search(model: str, task: Any, **settings: Any) -> Search:
     """`elsa-tune search`: run a search to its end, or go on with the one of this name.
 
-    model: a known name, a local folder or a hub id. task: a known name, a task file, or rows: a
-    DataFrame (a fifth is held out), a pair (training, evaluation), or a DatasetDict with `train`
-    and `validation`. Rows are kept beside the searches, under `task_name` ("own"); `text` names
-    one or two of their columns ("text"), `label` one ("label"); `drop_leaked=True` and its like are
-    those of a task file. The other settings are the
-    command's options (`name`, `space`, `seeds`, `max_time`, ...; `SearchOptions` has them all),
-    and fields of the space, as `epochs=6` or `depths=[0, 3]`. A Ray that runs in this process
-    already is used and left running.
+    model: a known name, a local folder or a hub id. task: a known name, `hub:owner/name`, a folder
+    that `save_to_disk` wrote, a task file, or rows: a DataFrame (a fifth is held out), a pair
+    (training, evaluation), or a Dataset or DatasetDict. Rows are kept beside the searches, under
+    `task_name` ("own"); `text` names one or two of their columns ("text"), `label` one ("label"),
+    which a Dataset may tell itself; `drop_leaked=True` and its like are those of a task file. The
+    other settings are the command's options (`name`, `space`, `seeds`, `max_time`, ...;
+    `SearchOptions` has them all), and fields of the space, as `epochs=6` or `depths=[0, 3]`. A Ray
+    that runs in this process already is used and left running.
 
     Raises UsageErrors before any work starts, RunError where the plan was not completed.
     """
@@ -140,8 +140,8 @@ def _row_settings(settings: dict[str, Any]) -> dict[str, Any]:
     cleaning = [one.name for one in fields(Cleaning) if one.name in settings]
     return {
         "name": settings.pop("task_name", "own"),
-        "text": settings.pop("text", "text"),
-        "label": settings.pop("label", "label"),
+        "text": settings.pop("text", None),
+        "label": settings.pop("label", None),
         "cleaning": {name: settings.pop(name) for name in cleaning},
     }
 

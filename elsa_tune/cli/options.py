@@ -16,12 +16,17 @@ from elsa_tune.searching.inputs import Places
 SEARCH_OPTIONS = {
     "model": typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name."),
     "task": typer.Option(
-        help="A GLUE task, `stdlib`, a YAML file of your own, or a table (.csv, ...). Several of "
-        "them, or a .txt that lists them, are searched one after another, with a joint answer."
+        help="A GLUE task, `stdlib`, a YAML file of your own, a table (.csv, ...), "
+        "`hub:owner/name` for a data set of the hub (imdb and others have names), or a folder of "
+        "save_to_disk. Several of them, or a .txt that lists them, are searched one after another, "
+        "with a joint answer."
     ),
-    "label": typer.Option(metavar="COLUMN", help="Of a table: the column with the labels."),
+    "label": typer.Option(
+        metavar="COLUMN", help="Of a table or a data set: the column with the labels."
+    ),
     "text": typer.Option(
-        metavar="COLUMN", help="Of a table: the column with the texts; twice for pairs of texts."
+        metavar="COLUMN",
+        help="Of a table or a data set: the column with the texts; twice for pairs of texts.",
     ),
     "space": typer.Option(help="A search space: a YAML file, or the name of a shipped one."),
     "name": typer.Option(help="The search's name. Default: model, task and time."),

@@ -14,7 +14,7 @@ from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
 from elsa_tune.errors import NoAnswerError, UsageError
 from elsa_tune.specs.model import ModelSource, ModelSpec
-from elsa_tune.specs.task import Metric, TaskSpec
+from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.words import interval, layers_text, metric_text, percent, points, target_text
 
 FIGURE = "freeze_curve.png"
@@ -103,21 +103,27 @@ def model_card(
     """README.md. exported: the facts of elsa-tune.json, `quality` among them."""
     name, quality = f"{Path(model.name).name}-{task.name}", exported["quality"]
     base, metric = model.location, task.metric.value
+    data = _of_the_hub(task)
+    rows: dict[str, Any] = {"dataset_type": task.name}
+    if data is not None:
+        rows = {"dataset_type": data.location, "dataset_config": data.config}
+        rows |= {"dataset_split": data.evaluation, "dataset_revision": data.revision}
     metadata = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
         # A folder's path means nothing there.
         base_model=base if model.source is ModelSource.HUB else _ON_THE_HUB.get(base),
+        datasets=None if data is None else [data.location],
         metrics=[metric],
         tags=["elsa-tune", f"frozen-layers:{choice.point.depth.frozen_layers}"],
         model_name=name,
         eval_results=[
             EvalResult(
                 task_type="text-classification",
-                dataset_type=task.name,
                 dataset_name=task.name,
                 metric_type=metric,
                 metric_value=quality,
+                **rows,
             )
         ],
     )
@@ -181,4 +187,13 @@ def _labels(task: TaskSpec) -> str:
     if not task.classes:
         return f"The score is a value on the scale of `{task.label_column}`."
     named = ", ".join(f"`{name}`" for name in task.classes)
-    return f"The labels are {named}, read from {' and '.join(f'`{c}`' for c in task.text_columns)}."
+    texts = " and ".join(f"`{column}`" for column in task.text_columns)
+    data = _of_the_hub(task)
+    of = f" of the data set `{data.location}` at commit {data.revision}" if data else ""
+    return f"The labels are {named}, read from {texts}{of}."
+
+
+def _of_the_hub(task: TaskSpec) -> DataSetSource | None:
+    """The hub's data set that a task is; a folder's path means nothing elsewhere."""
+    source = task.source
+    return source if isinstance(source, DataSetSource) and source.revision else None

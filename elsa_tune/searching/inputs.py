@@ -16,7 +16,7 @@ from elsa_tune.specs.model import ModelSpec, default_epochs, resolve_model
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Recipe, TrialSpec
 from elsa_tune.tables.task_draft import GUESSED, Columns
-from elsa_tune.tables.task_file import is_table, resolve_task
+from elsa_tune.tables.task_file import has_columns, resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 
 if TYPE_CHECKING:
@@ -72,8 +72,10 @@ def read_inputs(
 
     from elsa_tune.training.model.encoder import facts
     from elsa_tune.training.model.parts import check_pooling
+    from elsa_tune.training.model.refusals import check_complete
 
     known = facts(model_spec)
+    check_complete(model_spec)
     recipe = wanted.recipe(default_epochs(known.model_type))
     check_pooling(recipe.pooling, known.model_type, model)
     positions = known.max_positions
@@ -177,7 +179,7 @@ def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> Sear
     """
     if task not in GLUE_TASKS and GLUE_TASKS.keys() & set(tasks):
         options = replace(options, data_dir=None)
-    if not is_table(task) and any(map(is_table, tasks)):
+    if not has_columns(task) and any(map(has_columns, tasks)):
         options = replace(options, label=None, text=None)
     return options
 

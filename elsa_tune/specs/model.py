@@ -10,6 +10,8 @@ from typing import Any
 
 from elsa_tune.errors import ModelError, UnknownNameError
 
+# What PEFT writes beside an adapter's weights.
+ADAPTER = "adapter_config.json"
 # A hub id: `owner/name`, as huggingface_hub validates it.
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -102,11 +104,10 @@ def _found(text: str) -> ModelSpec:
         return KNOWN_MODELS[text]
     path = Path(text).expanduser()
     if path.is_dir():
+        if (path / ADAPTER).is_file():
+            raise is_adapter(text)
         if not (path / "config.json").is_file():
-            raise ModelError(
-                f"model folder '{text}' holds no config.json; give a folder that save_pretrained "
-                "wrote"
-            )
+            raise ModelError(f"model folder '{text}' holds no config.json; {_instead(path, text)}")
         return ModelSpec(name=text, source=ModelSource.DIRECTORY, location=str(path.resolve()))
     if text.startswith((".", "/", "~")):
         raise ModelError(f"model folder '{text}' does not exist")
@@ -114,3 +115,26 @@ def _found(text: str) -> ModelSpec:
         return ModelSpec(name=text, source=ModelSource.HUB, location=text)
     hint = "A hub id is written owner/name; a local folder by its path."
     raise UnknownNameError.among("model", text, KNOWN_MODELS, hint=hint)
+
+
+def is_adapter(name: str) -> ModelError:
+    """The error for a model that is an adapter alone, as PEFT saves it."""
+    return ModelError(
+        f"model '{name}' is a PEFT adapter (LoRA or the like), not a complete model: load it with "
+        "peft, call `merge_and_unload()`, and give the folder to which you save the result and the "
+        "tokenizer with save_pretrained"
+    )
+
+
+def _instead(folder: Path, name: str) -> str:
+    """What to give instead of a folder without a configuration."""
+    inner = sorted(one.parent.name for one in folder.glob("*/config.json"))
+    # Not those of sentence-transformers' pooling.
+    models = [one for one in inner if not one.endswith(("_Pooling", "_Dense", "_Normalize"))]
+    if models:
+        # Of a trainer's checkpoints the last.
+        last = max(models, key=lambda one: (len(one), one))
+        return f"a model lies in its folder {last}: give {Path(name) / last}"
+    held = sorted(one.name for one in folder.iterdir())
+    shown = ", ".join(held[:12]) or "nothing"
+    return f"give a folder that save_pretrained wrote; this one holds {shown}"

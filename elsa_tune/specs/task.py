@@ -74,7 +74,32 @@ class EmbeddedSource:
     shuffled_labels: bool = False
 
 
-TaskSource = GlueSource | FilesSource | EmbeddedSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSetSource:
+    """What the package `datasets` reads: a data set of the hub, or a folder on this machine.
+
+    location: `owner/name`, or an absolute folder. revision: the hub's commit, so that a search goes
+    on with the rows that it began with; None for a folder. config: which of a data set's
+    configurations. train, evaluation: names of splits; without the second one `evaluation_share`
+    is held out as in `FilesSource`.
+    """
+
+    location: str
+    revision: str | None
+    config: str | None
+    train: str
+    evaluation: str | None = None
+    evaluation_share: float | None = None
+
+    @property
+    def text(self) -> str:
+        """What is read, in a few words."""
+        if self.revision is None:
+            return self.location
+        return f"hub {self.location}:{self.config} at {self.revision}"
+
+
+TaskSource = GlueSource | FilesSource | EmbeddedSource | DataSetSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,6 +227,11 @@ def cell_text(value: object, where: str, column: str) -> str | None:
         if math.isnan(value):
             return None
         return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, list):
+        raise DataError(
+            f"{where} holds a list in column '{column}'; several labels a row, token labels and "
+            "texts in parts are not supported: write one plain value a row"
+        )
     raise DataError(
         f"{where} holds a {type(value).__name__} in column '{column}'; texts and labels must be "
         "plain values"

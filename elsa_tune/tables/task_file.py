@@ -1,8 +1,10 @@
-"""What `--task` may name: a known task, a YAML file that describes one, or a table of rows."""
+"""What `--task` may name: a known task, a data set of the hub or in a folder, a YAML file that
+describes a task, or a table of rows.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -20,6 +22,7 @@ from pydantic import (
 
 from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.specs.checked import problems, read_yaml
+from elsa_tune.specs.hub_tasks import HUB_TASKS
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import (
     Cleaning,
@@ -30,6 +33,13 @@ from elsa_tune.specs.task import (
     TaskSpec,
     folded,
 )
+from elsa_tune.tables.data_set_task import (
+    Wanted,
+    data_set_task,
+    is_data_set,
+    named_data_set,
+    read_reference,
+)
 from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task, number_then_text
 
@@ -38,6 +48,8 @@ DEFAULT_EVALUATION_SHARE = 0.2
 # More distinct labels than this, where no classes are declared, are numbers or texts.
 MOST_INFERRED_CLASSES = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# A list as Python, JSON or NumPy write it into a cell.
+LIST = re.compile(r"\[(\s*['\"\d].*)?\]", re.DOTALL)
 
 
 def _free_name(name: str) -> str:
@@ -45,7 +57,7 @@ def _free_name(name: str) -> str:
         raise ValueError(
             f"must be letters, digits, '.', '_' and '-', a letter or digit first, not {name!r}"
         )
-    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+    if name in KNOWN_TASKS or name in HUB_TASKS or name in RESERVED_NAMES:
         raise ValueError(
             f"'{name}' is a built-in name; results of different tasks must not share one: choose "
             "another"
@@ -121,12 +133,62 @@ class TaskFile(BaseModel):
         return self
 
 
+class DataSetFile(BaseModel):
+    """The fields of a task file for a data set of the hub, or for one that `save_to_disk` wrote;
+    those that are left out are read from the data set.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, AfterValidator(_free_name)]
+    hub: Text | None = None
+    files: Text | None = None
+    config: Text | None = None
+    revision: Text | None = None
+    train: Text | None = None
+    evaluation: Text | None = None
+    text: Annotated[Texts, Field(max_length=2)] = []
+    label: Text | None = None
+    classes: Annotated[Texts, AfterValidator(_two_or_more)] | None = None
+    regression: bool = False
+    metric: Metric | None = None
+    evaluation_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    drop_leaked: bool = False
+    drop_duplicates: bool = False
+    drop_contradictions: bool = False
+    merge_labels: bool = False
+    missing_labels: Texts = []
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.hub is not None and self.files is not None:
+            raise ValueError("hub and files both name the rows; give one of the two")
+        if self.files is not None and self.revision is not None:
+            raise ValueError(f"revision is {self.revision}, but a folder has none; drop it")
+        if self.regression and self.classes is not None:
+            raise ValueError(
+                f"classes are {self.classes}, but regression is true; give one of the two"
+            )
+        if self.evaluation is not None and self.evaluation_share is not None:
+            raise ValueError(
+                f"evaluation_share is {self.evaluation_share:g}, but evaluation names the "
+                "evaluation split; give one of the two"
+            )
+        return self
+
+
 FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
+DATA_SET_FIELDS = {"": DataSetFile.model_fields}
 
 
 def is_table(task: str) -> bool:
     """Whether what `task` names is a table of rows, by its suffix."""
-    return format_of(Path(task)) is not None
+    return format_of(Path(task)) is not None and not is_data_set(task)
+
+
+def has_columns(task: str) -> bool:
+    """Whether `label` and `text` may name columns of it: of a table, or of a data set."""
+    return is_table(task) or is_data_set(task)
 
 
 def resolve_task(
@@ -135,18 +197,21 @@ def resolve_task(
     metric: str | None = None,
     columns: Columns = GUESSED,
 ) -> TaskSpec:
-    """Read a known task's name, a user's task file, or a table. metric: replaces the headline one.
+    """Read a known task's name, a data set of the hub or in a folder, a user's task file, or a
+    table. metric: replaces the headline one.
 
-    data_dir: a local GLUE folder in the official layout. columns: a table's. Raises
+    data_dir: a local GLUE folder in the official layout. columns: a table's or data set's. Raises
     UnknownNameError or DataError.
     """
-    if columns != GUESSED and not is_table(text):
+    if columns != GUESSED and not has_columns(text):
         raise DataError(
-            f"`label` and `text` name columns of a table, and task '{text}' is none: a task file "
-            "names its own"
+            f"`label` and `text` name columns of a table or a data set, and task '{text}' is "
+            "neither: a task file names its own"
         )
     if text in KNOWN_TASKS:
         task = KNOWN_TASKS[text]
+    elif is_data_set(text):
+        task = named_data_set(text, Wanted(text=columns.texts, label=columns.label))
     elif text.lower().endswith(YAML_SUFFIXES):
         task = read_task_file(Path(text))
     elif is_table(text):
@@ -155,8 +220,9 @@ def resolve_task(
         raise UnknownNameError.among(
             "task",
             text,
-            KNOWN_TASKS,
-            hint="Your own task is a .yaml file, or a table: `elsa-tune tasks YOUR.csv`.",
+            {*KNOWN_TASKS, *HUB_TASKS},
+            hint="A data set of the hub is hub:owner/name. Your own task is a .yaml file, or a "
+            "table: `elsa-tune tasks YOUR.csv`.",
         )
     if data_dir is not None:
         if not isinstance(task.source, GlueSource):
@@ -201,18 +267,74 @@ def read_task_file(path: Path) -> TaskSpec:
         values = read_yaml(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
     except (ValueError, OSError) as error:
         raise DataError(f"task file {path} is not readable YAML: {error}") from error
+    folder = path.resolve().parent
+    fields = DATA_SET_FIELDS if (is_of_data_set := _is_of_data_set(values, folder)) else FIELDS
     try:
-        return _task(TaskFile.model_validate(values), path.resolve().parent)
+        if is_of_data_set:
+            return _data_set_task(DataSetFile.model_validate(values), folder)
+        return _task(TaskFile.model_validate(values), folder)
     except (ValidationError, DataError) as error:
-        raise DataError(f"task file {path}: {problems(error, FIELDS)}") from error
+        raise DataError(f"task file {path}: {problems(error, fields)}") from error
+
+
+def _is_of_data_set(values: object, folder: Path) -> bool:
+    """Whether the file says `hub`, or `files` is a folder."""
+    if not isinstance(values, dict) or "hub" in values:
+        return isinstance(values, dict)
+    files = values.get("files")
+    return isinstance(files, str) and bool(files) and _within(folder, files).is_dir()
+
+
+def _within(folder: Path, name: str) -> Path:
+    return (folder / Path(name).expanduser()).resolve()
+
+
+def _data_set_task(described: DataSetFile, folder: Path) -> TaskSpec:
+    if described.hub is not None:
+        location, config = read_reference(described.hub)
+    else:
+        location, config = str(_within(folder, described.files or "")), None
+    wanted = Wanted(
+        name=described.name,
+        text=tuple(described.text),
+        label=described.label,
+        train=described.train,
+        evaluation=described.evaluation,
+        evaluation_share=described.evaluation_share,
+        classes=tuple(described.classes or ()),
+        regression=described.regression,
+        metric=described.metric,
+    )
+    config, cleaning = described.config or config, _cleaning(described)
+    task = data_set_task(location, wanted, config=config, revision=described.revision)
+    classes = tuple(_cleaned_names(task.classes, cleaning))
+    if task.classes and len(classes) < 2:
+        raise DataError(
+            f"without missing_labels, and labels that are alike merged, there are {len(classes)} "
+            "classes; a classification needs two"
+        )
+    return replace(task, classes=classes, cleaning=cleaning)
+
+
+def _cleaned_names(names: Sequence[str], cleaning: Cleaning) -> list[str]:
+    """Without those of no label; those alike are one where wanted, called as the first of them."""
+    kept = [name for name in names if name not in cleaning.missing_labels]
+    if not cleaning.merge_labels:
+        return kept
+    alike = {folded(name): " ".join(name.split()) for name in reversed(kept)}
+    return [alike[one] for one in dict.fromkeys(map(folded, kept))]
+
+
+def _cleaning(described: TaskFile | DataSetFile) -> Cleaning:
+    return Cleaning(
+        **{one.name: getattr(described, one.name) for one in fields(Cleaning)}
+        | {"missing_labels": tuple(described.missing_labels)}
+    )
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
     source, classes = _source(described, folder), tuple(described.classes or ())
-    cleaning = Cleaning(
-        **{one.name: getattr(described, one.name) for one in fields(Cleaning)}
-        | {"missing_labels": tuple(described.missing_labels)}
-    )
+    cleaning = _cleaning(described)
     kind, usual = TaskKind.REGRESSION, [Metric.SPEARMAN, Metric.PEARSON]
     if not described.regression:
         kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
@@ -259,12 +381,14 @@ def _classes(
 ) -> tuple[str, ...]:
     """Those declared, else those of the training files, sorted; those alike merged if wanted."""
     rows = Counter() if declared else Counter(_labels_found(label, source))
-    names = [name for name in declared or rows if name not in cleaning.missing_labels]
-    if cleaning.merge_labels:
-        # The first declared one, or the commonest, names the class.
-        by_rows = names if declared else sorted(names, key=lambda name: (-rows[name], name))
-        alike = {folded(name): " ".join(name.split()) for name in reversed(by_rows)}
-        names = [alike[one] for one in dict.fromkeys(map(folded, names))]
+    if rows and all(LIST.fullmatch(one) for one in rows):
+        raise DataError(
+            f"the labels in column '{label}' are lists, as {min(rows)}; several labels a row and "
+            "token labels are not supported: write one label a row"
+        )
+    # The first declared one, or the commonest, names the class.
+    by_rows = sorted(rows, key=lambda name: (-rows[name], name))
+    names = _cleaned_names(declared or by_rows, cleaning)
     most = len(names) if declared else MOST_INFERRED_CLASSES
     if not 2 <= len(names) <= most:
         few = f" ({', '.join(sorted(names)) or 'none'})" if len(names) < 2 else ""

@@ -10,24 +10,32 @@ import yaml
 
 from elsa_tune.errors import DataError
 from elsa_tune.files import write_aside
+from elsa_tune.specs.task import DataSetSource
+from elsa_tune.tables.data_set_task import Wanted, task_of
+from elsa_tune.tables.data_sets import DataSet, split_table
 
 
 def write_task(
     rows: Any,
     folder: Path,
     name: str,
-    text: str | Sequence[str],
-    label: str,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
     cleaning: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the rows under the folder, in one named by their content; returns the task file.
 
-    rows: a DataFrame, a pair of them (training, evaluation), or a mapping with `train` and
-    `validation` of what has `to_pandas`, as datasets' DatasetDict. text: one or two columns.
-    label: one; numbers with fractions make the task a regression. cleaning: fields of the task file
-    that drop rows or merge labels. Raises DataError.
+    rows: a DataFrame, a pair of them (training, evaluation), a Dataset or DatasetDict of
+    `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
+    columns, by default `text`; label: one, by default `label`; a data set may tell them itself, as
+    one of the hub does. Numbers with fractions make the task a regression. cleaning: fields of the
+    task file that drop rows or merge labels. Raises DataError.
     """
-    texts = [text] if isinstance(text, str) else list(text)
+    texts = [text] if isinstance(text, str) else list(text or ())
+    if (splits := _data_set(rows)) is not None:
+        described, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
+        return _written(folder, described, frames, cleaning or {})
+    texts, label = texts or ["text"], label or "label"
     frames = {
         part: _checked(frame, part, [*texts, label], label) for part, frame in _parts(rows).items()
     }
@@ -35,16 +43,21 @@ def write_task(
     is_regression = any((frame[label] % 1 != 0).any() for frame in floats)
     for frame in [] if is_regression else floats:
         frame[label] = frame[label].astype(int)  # names and whole numbers are classes
+    described = {"name": name, "text": texts, "label": label, "regression": is_regression}
+    return _written(folder, described, frames, cleaning or {})
+
+
+def _written(
+    folder: Path,
+    described: dict[str, Any],
+    frames: dict[str, pd.DataFrame],
+    cleaning: Mapping[str, Any],
+) -> Path:
     content = {part: frame.to_parquet(index=False) for part, frame in frames.items()}
-    described = {
-        "name": name,
-        "files": {part: f"{part}.parquet" for part in content},
-        "text": texts,
-        "label": label,
-        "regression": is_regression,
-        **(cleaning or {}),
-    }
-    said = yaml.safe_dump(cleaning).encode() if cleaning else b""
+    described["files"] = {part: f"{part}.parquet" for part in content}
+    described |= cleaning
+    name = described["name"]
+    said = yaml.safe_dump(dict(cleaning)).encode() if cleaning else b""
     digest = hashlib.sha256(b"".join([*content.values(), said])).hexdigest()[:12]
     place = folder / f"{name}-{digest}"
     place.mkdir(parents=True, exist_ok=True)
@@ -53,6 +66,40 @@ def write_task(
     file = place / "task.yaml"
     write_aside(file, yaml.safe_dump(described, sort_keys=False, allow_unicode=True).encode())
     return file
+
+
+def _data_set(rows: Any) -> dict[str, Any] | None:
+    """The splits of a Dataset or a DatasetDict; None for rows of any other kind."""
+    splits = dict(rows) if isinstance(rows, Mapping) else {"train": rows}
+    are_data_sets = all(
+        hasattr(one, "features") and hasattr(one, "to_pandas") for one in splits.values()
+    )
+    return splits if splits and are_data_sets else None
+
+
+def _of_data_set(
+    splits: dict[str, Any], wanted: Wanted
+) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """The fields of a task file and the rows of its files, classes by their names."""
+    found = DataSet("the rows", splits)
+    task = task_of(found, wanted)
+    source = task.source
+    assert isinstance(source, DataSetSource)
+    parts = {"train": source.train} | (
+        {"evaluation": source.evaluation} if source.evaluation else {}
+    )
+    columns = [*task.text_columns, task.label_column]
+    frames = {
+        part: pd.DataFrame(split_table(found, split, columns).columns, dtype="string")
+        for part, split in parts.items()
+    }
+    described: dict[str, Any] = {
+        "name": task.name,
+        "text": list(task.text_columns),
+        "label": task.label_column,
+        "regression": not task.classes,
+    }
+    return described | ({"classes": list(task.classes)} if task.classes else {}), frames
 
 
 def _parts(rows: Any) -> dict[str, pd.DataFrame]:

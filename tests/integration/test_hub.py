@@ -153,8 +153,12 @@ def hub(tmp_path: Path) -> Iterator[StandIn]:
     empty = tmp_path / "hub" / "empty"
     empty.mkdir()
     (empty / "README.md").write_text("a data set, perhaps")
+    adapter = tmp_path / "hub" / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     stand_in = StandIn(
         {
+            "owner/adapter": adapter,
             "owner/tiny": tiny,
             "owner/bare": bare,
             "owner/empty": empty,
@@ -194,6 +198,7 @@ REFUSED = {
     ("load", "owner/tiny", "v9"): "'owner/tiny' has no revision 'v9'",
     ("load", "owner/bare"): "holds no weights that transformers can load",
     ("facts", "owner/empty"): "holds no config.json, so it is no transformers model",
+    ("facts", "owner/adapter"): "model 'owner/adapter' is a PEFT adapter",
     ("load", "owner/albert"): "'albert' shares one set of weights among all its layers",
 }
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from elsa_tune.cli.app import app
 from elsa_tune.specs.space import Space
-from elsa_tune.tables.task_file import TaskFile
+from elsa_tune.tables.task_file import DataSetFile, TaskFile
 from elsa_tune.tracking.paths import StorePaths
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -279,6 +279,7 @@ COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("docs/reference/command-line.md", command_line),
     "space fields": ("docs/reference/spaces.md", lambda: fields(Space)),
     "task file fields": ("docs/reference/task-files.md", lambda: fields(TaskFile)),
+    "data set file fields": ("docs/reference/task-files.md", lambda: fields(DataSetFile)),
     "demo": ("README.md", demo),
     "faults": ("docs/reliability.md", faults),
     "strategy": ("docs/measured.md", strategy),

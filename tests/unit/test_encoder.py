@@ -438,6 +438,20 @@ def no_classifier(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "vit"}))
 
 
+def of_sound(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "wav2vec2"}))
+
+
+def two_models(folder: Path) -> None:
+    parts = {name: {"model_type": "bert"} for name in ("encoder", "decoder")}
+    both = {"model_type": "encoder-decoder", "is_encoder_decoder": True, **parts}
+    (folder / "config.json").write_text(json.dumps(both))
+
+
+def no_fields(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
 def own_code(folder: Path) -> None:
     edit_config(folder, model_type="homegrown", auto_map={"AutoConfig": "code.Config"})
     (folder / "code.py").write_text("raise SystemExit('this must not run')")
@@ -455,9 +469,12 @@ def own_code(folder: Path) -> None:
         (foreign_weights, r"its weights do not fit the architecture 'bert': 69 of 69 tensors"),
         (one_layer_missing, r"do not fit the architecture 'bert': 16 of 85 tensors .*layer\.4\."),
         (another_width, r"its weights do not fit the architecture 'bert': \d+ of 69 tensors"),
-        (broken_json, r"the configuration .*config\.json of model '.*' names no architecture"),
+        (broken_json, r"the configuration .*config\.json of model '.*' is not readable JSON"),
+        (no_fields, r"names no architecture .* knows: it has no field model_type; give an encoder"),
         (unknown_architecture, r"names no architecture that transformers .* knows: .*gpt-17"),
-        (no_classifier, r"cannot build a text classifier from the configuration of model"),
+        (of_sound, r"is a model of sound \(architecture 'wav2vec2'\); give an encoder of texts"),
+        (two_models, r"is an encoder-decoder \(architecture 'encoder-decoder'\); give an encoder"),
+        (no_classifier, r"is a model of images \(architecture 'vit'\); give an encoder of texts"),
         (own_code, r"brings Python code of its own, which elsa-tune never runs"),
     ],
 )

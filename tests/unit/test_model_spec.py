@@ -19,6 +19,7 @@ from elsa_tune.specs.model import (
     resolve_model,
     shipped_configuration,
 )
+from tests.conftest import Run
 from tests.unit.tiny_models import make_tiny
 
 run = CliRunner()
@@ -69,6 +70,50 @@ def test_a_folder_wins_over_a_hub_id(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"holds no config\.json; give a folder that save_pretr"):
         resolve_model(str(tmp_path))
+
+
+def test_an_adapter_is_named_even_beside_a_configuration(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    for there in (True, False):
+        assert (folder / "config.json").is_file() is there
+        with pytest.raises(ModelError, match=r"is a PEFT adapter .*`merge_and_unload\(\)`") as said:
+            resolve_model(str(folder))
+        assert "\n" not in str(said.value)
+        (folder / "config.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("inner", "meant"),
+    [
+        (("checkpoint-500", "checkpoint-1000"), "checkpoint-1000"),
+        (("0_Transformer", "1_Pooling"), "0_Transformer"),
+    ],
+)
+def test_a_model_in_a_folder_below_is_pointed_to(
+    inner: tuple[str, ...], meant: str, tmp_path: Path
+) -> None:
+    for name in inner:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=f"lies in its folder {meant}: give {tmp_path / meant}$"):
+        resolve_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [("tokenizer.json", "has no tokenizer in"), ("model.safetensors", "no weights")],
+)
+def test_an_incomplete_folder_is_refused_before_anything_is_planned(
+    lacks: str, said: str, tmp_path: Path, run: Run
+) -> None:
+    model = make_tiny("bert", tmp_path / "model")
+    (model / lacks).unlink()
+    done = run("search", "--model", model, "--task", "stdlib", "--dry-run")
+    assert (done.status, done.out) == (2, "")
+    _, sentence = done.err.splitlines()
+    assert said in sentence
+    # Its parameters are counted all the same.
+    assert run("models", model).status == 0
 
 
 @pytest.mark.parametrize("text", ["./nowhere", "/no/such/folder", "~/no-such-folder-here"])

@@ -22,6 +22,7 @@ from elsa_tune.cli.commands.catalogue import tasks
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.inputs import SearchOptions, read_requests
 from elsa_tune.searching.launch import sizes
+from elsa_tune.specs.hub_tasks import HUB_TASKS
 from elsa_tune.specs.known_tasks import GLUE_TASKS, KNOWN_TASKS, LAYOUTS
 from elsa_tune.specs.task import FilesSource, GlueSource, Metric, TaskKind
 from elsa_tune.specs.trial import Recipe
@@ -155,7 +156,7 @@ def test_resolving_a_known_name_imports_nothing_heavy(root: Path) -> None:
 
 def test_the_list_as_json_has_every_task() -> None:
     listed = json.loads(run.invoke(app, ["--format", "json"], catch_exceptions=False).stdout)
-    assert [task["name"] for task in listed] == list(KNOWN_TASKS)
+    assert [task["name"] for task in listed] == [*KNOWN_TASKS, *HUB_TASKS]
     stdlib = next(task for task in listed if task["name"] == "stdlib")
     assert stdlib["chance"] == 0.5
     assert stdlib["source"] == "this machine's Python standard library"
@@ -450,5 +451,5 @@ def test_a_search_takes_a_table_and_says_what_is_odd_about_it(
     # A table's columns are not for tasks beside it.
     two = read_requests(dataclasses.replace(options, task=["t.csv", "stdlib"]))
     assert [one.task.name for one in two] == ["t", "stdlib"]
-    with pytest.raises(DataError, match="and task 'stdlib' is none"):
+    with pytest.raises(DataError, match="and task 'stdlib' is neither"):
         read_requests(dataclasses.replace(options, task=["stdlib"]))

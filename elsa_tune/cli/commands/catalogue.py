@@ -13,6 +13,7 @@ from elsa_tune.cli.options import DataDir, Label, Metric, Text
 from elsa_tune.cli.printing import FormatOption, show
 from elsa_tune.errors import DataError, UnknownNameError, UsageError
 from elsa_tune.searching.saying import say
+from elsa_tune.specs.hub_tasks import HUB_TASKS, HubTask
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import (
     KNOWN_MODELS,
@@ -23,7 +24,7 @@ from elsa_tune.specs.model import (
     shipped_configuration,
 )
 from elsa_tune.specs.row_findings import RowFinding, finding_lines
-from elsa_tune.specs.task import FilesSource, GlueSource, TaskSpec
+from elsa_tune.specs.task import DataSetSource, FilesSource, GlueSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
 from elsa_tune.tables.task_file import guessed_task, is_table, resolve_task
@@ -114,7 +115,9 @@ def tasks(
             raise UsageError(
                 "--label and --text are about a table; name it: elsa-tune tasks MY.csv"
             )
-        show([described(spec) for spec in KNOWN_TASKS.values()], format, LISTED)
+        listed = [described(spec) for spec in KNOWN_TASKS.values()]
+        listed += [on_the_hub(name, one) for name, one in HUB_TASKS.items()]
+        show(listed, format, LISTED)
     elif is_table(task):
         guess = guess_task(Path(task), columns)
         typer.echo(guess.yaml(), nl=False)
@@ -123,7 +126,7 @@ def tasks(
     else:
         spec = resolve_task(task, data_dir, metric, columns)
         splits, findings = _looked_at(spec)
-        known = {**described(spec), **look(spec, splits)}
+        known = {**described(spec), **data_set_columns(spec), **look(spec, splits)}
         if format == "table":
             for line in finding_lines(findings, spec.is_published):
                 typer.echo(line)
@@ -165,6 +168,29 @@ def described(spec: TaskSpec) -> dict[str, Any]:
     }
 
 
+def on_the_hub(name: str, task: HubTask) -> dict[str, Any]:
+    """The same of a data set of the hub with a name, which is read once it is looked at."""
+    return {
+        "name": name,
+        "kind": TaskKind.CLASSIFICATION.value,
+        "texts": list(task.text),
+        "classes": [],
+        "metric": task.metric.value,
+        "companions": [],
+        "chance": None,
+        "source": task.reference,
+    }
+
+
+def data_set_columns(spec: TaskSpec) -> dict[str, Any]:
+    """What the columns of a data set hold, where the task is one, JSON-ready."""
+    from elsa_tune.tables.data_set_task import shown_columns
+
+    if not isinstance(spec.source, DataSetSource):
+        return {}
+    return {"label": spec.label_column, "columns": dict(shown_columns(spec.source))}
+
+
 def source_text(spec: TaskSpec) -> str:
     """Where the rows come from, in a few words."""
     source = spec.source
@@ -174,6 +200,8 @@ def source_text(spec: TaskSpec) -> str:
         return f"hub nyu-mll/glue:{source.config}, or --data-dir with {source.folder}/"
     if isinstance(source, FilesSource):
         return ", ".join((*source.train, *source.evaluation))
+    if isinstance(source, DataSetSource):
+        return source.text
     shuffled = ", labels shuffled" if source.shuffled_labels else ""
     return f"this machine's Python standard library{shuffled}"
 

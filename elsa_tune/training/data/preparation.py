@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.model import ModelSpec
-from elsa_tune.specs.task import Cleaning, FilesSource, TaskKind, TaskSpec
+from elsa_tune.specs.task import Cleaning, DataSetSource, FilesSource, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
 from elsa_tune.training.data.row_checks import cleaned, row_findings, without_leaked
 from elsa_tune.training.data.texts import check_variety, read_texts
@@ -123,13 +123,14 @@ def _strata(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 def _with_evaluation(task: TaskSpec, every: Split, seed: int) -> dict[str, Split]:
     source = task.source
-    assert isinstance(source, FilesSource) and source.evaluation_share is not None
+    assert isinstance(source, FilesSource | DataSetSource) and source.evaluation_share is not None
     share, rows = source.evaluation_share, len(every)
     held_out = round(rows * share)
     order = stratified_order(every.labels, seed, _EVALUATION)
     evaluation = every.part(order[:held_out], f"the held-out share of {share:g} ({held_out} rows)")
+    what = "file" if isinstance(source, FilesSource) else "split with labels"
     note = (
-        f"no evaluation file: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
+        f"no evaluation {what}: {held_out:,} of {rows:,} rows ({share:g}, stratified, subset_seed "
         f"{seed}) are held out"
     )
     what = f"the remaining share ({rows - held_out} rows)"

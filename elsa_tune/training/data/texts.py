@@ -16,6 +16,7 @@ from elsa_tune.errors import DataError, first_line
 from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import (
+    DataSetSource,
     EmbeddedSource,
     FilesSource,
     GlueSource,
@@ -23,6 +24,7 @@ from elsa_tune.specs.task import (
     TaskSpec,
     folded,
 )
+from elsa_tune.tables.data_sets import read_data_set, split_table
 from elsa_tune.tables.table_file import Table, listing, read_table
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
@@ -49,6 +51,8 @@ def read_texts(task: TaskSpec) -> dict[str, Split]:
             texts = _glue(task, task.source)
         case FilesSource():
             texts = _files(task, task.source)
+        case DataSetSource():
+            texts = _data_set(task, task.source)
         case EmbeddedSource():
             texts = read_standard_library(task.source.shuffled_labels)
     for split in texts.values():
@@ -157,6 +161,23 @@ def _files(task: TaskSpec, source: FilesSource) -> dict[str, Split]:
         if paths:
             tables = [read_table(Path(path), source.format, wanted) for path in paths]
             splits[name] = to_split(task, tables)
+    return splits
+
+
+def _data_set(task: TaskSpec, source: DataSetSource) -> dict[str, Split]:
+    found = read_data_set(source.location, source.config, source.revision)
+    wanted = [*task.text_columns, task.label_column]
+    splits = {}
+    for name, split in (("train", source.train), ("evaluation", source.evaluation)):
+        if split is not None:
+            splits[name] = to_split(task, [split_table(found, split, wanted)])
+    notes = found.notes
+    if str(source.evaluation).startswith("test"):
+        notes += (
+            f"no validation split: '{source.evaluation}' is evaluated, and chooses learning rate "
+            "and evaluation, too, unless selection is holdout",
+        )
+    splits["train"] = replace(splits["train"], notes=(*notes, *splits["train"].notes))
     return splits
 
 

@@ -28,6 +28,7 @@ from elsa_tune.specs.model import (
 from elsa_tune.training.model import model_files
 from elsa_tune.training.model.model_files import model_folder
 from elsa_tune.training.model.parts import ModelParts, divide, final_linear
+from elsa_tune.training.model.refusals import check_classifies_texts, check_fields
 
 # Every file is fetched before, and a checkpoint's own code is never run.
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -110,11 +111,7 @@ def load_classifier(
 def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerBase:
     """The model's own tokenizer. Raises ModelError where there is none that fits the model."""
     folder = model_folder(spec, weights=False)
-    if not model_files.has_tokenizer(folder):
-        raise ModelError(
-            f"model '{spec.name}' has no tokenizer in {folder}; save it there with "
-            "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
-        )
+    model_files.check_tokenizer(folder, spec.name)
     with explained(f"the tokenizer of model '{spec.name}' in {folder} cannot be read"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
     _check_tokenizer(tokenizer, _configuration(spec), spec.name)
@@ -130,6 +127,7 @@ def _configuration(spec: ModelSpec) -> PretrainedConfig:
 
 
 def _read_configuration(folder: Path, name: str) -> PretrainedConfig:
+    check_fields(folder, name)
     with explained(
         f"the configuration {folder / model_files.CONFIG} of model '{name}' names no architecture "
         f"that transformers {transformers.__version__} knows"
@@ -158,6 +156,7 @@ def without_kernels(config: Any, name: str) -> PretrainedConfig:
 
 def _skeleton(config: PretrainedConfig, name: str) -> PreTrainedModel:
     """The classification model with two outputs and without memory for its weights."""
+    check_classifies_texts(config, name)
     config = copy.deepcopy(config)
     config.num_labels = 2
     with (

@@ -23,7 +23,7 @@ from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from elsa_tune.errors import ModelError, first_line
-from elsa_tune.specs.model import KNOWN_MODELS, ModelSource, ModelSpec
+from elsa_tune.specs.model import ADAPTER, KNOWN_MODELS, ModelSource, ModelSpec, is_adapter
 from elsa_tune.specs.trial import Pooling
 
 # Seconds until a hub that does not answer counts as unreachable.
@@ -102,10 +102,14 @@ def weight_files(folder: Path, name: str) -> list[Path]:
     )
 
 
-def has_tokenizer(folder: Path) -> bool:
-    """Whether the folder holds a vocabulary in any form."""
+def check_tokenizer(folder: Path, name: str) -> None:
+    """Raise ModelError unless the folder holds a vocabulary in any form."""
     names = (path.name for path in folder.iterdir())
-    return bool(_matching(names, "tokenizer.json", "vocab*", "*.model"))
+    if not _matching(names, "tokenizer.json", "vocab*", "*.model"):
+        raise ModelError(
+            f"model '{name}' has no tokenizer in {folder}; save it there with "
+            "tokenizer.save_pretrained, or copy tokenizer.json or the vocabulary"
+        )
 
 
 def weights_fingerprint(spec: ModelSpec) -> str:
@@ -250,6 +254,8 @@ def _hub_folder(hub_id: str, revision: str | None, weights: bool) -> Path:
 def _wanted(names: list[str], hub_id: str, weights: bool) -> list[str]:
     """The files to fetch: never the copies that a repository keeps for other frameworks."""
     names = [name for name in names if "/" not in name or name == POOLING]
+    if ADAPTER in names and CONFIG not in names:
+        raise is_adapter(hub_id)
     if CONFIG not in names:
         raise ModelError(f"the hub's '{hub_id}' holds no {CONFIG}, so it is no transformers model")
     wanted = [CONFIG, *_matching(names, *TOKENIZER_PATTERNS, POOLING)]

@@ -28,6 +28,8 @@ from elsa_tune.errors import ModelError
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.trial import Pooling
 
+ENCODERS = "BERT, RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+
 # What is registered behind the layers, or beside them, is told apart by name.
 _SHARED_TABLE = re.compile(r"embed|relative|position|mask_emb", re.IGNORECASE)
 _POOLER = re.compile(r"(^|[._])pool", re.IGNORECASE)
@@ -189,8 +191,7 @@ def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
 
 def _refusal(model: PreTrainedModel, why: str) -> ModelError:
     return ModelError(
-        f"the architecture '{model.config.model_type}' {why}; give an encoder such as BERT, "
-        "RoBERTa, DistilBERT, ELECTRA, MPNet, DeBERTa or XLNet"
+        f"the architecture '{model.config.model_type}' {why}; give an encoder such as {ENCODERS}"
     )
 
 

@@ -1,0 +1,48 @@
+"""Usual text classification data sets of the hub, by short names.
+
+Where each lies and which of its columns are meant; what else it has is read from it.
+"""
+
+from dataclasses import dataclass
+
+from elsa_tune.specs.task import Metric
+
+PREFIX = "hub:"
+
+
+@dataclass(frozen=True, slots=True)
+class HubTask:
+    """repository: `owner/name`. config: which of its configurations, None for the only one."""
+
+    repository: str
+    config: str | None = None
+    text: tuple[str, ...] = ("text",)
+    label: str = "label"
+    metric: Metric = Metric.ACCURACY
+
+    @property
+    def reference(self) -> str:
+        """As `task` takes it: `hub:owner/name/config`."""
+        return PREFIX + "/".join(filter(None, (self.repository, self.config)))
+
+
+_TWEETS = ("emoji", "emotion", "hate", "irony", "offensive", "sentiment")
+
+HUB_TASKS: dict[str, HubTask] = {
+    "20newsgroups": HubTask("SetFit/20_newsgroups", label="label_text"),
+    "ag_news": HubTask("fancyzhx/ag_news"),
+    "banking77": HubTask("mteb/banking77", label="label_text"),
+    "dbpedia_14": HubTask("fancyzhx/dbpedia_14", text=("title", "content")),
+    "emotion": HubTask("dair-ai/emotion", "split"),
+    "imdb": HubTask("stanfordnlp/imdb"),
+    "rotten_tomatoes": HubTask("cornell-movie-review-data/rotten_tomatoes"),
+    "snli": HubTask("stanfordnlp/snli", text=("premise", "hypothesis")),
+    "sst5": HubTask("SetFit/sst5", label="label_text"),
+    "trec": HubTask("SetFit/TREC-QC", label="label_coarse_text"),
+    **{
+        f"tweet_eval/{config}": HubTask("cardiffnlp/tweet_eval", config, metric=Metric.F1_MACRO)
+        for config in _TWEETS
+    },
+    "yelp_polarity": HubTask("fancyzhx/yelp_polarity"),
+    "yelp_review_full": HubTask("Yelp/yelp_review_full"),
+}
