@@ -9,6 +9,8 @@ from typing import Self
 
 # A value longer than this is shown by its beginning and its end.
 SHOWN_LENGTH = 80
+# Of a list longer than this, an error names the first.
+LISTED = 10
 _QUOTED = re.compile(rf"(?<!\w)'([^'/][^']{{{SHOWN_LENGTH},}})'(?!\w)")
 _LONG_WORD = re.compile(r"\S{400,}")
 
@@ -39,6 +41,14 @@ def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
     """A text of at most so many characters, with the ends of a longer one."""
     half = most // 2
     return text if len(text) <= most else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def shortlist(items: Iterable[object], between: str = ", ") -> str:
+    """What an error names of a list that may be long: `a, b, c`, or ten and how many more."""
+    shown = [shortened(str(one)) for one in items]
+    if len(shown) <= LISTED + 1:  # `and 1 more` would be no shorter
+        return between.join(shown)
+    return f"{between.join(shown[:LISTED])}{between}and {len(shown) - LISTED:,} more"
 
 
 def _one_line(text: str) -> str:

@@ -80,6 +80,11 @@ def layers_text(count: int) -> str:
     return f"{count} layer" if count == 1 else f"{count} layers"
 
 
+def trials_text(count: int) -> str:
+    """`1 trial`, `3 trials`."""
+    return f"{count} trial" if count == 1 else f"{count:,} trials"
+
+
 def of_layers(fine_tuned: int, layers: int) -> str:
     """`2 of 6 layers`."""
     return f"{fine_tuned} of {layers_text(layers)}"
