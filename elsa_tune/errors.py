@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Self
 
+from elsa_tune.visible import visible
+
 # A value longer than this is shown by its beginning and its end.
 SHOWN_LENGTH = 80
 # Of a list longer than this, an error names the first.
@@ -53,7 +55,7 @@ def shortlist(items: Iterable[object], between: str = ", ") -> str:
 
 def _one_line(text: str) -> str:
     """Whatever a text repeats of a user's values or of a library's words."""
-    line = "; ".join(filter(None, map(str.strip, text.splitlines())))
+    line = visible("; ".join(filter(None, map(str.strip, text.splitlines()))))
     line = _QUOTED.sub(lambda found: f"'{shortened(found[1])}'", line)
     return _LONG_WORD.sub(lambda found: shortened(found[0]), line)
 

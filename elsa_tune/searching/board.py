@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import IO, Self, cast
+from typing import Self
 
 from rich.console import Console, ConsoleDimensions, Group
 from rich.control import Control
@@ -20,14 +20,15 @@ from rich.padding import Padding
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
+from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.searching.pace import seconds_left
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.saying import Unfailing
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
+from elsa_tune.visible import visible
 from elsa_tune.words import duration, points, rate_text
 
 # The clock moves on a terminal; elsewhere a line is printed when nothing else was for so long.
@@ -111,7 +112,7 @@ class Board:
         self._spec = spec
         self._known = known
         self._provisional = provisional
-        self._console = console or Console(file=cast(IO[str], Unfailing(sys.stderr)))
+        self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._show, name="board", daemon=True)
@@ -200,7 +201,7 @@ class Board:
 
     def _print(self, message: str) -> None:
         self._fit()
-        self._console.print(Text(message), soft_wrap=True)
+        self._console.print(Text(visible(message)), soft_wrap=True)
         if self._put is None:
             self._due = time.monotonic() + HEARTBEAT_SECONDS
 
@@ -266,12 +267,12 @@ class Board:
         short = {**SHORT, best: "best", measured: "measured"}
         table = fitted_table(columns, self._console.width, short=short, spared=SPARED)
         texts = [
-            Text(f"{spec.name}: {spec.model.name} on {spec.task.name}", style="bold"),
-            Text(self._stopping or self._phase, style="bold" if self._stopping else ""),
+            Text(visible(f"{spec.name}: {spec.model.name} on {spec.task.name}"), style="bold"),
+            Text(visible(self._stopping or self._phase), style="bold" if self._stopping else ""),
             Text(self._progress(known, lines)),
         ]
         if self._answer is not None:
-            texts.append(Text(f"answer so far: {self._answer}", style="italic"))
+            texts.append(Text(visible(f"answer so far: {self._answer}"), style="italic"))
         # A terminal that is not high enough shows the first lines.
         return Group(*texts, table)
 

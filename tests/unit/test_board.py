@@ -21,7 +21,7 @@ from elsa_tune.searching.board import Board, counts_of, depth_lines
 from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.searching.planning.known import KnownTrial
 from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.saying import results_piped, say
+from elsa_tune.searching.saying import printing, say
 from elsa_tune.specs.freeze import FULL_MODEL
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for
@@ -51,7 +51,7 @@ def test_results_that_nobody_reads_end_nothing(
     unread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout", sys.stderr)
-    with results_piped():
+    with printing():
         print("a line " * 10_000)
         print("another")
 
@@ -59,7 +59,7 @@ def test_results_that_nobody_reads_end_nothing(
 def test_results_that_a_full_disk_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stdout", full)
-        with pytest.raises(OSError, match="No space left"), results_piped():
+        with pytest.raises(OSError, match="No space left"), printing():
             print("a line")
         monkeypatch.undo()
         with contextlib.suppress(OSError):
