@@ -29,7 +29,7 @@ from elsa_tune.specs.search import (
     Strategy,
     hunted,
 )
-from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.specs.trial import MOST, Precision, Recipe
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SEARCH_NAME, SearchPaths
 from elsa_tune.tracking.uris import shown_uri
@@ -131,6 +131,8 @@ def _check_numbers(request: Request) -> None:
     for name, given in (("trials", request.trials), ("seeds", request.seeds)):
         if given is not None and given < 1:
             raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
+    if request.seeds is not None and request.seeds > MOST:
+        raise SpaceError(f"`seeds` is {request.seeds:,}; it must be at most {MOST:,}")
     hours, cpus = request.gpu_hours, request.cpus_per_trial
     for name, amount in (("gpu_hours", hours), ("cpus_per_trial", cpus)):
         # Written so that nan, which compares to nothing, is refused too.

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import DataError, UnknownNameError
-from elsa_tune.specs.checked import problems, read_yaml
+from elsa_tune.errors import DataError, UnknownNameError, quoted
+from elsa_tune.specs.checked import problems, read_yaml_file
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import (
     Cleaning,
@@ -59,7 +59,14 @@ def _two_or_more(classes: list[str]) -> list[str]:
     return classes
 
 
-Text = Annotated[str, Field(min_length=1)]
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"must be a text without NUL, not {quoted(text)}")
+    return text
+
+
+# No file's name has a NUL in it, nor has any cell.
+Text = Annotated[str, Field(min_length=1), AfterValidator(_without_nul)]
 # One file or one column may be written without the brackets.
 Texts = Annotated[list[Text], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)]
 
@@ -198,7 +205,7 @@ def read_task_file(path: Path) -> TaskSpec:
     try:
         # BaseLoader leaves every scalar the text it is: classes [no, yes, 1.0] must not become
         # False, True and a number; pydantic reads the few numbers and the one boolean.
-        values = read_yaml(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
+        values = read_yaml_file(path, yaml.BaseLoader)
     except (ValueError, OSError) as error:
         raise DataError(f"task file {path} is not readable YAML: {error}") from error
     try:

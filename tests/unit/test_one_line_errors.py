@@ -25,9 +25,12 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (BOMB, "longer than 1,000,000 characters"),
-        (f"a: &a {'x' * 20_000}\nb: [{', '.join(100 * ['*a'])}]\n", "longer than 1,000,000"),
-        ("a: &a [*a]\n", "longer than 1,000,000"),
+        (BOMB, "longer than 250,000 characters"),
+        (f"a: &a {'x' * 20_000}\nb: [{', '.join(100 * ['*a'])}]\n", "longer than 250,000"),
+        ("a: &a [*a]\n", "longer than 250,000"),
+        (f"depths: [{', '.join(map(str, range(200_000)))}]\n", "longer than 250,000"),
+        ("epochs: 3\nseeds: 1\nepochs: 4\n", "line 3: field 'epochs' is written twice"),
+        ("epochs: 3\n? \n: 4\n", "line 2: a field has no name"),
         ("[" * 5000, "nested too deeply"),
         ("a: [1\nb: 2\n", "line 2: "),
         ("a: b: c", "line 1: mapping values are not allowed here"),
@@ -38,11 +41,11 @@ def test_yaml_that_cannot_be_read(text: str, reason: str, tmp_path: Path) -> Non
     file = tmp_path / "x.yaml"
     file.write_text(text)
     for read, kind in ((load_space, SpaceError), (read_task_file, DataError)):
-        started = time.monotonic()
+        started = time.process_time()
         with pytest.raises(kind) as refused:  # type: ignore[call-overload]
             read(file)
         assert reason in str(refused.value) and "\n" not in str(refused.value)
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
 
 
 def test_a_value_of_a_setting_that_cannot_be_read() -> None:
