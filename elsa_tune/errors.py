@@ -4,7 +4,7 @@ A message is one or two sentences: what was asked, what came, what to do.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from elsa_tune.visible import visible
@@ -47,10 +47,14 @@ def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
 
 def shortlist(items: Iterable[object], between: str = ", ") -> str:
     """What an error names of a list that may be long: `a, b, c`, or ten and how many more."""
-    shown = [shortened(str(one)) for one in items]
-    if len(shown) <= LISTED + 1:  # `and 1 more` would be no shorter
-        return between.join(shown)
-    return f"{between.join(shown[:LISTED])}{between}and {len(shown) - LISTED:,} more"
+    return between.join(first_few([shortened(str(one)) for one in items]))
+
+
+def first_few(lines: Sequence[str]) -> list[str]:
+    """The lines of an error's list, or ten of them and `and 1,990 more`."""
+    if len(lines) <= LISTED + 1:  # `and 1 more` would be no shorter
+        return list(lines)
+    return [*lines[:LISTED], f"and {len(lines) - LISTED:,} more"]
 
 
 def _one_line(text: str) -> str:
@@ -92,7 +96,7 @@ class UnknownNameError(UsageError):
         near = nearest(name, names)
         meant = f"did you mean '{near}'? " if near else ""
         tail = f" {hint}" if hint else ""
-        return cls(f"unknown {what} '{name}': {meant}known: {', '.join(names)}.{tail}")
+        return cls(f"unknown {what} '{name}': {meant}known: {shortlist(names)}.{tail}")
 
 
 class ModelError(UsageError):

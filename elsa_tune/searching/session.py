@@ -299,7 +299,8 @@ class SearchRun:
         best = best_rates(self._spec, self._plan.known)
         for depth, rate in self._kept.items():
             if depth in self._spec.explored and best.get(depth, rate) != rate:
+                which = depths_text([depth], self._spec.layers)
                 self._board.say(
-                    f"{depths_text([depth])} is measured at {rate_text(rate)}, and exploring now "
-                    f"prefers {rate_text(best[depth])}: only a new search would measure that"
+                    f"{which}: measured at {rate_text(rate)}, and exploring now prefers "
+                    f"{rate_text(best[depth])}: only a new search would measure that"
                 )

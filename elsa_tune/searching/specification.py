@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
-from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError, quoted
+from elsa_tune.errors import (
+    ElsaTuneError,
+    SpaceError,
+    StorageError,
+    UsageError,
+    quoted,
+    shortlist,
+)
 from elsa_tune.files import write_aside
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.saying import Say
@@ -261,7 +268,7 @@ def _shown(value: object) -> str:
     if isinstance(value, RateRange):
         return f"{value.low:g}..{value.high:g}"
     if isinstance(value, tuple):
-        return ", ".join(map(_shown, value))
+        return shortlist(map(_shown, value))
     if isinstance(value, FreezeDepth):
         return value.label
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -272,7 +279,7 @@ def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
     otherwise = f" and was asked otherwise: here {'; '.join(why)}" if why else ""
     return StorageError(
         f"a search named '{paths.name}' exists in {paths.storage}{otherwise}; go on with it by "
-        f"`elsa-tune resume {paths.name}`, or choose another `name`"
+        f"`{paths.resume}`, or choose another `name`"
     )
 
 

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import DataError, UnknownNameError, quoted
+from elsa_tune.errors import DataError, UnknownNameError, quoted, shortlist
 from elsa_tune.specs.checked import problems, read_yaml_file
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import (
@@ -55,7 +55,7 @@ def _free_name(name: str) -> str:
 
 def _two_or_more(classes: list[str]) -> list[str]:
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise ValueError(f"must name two or more labels, each once, not {classes}")
+        raise ValueError(f"must name two or more labels, each once, not {quoted(classes)}")
     return classes
 
 
@@ -113,7 +113,7 @@ class TaskFile(BaseModel):
             )
         if self.regression and self.classes is not None:
             raise ValueError(
-                f"classes are {self.classes}, but regression is true; give one of the two"
+                f"classes are {quoted(self.classes)}, but regression is true; give one of the two"
             )
         if self.regression and (self.merge_labels or self.missing_labels):
             raise ValueError(
@@ -274,7 +274,7 @@ def _classes(
         names = [alike[one] for one in dict.fromkeys(map(folded, names))]
     most = len(names) if declared else MOST_INFERRED_CLASSES
     if not 2 <= len(names) <= most:
-        few = f" ({', '.join(sorted(names)) or 'none'})" if len(names) < 2 else ""
+        few = f" ({shortlist(sorted(names)) or 'none'})" if len(names) < 2 else ""
         raise DataError(
             f"the training rows have {len(names)} different labels in column '{label}'{few}; a "
             "classification needs two classes; write regression: true for numbers, or list the "

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from elsa_tune.cli.app import main
+from elsa_tune.sources import Question, recorded
 from elsa_tune.tracking.mlflow_reader import _search_state
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
@@ -22,6 +23,23 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import KeptPredictions
 from tests.recorded_search import record, store_rows, whole_search
 from tests.unit.result_rows import row
+
+
+def test_a_damaged_journal_that_mlflow_stands_in_for_is_said(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    record(paths, list(whole_search("first", 3)), store)
+    lines = paths.journal.read_text().splitlines(keepends=True)
+    lines[1] = "no record\n"
+    paths.journal.write_text("".join(lines))
+    said: list[str] = []
+    source = recorded(Question(search="first"), places, None, said.append)
+    (line,) = said
+    assert line.startswith(f"left out: {paths.journal}, line 2 cannot be read: ")
+    assert line.endswith("; MLflow's record answers in its place")
+    assert len(source.ask(Question(search="first"), said.append)) == 3
+    assert said == [line]
 
 
 @pytest.mark.parametrize("command", ["operating-point", "report", "searches"])
