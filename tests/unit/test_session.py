@@ -123,9 +123,7 @@ def test_ctrl_c_is_shown_before_anything_is_waited_for(
 ) -> None:
     def interrupted() -> SearchEnded:
         os.kill(os.getpid(), signal.SIGINT)
-        assert said == [
-            ("stopping", "stopping: saving what is done (Ctrl-C once more stops at once)")
-        ]
+        assert said == [("stopping", "Ctrl-C once more stops at once")]
         return SearchEnded(status=SearchStatus.INTERRUPTED)
 
     assert ended(monkeypatch, tmp_path, interrupted) is SearchStatus.INTERRUPTED

@@ -15,6 +15,7 @@ from elsa_tune.searching.planning.exploring import (
     best_rates,
     failed_slots,
     measured_rates,
+    settled_depths,
     slots_left,
 )
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
@@ -185,6 +186,32 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
         is_passed = depth in spec.ladder and begun[spec.explored[1]] > 0
         measured = max(begun[depth], 0 if is_passed else spec.first_seeds(depth))
     return measured + max(planned, explored)
+
+
+def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int]:
+    """How few and how many trials there may be in all.
+
+    The most: with every rate beyond the given ones at the depths that still explore, and a hunt's
+    second looks. The fewest: without them; a hunt may end once it has measured the full model.
+    """
+    is_hunt = spec.strategy is Strategy.HUNT
+    settled = settled_depths(spec, known)
+    measured = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
+    fewest = most = furthest = begun = 0
+    for depth in spec.depths:
+        planned, explored = planned_trials(spec, known, depth), len(tried(known, depth))
+        exploring = max(spec.tries if depth in spec.explored else 0, explored)
+        measuring = planned - exploring
+        may_end_before = is_hunt and not depth.is_full_model
+        fewest += exploring + (measured[depth] if may_end_before else measuring)
+        most += max(measuring, spec.seeds_at(-1, depth)) if is_hunt and measuring else measuring
+        is_open = depth in spec.explored and depth not in settled and not measured[depth]
+        beyond = spec.extend.tries if spec.extend is not None and is_open else 0
+        furthest += max(exploring, spec.tries + beyond) if is_open else exploring
+        begun += exploring
+    if spec.exploring_limit is not None:
+        furthest = max(begun, min(furthest, spec.exploring_limit))
+    return fewest, most + furthest
 
 
 def exploring_share(spec: SearchSpec) -> float:
