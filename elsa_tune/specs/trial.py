@@ -130,7 +130,7 @@ def canonical_rate(learning_rate: float) -> float:
 
 # Checked where a space or a saved search is read.
 MOST = 1000  # epochs, seeds, tries, rates, depths: more would take years
-Count = Annotated[int, Bounds(ge=1, le=1e9)]
+Count = Annotated[int, Bounds(ge=1, lt=2**31)]
 FewCount = Annotated[int, Bounds(ge=1, le=MOST)]
 Seed = Annotated[int, Bounds(ge=0, lt=2**31)]
 Rate = Annotated[float, Bounds(gt=0, le=1)]
