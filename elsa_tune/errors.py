@@ -4,11 +4,15 @@ A message is one or two sentences: what was asked, what came, what to do.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
+
+from elsa_tune.visible import visible
 
 # A value longer than this is shown by its beginning and its end.
 SHOWN_LENGTH = 80
+# Of a list longer than this, an error names the first.
+LISTED = 10
 _QUOTED = re.compile(rf"(?<!\w)'([^'/][^']{{{SHOWN_LENGTH},}})'(?!\w)")
 _LONG_WORD = re.compile(r"\S{400,}")
 
@@ -41,9 +45,21 @@ def shortened(text: str, most: int = SHOWN_LENGTH) -> str:
     return text if len(text) <= most else f"{text[: half - 1]}…{text[-half:]}"
 
 
+def shortlist(items: Iterable[object], between: str = ", ") -> str:
+    """What an error names of a list that may be long: `a, b, c`, or ten and how many more."""
+    return between.join(first_few([shortened(str(one)) for one in items]))
+
+
+def first_few(lines: Sequence[str]) -> list[str]:
+    """The lines of an error's list, or ten of them and `and 1,990 more`."""
+    if len(lines) <= LISTED + 1:  # `and 1 more` would be no shorter
+        return list(lines)
+    return [*lines[:LISTED], f"and {len(lines) - LISTED:,} more"]
+
+
 def _one_line(text: str) -> str:
     """Whatever a text repeats of a user's values or of a library's words."""
-    line = "; ".join(filter(None, map(str.strip, text.splitlines())))
+    line = visible("; ".join(filter(None, map(str.strip, text.splitlines()))))
     line = _QUOTED.sub(lambda found: f"'{shortened(found[1])}'", line)
     return _LONG_WORD.sub(lambda found: shortened(found[0]), line)
 
@@ -80,7 +96,7 @@ class UnknownNameError(UsageError):
         near = nearest(name, names)
         meant = f"did you mean '{near}'? " if near else ""
         tail = f" {hint}" if hint else ""
-        return cls(f"unknown {what} '{name}': {meant}known: {', '.join(names)}.{tail}")
+        return cls(f"unknown {what} '{name}': {meant}known: {shortlist(names)}.{tail}")
 
 
 class ModelError(UsageError):

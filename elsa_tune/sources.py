@@ -11,7 +11,15 @@ from elsa_tune.analysis.answer import DEFAULT_TARGET, check_target
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
-from elsa_tune.errors import NoAnswerError, ResultsError, StorageError, UnknownNameError, UsageError
+from elsa_tune.errors import (
+    NoAnswerError,
+    ResultsError,
+    StorageError,
+    UnknownNameError,
+    UsageError,
+    first_few,
+    shortlist,
+)
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
 from elsa_tune.specs.result_row import ResultRow
@@ -128,7 +136,7 @@ class Source(ABC):
         for size in question.train_sizes or ():
             if size not in sizes:
                 known = sorted(sizes, key=lambda size: size or math.inf)
-                there = ", ".join(str(one or FULL) for one in known)
+                there = shortlist(one or FULL for one in known)
                 raise NoAnswerError(
                     f"no answer: no result in {self.name} has `train_size` {size or FULL}; there "
                     f"is {there}"
@@ -197,6 +205,7 @@ class Journals(Source):
         self._place, self.is_record = place, place.suffix != ".jsonl"
         self.name = name or (f"the journals under {place}" if self.is_record else str(place))
         self._read: dict[str | None, Searches] = {}
+        self.unread: list[StorageError] = []  # why the journals that were read last could not be
 
     def rows(self, question: Question, say: Say) -> list[ResultRow]:
         """Those of the search asked for, or of all that can be read, by their start."""
@@ -220,9 +229,10 @@ class Journals(Source):
                 found.append((journal.absolute().parent, state))
             except StorageError as error:
                 errors.append(error)
+        self.unread = errors
         if errors and not found:
             raise errors[0]
-        for unread in errors:
+        for unread in first_few([str(error) for error in errors]):
             say(f"left out: {unread}")
         self._read[question.search] = sorted(found, key=lambda one: one[1].started)
         return self._read[question.search]
@@ -307,14 +317,21 @@ def recorded(question: Question, places: StorePaths, tracking_uri: str | None, s
     if (named := places.named_uri(tracking_uri)) is not None:
         return Store(named)
     journals = Journals(places.storage, "the record")
+    said: list[str] = []
     try:
-        if question.is_met_by(journals.rows(question, say)):
+        if question.is_met_by(journals.rows(question, said.append)):
+            for line in said:
+                say(line)
             return journals
     except (NoAnswerError, UsageError):
-        pass  # nothing is there, or nothing of this name
+        pass  # nothing is there, nothing of this name, or nothing that can be read
     uri, names = places.tracking_uri(), search_names(places.storage)
     is_alone = is_unmade(uri) or (question.search in names and not Store(uri).searches(question))
-    return journals if names and is_alone else Store(uri)
+    if names and is_alone:
+        return journals
+    for unread in first_few([str(error) for error in journals.unread]):
+        say(f"left out: {unread}; MLflow's record answers in its place")
+    return Store(uri)
 
 
 def _incomplete(searches: Searches) -> Iterator[AnswerWarning]:
@@ -344,7 +361,7 @@ def _missing(
     names: dict[str, Collection[str]] = {"model": KNOWN_MODELS, "task": KNOWN_TASKS}
     known = names.get(what, ()) if source.is_record else ()
     if name in known:
-        others = f"; there is {', '.join(there)}" if there else ""
+        others = f"; there is {shortlist(there)}" if there else ""
         return NoAnswerError(
             f"no answer: nothing is recorded on {what} {name}{of} in {source.name}{others}; "
             "`elsa-tune search` runs the trials"

@@ -75,9 +75,32 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def rough_range(low: float, high: float) -> str:
+    """Times as they are estimated: `20 s`, `12 to 40 min`, `50 min to 3.5 h`."""
+    texts = [_rough(low), _rough(high)]
+    if texts[0] == texts[1]:
+        return texts[0]
+    units = [text.split()[1] for text in texts]
+    first = texts[0].split()[0] if units[0] == units[1] else texts[0]
+    return f"{first} to {texts[1]}"
+
+
+def _rough(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(5, 5 * round(seconds / 5))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.2g} h" if seconds < 36_000 else f"{seconds / 3600:.0f} h"
+
+
 def layers_text(count: int) -> str:
     """`1 layer`, `3 layers`."""
     return f"{count} layer" if count == 1 else f"{count} layers"
+
+
+def trials_text(count: int) -> str:
+    """`1 trial`, `3 trials`."""
+    return f"{count} trial" if count == 1 else f"{count:,} trials"
 
 
 def of_layers(fine_tuned: int, layers: int) -> str:

@@ -51,7 +51,7 @@ def main() -> None:
     asked, ended = threading.Event(), threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        board.stopping("stopping: saving what is done (Ctrl-C once more stops at once)")
+        board.stopping("Ctrl-C once more stops at once")
         (ended if asked.is_set() else asked).set()
 
     signal.signal(signal.SIGINT, stop)

@@ -12,6 +12,7 @@ from elsa_tune.analysis.groups import ZERO_CHANCE_METRICS, ResultGroup
 from elsa_tune.analysis.measured import DepthRates, MeasuredRun
 from elsa_tune.analysis.statistics.uncertainty import AT_CHANCE, Uncertainty, interval_of_mean
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
+from elsa_tune.errors import shortlist
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
@@ -164,7 +165,7 @@ def freeze_curve(group: ResultGroup, evidence: Evidence | None = None) -> Freeze
     uncertainty = curve_uncertainty(group, runs, evidence, warnings)
     given = {row.given_rates for row in group.rows}
     if len(group.searches) > 1:
-        text = f"pooled from {len(group.searches)} searches: {', '.join(group.searches)}"
+        text = f"pooled from {len(group.searches)} searches: {shortlist(group.searches)}"
         warnings.append(AnswerWarning(WarningCode.POOLED, text))
     return FreezeCurve(
         model=group.first.model,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from elsa_tune.errors import ResultsError
+from elsa_tune.errors import LISTED, ResultsError, shortlist
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.task import Metric
 from elsa_tune.specs.trial import Phase
@@ -87,14 +87,16 @@ def require_one_each(
     first = several[0].first
     common = set.intersection(*(set(_traits(group.first)) for group in several))
     lines = []
-    for group in several:
+    for group in several[:LISTED]:
         measured = sum(row.phase is Phase.MEASURE for row in group.rows)
         special = "; ".join(trait for trait in _traits(group.first) if trait not in common)
-        name = ", ".join(group.searches) or "(no search named)"
+        name = shortlist(group.searches) or "(no search named)"
         lines.append(
             f"{name}: {measured} measuring {'row' if measured == 1 else 'rows'}; "
             f"{special or 'same recipe, and seeds in common'}; {in_short(group)}"
         )
+    if len(several) > LISTED:
+        lines.append(f"and {len(several) - LISTED:,} more")
     ways = ["`search` NAME"] if all(group.searches for group in several) else []
     if len({group.first.train_size for group in several}) == len(several):
         ways.append("`train_size`")

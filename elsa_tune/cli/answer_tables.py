@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Container, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +15,9 @@ from elsa_tune.analysis.warning import AnswerWarning
 from elsa_tune.analysis.wording.answer import probe_sentence
 from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
+from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.fitted_table import fitted_table
+from elsa_tune.searching.saying import unfiltered
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import BORDER_ARROWS, BORDER_WORDS, listed, metric_text, number_text, points
 
@@ -105,13 +108,15 @@ def _curve(console: Console, curve: FreezeCurve) -> None:
 
 def stdout_console() -> Console:
     """A console that wraps words at the terminal's width; without one it breaks no line."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    stream = unfiltered(sys.stdout)
+    if isinstance(stream, io.TextIOWrapper):
         # A terminal that cannot show a sign shows a question mark rather than a traceback.
-        sys.stdout.reconfigure(errors="replace")
-    console = Console(highlight=False, markup=False)
+        stream.reconfigure(errors="replace")
+    how: dict[str, Any] = {"highlight": False, "markup": False}
+    console = SafeConsole(stream, BrokenPipeError, **how)
     if not console.is_terminal:
         # Wide enough for any line when nobody's window has to hold it.
-        console = Console(highlight=False, markup=False, width=200, soft_wrap=True)
+        console = SafeConsole(stream, BrokenPipeError, **how, width=200, soft_wrap=True)
     return console
 
 

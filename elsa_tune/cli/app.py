@@ -12,7 +12,7 @@ from elsa_tune import __version__
 from elsa_tune.cli.commands import answer, catalogue, export, machine, record, reproduce, search
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
-from elsa_tune.searching.saying import heard, results_piped, say
+from elsa_tune.searching.saying import heard, printing, say
 from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def main() -> None:
     interrupted = InterruptedSearchError.exit_status
     try:
         # SIGTERM and a closed terminal end a command as Ctrl-C does, where it does not see to them.
-        with heard(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)), results_piped():
+        with heard(signal.default_int_handler, (signal.SIGTERM, signal.SIGHUP)), printing():
             app()
     except ElsaTuneError as error:
         say(f"elsa-tune: {hidden(with_options(str(error)))}")

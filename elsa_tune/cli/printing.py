@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from elsa_tune.visible import visible, visible_cell
 from elsa_tune.words import aligned, points
 
 FormatOption = Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")]
@@ -17,18 +18,19 @@ def show(values: Any, format: str = "table", columns: Sequence[str] = ()) -> Non
     """Print JSON-ready values: rows as a table of these columns, without any of all; fields line by
     line; or either as JSON.
     """
+    # Made visible here: click would drop some of what is not seen, without a word.
     if format == "json":
         typer.echo(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
     elif isinstance(values, Mapping):
-        typer.echo("\n".join(_lines(values)))
+        typer.echo(visible("\n".join(_lines(values))))
     elif values:
-        typer.echo(_table(values, columns or list(values[0])))
+        typer.echo(visible(_table(values, columns or list(values[0]))))
 
 
 def _lines(fields: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for name, value in fields.items():
         # Below a name stand those of a user's classes.
-        label = indent + name if indent else name.replace("_", " ")
+        label = indent + visible_cell(name) if indent else name.replace("_", " ")
         if isinstance(value, Mapping):
             yield label
             yield from _lines(value, indent + "  ")
@@ -59,7 +61,7 @@ def _cell(name: str, value: Any) -> str:
         return points(value) if name == "chance" or name.endswith("share") else f"{value:g}"
     if isinstance(value, list):
         return ", ".join(_cell(name, one) for one in value) or "-"
-    return f"{value:,}" if isinstance(value, int) else str(value or "-")
+    return f"{value:,}" if isinstance(value, int) else visible_cell(str(value or "-"))
 
 
 def local_time(seconds: float) -> str | None:

@@ -12,7 +12,7 @@ from elsa_tune.analysis.curve import CurvePoint
 from elsa_tune.analysis.statistics.uncertainty import Interval
 from elsa_tune.analysis.wording.first_lines import NEXT
 from elsa_tune.analysis.wording.tables import answer_markdown
-from elsa_tune.errors import NoAnswerError, UsageError
+from elsa_tune.errors import NoAnswerError, UsageError, shortlist
 from elsa_tune.specs.model import ModelSource, ModelSpec
 from elsa_tune.specs.task import DataSetSource, Metric, TaskSpec
 from elsa_tune.words import interval, layers_text, metric_text, percent, points, target_text
@@ -84,7 +84,7 @@ def choose(answers: Sequence[Answer], layers: int | None = None) -> Choice:
     if wanted not in measured:
         raise UsageError(
             f"`layers` is {wanted}, but no model with that many fine-tuned layers was measured, so "
-            f"that its learning rate is not known; measured: {', '.join(map(str, measured))}"
+            f"that its learning rate is not known; measured: {shortlist(measured)}"
         )
     point = measured[wanted]
     assert point.learning_rate is not None

@@ -39,6 +39,7 @@ from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train
 from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
+from elsa_tune.visible import visible
 from elsa_tune.words import points, rate_text
 
 ABOUT = "elsa-tune.json"
@@ -160,7 +161,8 @@ def _write_about(
     }
     answer = {**answer_object(choice.answer), "exported": exported}
     (folder / ABOUT).write_text(json.dumps(answer, indent=2, allow_nan=False) + "\n")
-    (folder / "README.md").write_text(model_card(choice, trial.task, trial.model, exported))
+    card = model_card(choice, trial.task, trial.model, exported)
+    (folder / "README.md").write_text(visible(card))
 
 
 def _packages(spec: SearchSpec) -> dict[str, str]:

@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 
 from elsa_tune.errors import shortened
 from elsa_tune.report.charts import GROUND, INK, SERIES, Chart, Panel
+from elsa_tune.visible import visible
 
 GRID = "#e3e5e9"
 # On the page every colour is a variable of its style sheet, which knows light from dark.
@@ -102,7 +103,7 @@ def _figure(chart: Chart) -> Figure:
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
     series = [one for panel in chart.panels for one in panel.series]
-    legend = {shortened(one.name, LONGEST_NAME): one.look for one in series}
+    legend = {_name(one.name): one.look for one in series}
     width = columns * (LEFT + WIDTH + RIGHT)
     in_a_row = int(width / (HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend))))
     in_a_row = max(1, min(len(legend), in_a_row))
@@ -132,11 +133,16 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
+def _name(text: str) -> str:
+    """A name as a figure has it; an SVG with a control character in it could not be opened."""
+    return shortened(visible(text), LONGEST_NAME)
+
+
 def _draw(axes: Axes, panel: Panel) -> None:
     # A given y spares a search for the best one.
-    axes.set_title(shortened(panel.title, LONGEST_NAME), loc="left", y=1.0)
+    axes.set_title(_name(panel.title), loc="left", y=1.0)
     axes.set_xlabel(panel.x_title)
-    axes.set_ylabel(panel.y_title)
+    axes.set_ylabel(visible(panel.y_title))
     for layer, series in enumerate(panel.series, 2):
         if series.low:
             # A depth without a band leaves a gap, beside which only the bar tells of one.

@@ -22,6 +22,7 @@ from elsa_tune.report.figures import draw, page_svgs
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.tables.results_csv import write_results
+from elsa_tune.visible import visible
 from elsa_tune.words import listed, number_text, percent, points, target_text
 
 PAGE = "index.html"
@@ -99,6 +100,7 @@ def page_html(
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
         autoescape=True,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
@@ -126,6 +128,12 @@ def page_html(
         command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
+
+
+def _shown(value: object) -> object:
+    """A value as the page has it, our own drawings as they are."""
+    is_ours = hasattr(value, "__html__")
+    return value if is_ours or not isinstance(value, str) else visible(value)
 
 
 def story(answers: Sequence[Answer]) -> list[str]:

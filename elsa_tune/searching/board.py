@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import IO, Self, cast
+from typing import Self
 
 from rich.console import Console, ConsoleDimensions, Group
 from rich.control import Control
@@ -20,15 +20,16 @@ from rich.padding import Padding
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
+from elsa_tune.searching.console import SafeConsole
 from elsa_tune.searching.fitted_table import fitted_table
-from elsa_tune.searching.pace import seconds_left
+from elsa_tune.searching.pace import time_range
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.saying import Unfailing
+from elsa_tune.searching.planning.plan import planned_trials, trial_range
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Selection, TrialStatus
-from elsa_tune.words import duration, points, rate_text
+from elsa_tune.visible import visible
+from elsa_tune.words import duration, points, rate_text, rough_range, trials_text
 
 # The clock moves on a terminal; elsewhere a line is printed when nothing else was for so long.
 REFRESH_SECONDS = 1.0
@@ -41,6 +42,9 @@ _PATIENCE = 5.0
 # Headings for a narrow window, and the columns that a very narrow one does without.
 SHORT = {"running": "run", "waiting": "wait", "stopped": "stop", "failed": "fail"}
 SPARED = ("rate", "tuned")
+
+# Of the trials that run, how many are described.
+SHOWN_RUNNING = 4
 
 # What a trial is counted as; one that was interrupted waits.
 _COUNTED_AS = {
@@ -83,14 +87,41 @@ def depth_lines(spec: SearchSpec, known: Sequence[KnownTrial]) -> list[DepthLine
     return lines
 
 
-def counts_of(lines: Iterable[DepthLine]) -> tuple[str, str]:
+def counts_of(
+    lines: Iterable[DepthLine], in_all: tuple[int, int] | None = None, running: str = ""
+) -> tuple[str, str]:
     """Of all rows: `12/40`, those that have ended of those planned so far, and the same in words,
     `12/40 trials: 9 done, 2 stopped, 1 failed, 2 running, 26 waiting`.
+
+    in_all: how few and how many there may be; where these differ it is `12 of 40 to 60`. running:
+    how far those have come that run.
     """
     counts = sum((line.counts for line in lines), Counter[str]())
-    ended = f"{counts.total() - counts['running'] - counts['waiting']}/{counts.total()}"
-    told = ", ".join(f"{counts[word]} {word}" for word in COUNTED if counts[word])
-    return ended, f"{ended} trials: {told}"
+    number = counts.total() - counts["running"] - counts["waiting"]
+    fewest, most = in_all or (counts.total(), counts.total())
+    ended = f"{number}/{counts.total()}" if fewest == most else f"{number} of {fewest} to {most}"
+    words = {word: f"{counts[word]} {word}" for word in COUNTED if counts[word]}
+    if running and "running" in words:
+        words["running"] += f" ({running})"
+    if fewest < counts.total() and "waiting" in words:
+        words["waiting"] = f"up to {words['waiting']}"
+    return ended, f"{ended} trials: {', '.join(words.values())}"
+
+
+def running_text(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> str:
+    """Which epoch each running trial is in, and for how long: `epoch 2/3 for 1 min 05 s`.
+
+    now: seconds since the epoch. Of many trials the first few, the oldest first.
+    """
+    running = [one for one in known if one.status is TrialStatus.RUNNING and one.started]
+    told = []
+    for one in sorted(running, key=lambda one: one.started)[:SHOWN_RUNNING]:
+        heard = one.reported[-1] if one.reported else one.started
+        done = len(one.reported) // spec.recipe.evaluations_per_epoch
+        epoch = min(done + 1, spec.recipe.epochs)
+        told.append(f"epoch {epoch}/{spec.recipe.epochs} for {duration(max(0.0, now - heard))}")
+    more = len(running) - len(told)
+    return ", ".join(told) + (f", and {more} more" if more > 0 else "")
 
 
 class Board:
@@ -111,7 +142,7 @@ class Board:
         self._spec = spec
         self._known = known
         self._provisional = provisional
-        self._console = console or Console(file=cast(IO[str], Unfailing(sys.stderr)))
+        self._console = console or SafeConsole(sys.stderr)
         # Its `put` may be called in a signal handler.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._show, name="board", daemon=True)
@@ -122,7 +153,7 @@ class Board:
         # When to draw again, or to say that all is well.
         is_live = self._console.is_interactive or self._console.is_jupyter
         self._due = self._started + (0.0 if is_live else HEARTBEAT_SECONDS)
-        self._estimate: float | None = None
+        self._estimate: tuple[float, float] | None = None
         self._estimate_due = self._started
         self._phase = ""
         self._stopping = ""
@@ -144,9 +175,11 @@ class Board:
         """A line that stays, above the table where there is one."""
         self._tasks.put(functools.partial(self._print, message))
 
-    def stopping(self, message: str) -> None:
-        """The search is about to end early; to be called in a signal handler too."""
-        self._tasks.put(functools.partial(self._announce, message, ends=True))
+    def stopping(self, hint: str) -> None:
+        """The search is about to end early; to be called in a signal handler too. hint: what more
+        can be done.
+        """
+        self._tasks.put(functools.partial(self._stop, hint))
 
     def ended(self, one: KnownTrial) -> None:
         self._tasks.put(functools.partial(self._end, one))
@@ -193,6 +226,12 @@ class Board:
         else:
             self._draw(self._put)
 
+    def _stop(self, hint: str) -> None:
+        """Say what is kept: the trials that have ended, and nothing of those that run."""
+        done = sum(one.status.is_final for one in self._known())
+        kept = f"{trials_text(done)} saved; what runs" if done else "no trial has ended, so that it"
+        self._announce(f"stopping: {kept} begins anew when resumed ({hint})", ends=True)
+
     def _end(self, one: KnownTrial) -> None:
         self._is_answer_old = True
         if self._put is None:
@@ -200,7 +239,7 @@ class Board:
 
     def _print(self, message: str) -> None:
         self._fit()
-        self._console.print(Text(message), soft_wrap=True)
+        self._console.print(Text(visible(message)), soft_wrap=True)
         if self._put is None:
             self._due = time.monotonic() + HEARTBEAT_SECONDS
 
@@ -211,7 +250,7 @@ class Board:
         what = " held out" if by_holdout and not measures else ""
         reached = "" if found is None else f" at {points(found)}{what}"
         known = self._known()
-        ended, _ = counts_of(depth_lines(self._spec, known))
+        ended, _ = counts_of(depth_lines(self._spec, known), trial_range(self._spec, known))
         return (
             f"[{ended}] {one.trial.key}: {one.status.value.replace('_', ' ')}{reached}"
             f" after {len(one.qualities)}/{self._spec.recipe.evaluations} evaluations"
@@ -220,21 +259,24 @@ class Board:
 
     def _progress(self, known: Sequence[KnownTrial], lines: Sequence[DepthLine]) -> str:
         elapsed = duration(time.monotonic() - self._started)
-        return f"{counts_of(lines)[1]}; {elapsed} elapsed{self._left(known)}"
+        running = running_text(self._spec, known, time.time())
+        _, counted = counts_of(lines, trial_range(self._spec, known), running)
+        return f"{counted}; {elapsed} elapsed{self._left(known)}"
 
     def _left(self, known: Sequence[KnownTrial]) -> str:
-        """`, about 3 min 20 s left`; nothing before it is known, or where nothing is left."""
+        """`, about 12 to 40 min left`; nothing before it can be known, or where nothing is left."""
         now = time.monotonic()
         if now >= self._estimate_due:
-            self._estimate = seconds_left(self._spec, known, time.time())
+            self._estimate = time_range(self._spec, known, time.time())
             took = time.monotonic() - now
             self._estimate_due = now + took / _DRAWING_SHARE
-        left = self._estimate
-        if self._spec.max_time is not None and left is not None:
-            left = min(left, self._spec.max_time - (now - self._started))
-        if left is None or left < 1 or self._stopping:
+        if self._estimate is None or self._stopping:
             return ""
-        return f", about {duration(left)} left"
+        low, high = self._estimate
+        if self._spec.max_time is not None:
+            limit = self._spec.max_time - (now - self._started)
+            low, high = min(low, limit), min(high, limit)
+        return f", about {rough_range(low, high)} left" if high >= 1 else ""
 
     def _draw(self, put: Callable[[Group], object]) -> None:
         started = time.monotonic()
@@ -266,12 +308,12 @@ class Board:
         short = {**SHORT, best: "best", measured: "measured"}
         table = fitted_table(columns, self._console.width, short=short, spared=SPARED)
         texts = [
-            Text(f"{spec.name}: {spec.model.name} on {spec.task.name}", style="bold"),
-            Text(self._stopping or self._phase, style="bold" if self._stopping else ""),
+            Text(visible(f"{spec.name}: {spec.model.name} on {spec.task.name}"), style="bold"),
+            Text(visible(self._stopping or self._phase), style="bold" if self._stopping else ""),
             Text(self._progress(known, lines)),
         ]
         if self._answer is not None:
-            texts.append(Text(f"answer so far: {self._answer}", style="italic"))
+            texts.append(Text(visible(f"answer so far: {self._answer}"), style="italic"))
         # A terminal that is not high enough shows the first lines.
         return Group(*texts, table)
 

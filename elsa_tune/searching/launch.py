@@ -220,7 +220,25 @@ def resume(
         capacity = _with_gpus(session.ready(), spec.resources.gpus)
         capacity.resources(spec.resources.cpus, spec.resources.gpus)
         settled(spec, capacity.gpu_kinds, say)
-        return run_session(spec, paths, data, store, session.over)
+        return run_session(_with_versions(spec, say), paths, data, store, session.over)
+
+
+def _with_versions(spec: SearchSpec, say: Say) -> SearchSpec:
+    """The search as this session records it; what is installed otherwise than at its start is said,
+    for it decides how trials train, which of them come next, and what is certified.
+    """
+    here = versions_here()
+    names = [name for name, version in here.items() if spec.versions.get(name, version) != version]
+    if names:
+        before, now = (
+            ", ".join(f"{name.removeprefix('version.')} {versions[name][:12]}" for name in names)
+            for versions in (spec.versions, here)
+        )
+        say(
+            f"note: search '{spec.name}' was started with {before}; this session trains, chooses "
+            f"and certifies with {now}"
+        )
+    return dataclasses.replace(spec, versions=here)
 
 
 def _with_gpus(capacity: "Capacity", gpus_per_trial: float | None) -> "Capacity":

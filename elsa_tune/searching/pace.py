@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.searching.inputs import Request
@@ -14,7 +14,7 @@ from elsa_tune.searching.specification import load_specification, specify
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.specs.search import SearchSpec
+from elsa_tune.specs.search import SearchSpec, Strategy
 from elsa_tune.specs.trial import Phase, TrialSpec, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.paths import SearchPaths, search_names
@@ -27,21 +27,61 @@ RECENT = 3
 TRIAL_SECONDS = 1.0
 # Tries beyond the given rates that a depth is expected to make (bench/results/time_left.json).
 FURTHER_TRIES = 2.0
+# As many as a depth hardly exceeds there.
+MOST_FURTHER = 4.0
+# How far trials of a depth may differ from those that ran, and from what the plan says.
+SEEN, UNSEEN = 1.1, 1.5
 # How long every model is trained on every task.
 PROBE_SECONDS = 2.0
 # What the probe does not see, roughly: Ray's, MLflow's and the workers' start.
 SEARCH_SECONDS = 15.0
 
 
-def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> float | None:
+def time_range(
+    spec: SearchSpec, known: Sequence[KnownTrial], now: float
+) -> tuple[float, float] | None:
+    """The least and the most seconds to the end, by the trials so far; None before they can tell.
+
+    One evaluation tells nothing: the first one also loads libraries and fills caches. A depth's
+    trials last as long as its shortest or longest one, with a little more; one of which nothing ran
+    may differ from the plan's costs. now: seconds since the epoch.
+    """
+    if not any(len(one.reported) > 1 or (one.reported and one.ended) for one in known):
+        return None
+    usual = seconds_per_trial(spec, known)
+    least, most = {}, {}
+    for depth, seconds in usual.items():
+        here = [one for one in known if one.trial.depth == depth and one.reported]
+        here.sort(key=lambda one: one.reported[-1])
+        lasted = [_whole(one, spec.recipe.evaluations) for one in here[-RECENT:]]
+        least[depth] = min(lasted) / SEEN if lasted else seconds / UNSEEN
+        most[depth] = max(lasted) * SEEN if lasted else seconds * UNSEEN
+    low = seconds_left(spec, known, now, seconds=least, further=0.0, looks=0)
+    high = seconds_left(spec, known, now, seconds=most, further=MOST_FURTHER, looks=2)
+    assert low is not None and high is not None  # something has reported
+    return min(low, high), high
+
+
+def seconds_left(
+    spec: SearchSpec,
+    known: Sequence[KnownTrial],
+    now: float,
+    *,
+    seconds: Mapping[FreezeDepth, float] | None = None,
+    further: float = FURTHER_TRIES,
+    looks: int = 1,
+) -> float | None:
     """Seconds to the end of the plan, None before the first evaluation was reported.
 
-    now: seconds since the epoch. A depth's trials are taken to last as long as its last ones did; a
-    depth of which nothing ran yet, in proportion to the plan's costs. A time limit is not counted.
+    now: seconds since the epoch. seconds: of a trial of each depth; None takes them to last as long
+    as a depth's last ones did, and where nothing ran yet, in proportion to the plan's costs.
+    further: tries beyond the given rates that a depth makes. looks: that a hunt takes: none but the
+    full model's, each first one, or the full model's second one, too. A time limit is not counted.
     """
-    seconds = seconds_per_trial(spec, known)
+    seconds = seconds or seconds_per_trial(spec, known)
     if not seconds:
         return None
+    is_hunt = spec.strategy is Strategy.HUNT
     # Of each phase: all that is left, and the longest row of trials that wait for one another.
     total, longest = dict.fromkeys(Phase, 0.0), dict.fromkeys(Phase, 0.0)
     for depth in spec.depths:
@@ -55,14 +95,19 @@ def seconds_left(spec: SearchSpec, known: Sequence[KnownTrial], now: float) -> f
         begun = sum(one.status is not TrialStatus.INTERRUPTED for one in here)
         waiting = planned_trials(spec, known, depth) - begun
         measuring = min(waiting, spec.first_seeds(depth))
-        further = 0.0  # each try beyond the given rates waits for the one before it
+        if is_hunt and looks == 0 and not depth.is_full_model:
+            waiting, measuring = waiting - measuring, 0
+        if is_hunt and looks == 2 and depth.is_full_model:
+            second = spec.seeds_at(-1, depth) - spec.first_seeds(depth)
+            waiting, measuring = waiting + second, measuring + second
+        later = 0.0  # each try beyond the given rates waits for the one before it
         if spec.extend is not None and depth in spec.explored and not measures:
             beyond = max(0, len(tried(here, depth)) - spec.tries)
-            further = max(0.0, FURTHER_TRIES - beyond) * seconds[depth]
+            later = max(0.0, further - beyond) * seconds[depth]
         phase = Phase.MEASURE if measures else Phase.EXPLORE
         total[phase] += sum(rests)
-        longest[phase] = max(longest[phase], max(rests, default=0.0) + further)
-        total[Phase.EXPLORE] += (waiting - measuring) * seconds[depth] + further
+        longest[phase] = max(longest[phase], max(rests, default=0.0) + later)
+        total[Phase.EXPLORE] += (waiting - measuring) * seconds[depth] + later
         total[Phase.MEASURE] += measuring * seconds[depth]
         longest[Phase.MEASURE] = max(longest[Phase.MEASURE], (measuring > 0) * seconds[depth])
     workers = _workers(known, now)

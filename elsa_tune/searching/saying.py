@@ -11,7 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import IO, Any
+from typing import Any
+
+from elsa_tune.visible import progress_visible, visible
 
 Say = Callable[[str], None]
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -19,15 +21,18 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def say(message: str) -> None:
     """One line on stderr."""
-    print(message, file=Unfailing(sys.stderr), flush=True)
+    print(visible(message), file=Unfailing(sys.stderr), flush=True)
 
 
 @contextlib.contextmanager
-def results_piped() -> Iterator[None]:
-    """While inside, what is printed on stdout goes nowhere once its pipe is broken."""
-    stream = Unfailing(sys.stdout, BrokenPipeError)
+def printing() -> Iterator[None]:
+    """While inside, what is printed on stdout goes nowhere once its pipe is broken, and nothing
+    that is printed, by libraries on stderr either, commands the terminal.
+    """
+    stream = Unfailing(sys.stdout, BrokenPipeError, visible)
+    errors = Unfailing(sys.stderr, BrokenPipeError, progress_visible)
     try:
-        with contextlib.redirect_stdout(stream):
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(errors):
             yield
     finally:
         stream.flush()
@@ -57,32 +62,42 @@ def heard(
 class Unfailing:
     """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed.
 
-    error: what says so; by default whatever goes wrong.
+    error: what says so; by default whatever goes wrong. shown: what a text becomes before.
     """
 
-    def __init__(self, stream: IO[str], error: type[OSError] = OSError) -> None:
-        self._stream, self._error = stream, error
+    def __init__(
+        self, stream: Any, error: type[OSError] = OSError, shown: Callable[[str], str] = str
+    ) -> None:
+        self.stream, self._error, self._shown = stream, error, shown
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text)
+            self.stream.write(self._shown(text))
+            return len(text)
         except self._error:
             self._fall_silent()
             return len(text)
 
     def flush(self) -> None:
         try:
-            self._stream.flush()
+            self.stream.flush()
         except self._error:
             self._fall_silent()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
     def _fall_silent(self) -> None:
         """Lead it nowhere from now on: other libraries write there too, and so does the exit."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
-            os.dup2(nowhere, self._stream.fileno())
+            os.dup2(nowhere, self.stream.fileno())
         finally:
             os.close(nowhere)
+
+
+def unfiltered(stream: Any) -> Any:
+    """The stream itself, for whoever makes its own texts visible."""
+    while isinstance(stream, Unfailing):
+        stream = stream.stream
+    return stream

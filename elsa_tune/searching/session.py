@@ -14,10 +14,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.wording.tables import answer_markdown
-from elsa_tune.errors import RunError
+from elsa_tune.errors import RunError, shortlist
 from elsa_tune.searching.answering import Finished, answers_of, has_drawn
 from elsa_tune.searching.board import Board
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots, is_cheap
+from elsa_tune.searching.planning.exploring import (
+    best_rates,
+    failed_slots,
+    is_cheap,
+    measured_rates,
+    slots_left,
+)
 from elsa_tune.searching.planning.plan import Plan, exploring_share
 from elsa_tune.searching.record import SearchRecord, started
 from elsa_tune.searching.supervision import give_up, recording
@@ -42,6 +48,7 @@ from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.uris import hidden
 from elsa_tune.training.data.tokens import TaskData
 from elsa_tune.training.loop import train as train_trial
+from elsa_tune.words import depths_text, rate_text, trials_text
 
 
 def run_session(
@@ -127,8 +134,7 @@ class SearchRun:
         self._interruption = interruption
         self._started = time.monotonic()
         # A depth that an earlier session began to measure keeps its rate.
-        measured = [one.trial for one in plan.known if one.trial.phase is Phase.MEASURE]
-        self._rates = {trial.depth: trial.learning_rate for trial in measured}
+        self._rates = self._kept = measured_rates(plan.known)
         self._is_measuring = False
         self._ran_out = False  # exploring or the whole had no more time
         self._watch: Watch  # while Ray Tune runs
@@ -155,9 +161,11 @@ class SearchRun:
 
     def _announce(self) -> None:
         spec, known = self._spec, self._plan.known
-        slots = [s for s in exploring_slots(spec, known) if s.depth not in self._rates]
+        slots = slots_left(spec, known, self._rates)
+        if failed := failed_slots(known):
+            self._board.phase(f"exploring: {trials_text(len(failed))} that failed, once more")
         # Some depth that is not being measured yet still lacks tries or a rate.
-        if spec.explored and (slots or set(spec.depths) - self._rates.keys()):
+        if spec.explored and set(spec.depths) - self._rates.keys():
             beyond = ", then outward from a best rate at the border" if spec.extend else ""
             depths = "the full model" if len(spec.explored) == 1 else f"{len(spec.explored)} depths"
             self._board.phase(f"exploring: {len(slots)} trials over {depths}{beyond}")
@@ -270,6 +278,7 @@ class SearchRun:
             return SearchEnded(status=SearchStatus.FAILED, message=self._lost)
         if failed and len(failed) == len(ends):
             raise RunError(f"every trial failed; the first said: {failed[0].message}")
+        self._say_better_rates()
         self._probing.collect(PATIENCE if self._spec.max_time is None else LITTLE_PATIENCE)
         if self._interruption.requested:
             return SearchEnded(status=SearchStatus.INTERRUPTED)
@@ -277,8 +286,21 @@ class SearchRun:
         if missing and self._ran_out:
             return SearchEnded(status=SearchStatus.TIME_UP, message=f"time was up with {missing}")
         if missing:
-            return SearchEnded(
-                status=SearchStatus.FAILED, message=f"{len(failed)} trials failed, with {missing}"
-            )
-        message = f"{len(failed)} trials failed: {failed[0].trial}" if failed else ""
+            message = f"{trials_text(len(failed))} failed, with {missing}"
+            return SearchEnded(status=SearchStatus.FAILED, message=message)
+        message = ""
+        if failed:
+            names = shortlist(end.trial for end in failed)
+            message = f"{trials_text(len(failed))} failed ({names}); `resume` tries again"
         return SearchEnded(status=SearchStatus.COMPLETED, message=message)
+
+    def _say_better_rates(self) -> None:
+        """A depth keeps the rate that it was measured at, whatever is found by trying again."""
+        best = best_rates(self._spec, self._plan.known)
+        for depth, rate in self._kept.items():
+            if depth in self._spec.explored and best.get(depth, rate) != rate:
+                which = depths_text([depth], self._spec.layers)
+                self._board.say(
+                    f"{which}: measured at {rate_text(rate)}, and exploring now prefers "
+                    f"{rate_text(best[depth])}: only a new search would measure that"
+                )

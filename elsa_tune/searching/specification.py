@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
-from elsa_tune.errors import ElsaTuneError, SpaceError, StorageError, UsageError, quoted
+from elsa_tune.errors import (
+    ElsaTuneError,
+    SpaceError,
+    StorageError,
+    UsageError,
+    quoted,
+    shortlist,
+)
 from elsa_tune.files import write_aside
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.saying import Say
@@ -29,7 +36,7 @@ from elsa_tune.specs.search import (
     Strategy,
     hunted,
 )
-from elsa_tune.specs.trial import Precision, Recipe
+from elsa_tune.specs.trial import MOST, Precision, Recipe
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.paths import SEARCH_NAME, SearchPaths
 from elsa_tune.tracking.uris import shown_uri
@@ -131,6 +138,8 @@ def _check_numbers(request: Request) -> None:
     for name, given in (("trials", request.trials), ("seeds", request.seeds)):
         if given is not None and given < 1:
             raise SpaceError(f"`{name}` is {given}; it must be 1 or more")
+    if request.seeds is not None and request.seeds > MOST:
+        raise SpaceError(f"`seeds` is {request.seeds:,}; it must be at most {MOST:,}")
     hours, cpus = request.gpu_hours, request.cpus_per_trial
     for name, amount in (("gpu_hours", hours), ("cpus_per_trial", cpus)):
         # Written so that nan, which compares to nothing, is refused too.
@@ -259,7 +268,7 @@ def _shown(value: object) -> str:
     if isinstance(value, RateRange):
         return f"{value.low:g}..{value.high:g}"
     if isinstance(value, tuple):
-        return ", ".join(map(_shown, value))
+        return shortlist(map(_shown, value))
     if isinstance(value, FreezeDepth):
         return value.label
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -270,7 +279,7 @@ def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
     otherwise = f" and was asked otherwise: here {'; '.join(why)}" if why else ""
     return StorageError(
         f"a search named '{paths.name}' exists in {paths.storage}{otherwise}; go on with it by "
-        f"`elsa-tune resume {paths.name}`, or choose another `name`"
+        f"`{paths.resume}`, or choose another `name`"
     )
 
 

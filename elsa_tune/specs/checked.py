@@ -2,23 +2,32 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from elsa_tune.errors import first_line, nearest, quoted
+from elsa_tune.errors import first_line, nearest, quoted, shortened
 
-# Characters that a file may come to once its aliases are written out; nobody writes so many.
-MOST_CHARACTERS = 1_000_000
+# Characters of a file, and of what it comes to once its aliases are written out; nobody writes so
+# many.
+MOST_CHARACTERS = 250_000
+# Digits of a number; the largest float has 309.
+MOST_DIGITS = 100
+# Of what is wrong, so much is put into words; the rest is counted.
+LOOKED_AT = 50
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_TEXT = "tag:yaml.org,2002:str"
+_DATE = "tag:yaml.org,2002:timestamp"
 
 # What a value must be: by pydantic's type of the error where it is a limit, else by the beginning
 # of that type (`int_type`, `int_parsing`, `int_from_float`).
 _LIMITS = {
-    "greater_than_equal": "{:g} or more",
-    "greater_than": "above {:g}",
-    "less_than_equal": "{:g} or less",
-    "less_than": "below {:g}",
+    "greater_than_equal": "{:,.12g} or more",
+    "greater_than": "above {:,.12g}",
+    "less_than_equal": "{:,.12g} or less",
+    "less_than": "below {:,.12g}",
     "string_too_short": "a text of {} or more characters",
     "too_short": "a list of {1} or more",
     "too_long": "a list of {1} or fewer",
@@ -36,13 +45,18 @@ _KINDS = {
 
 
 def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
-    """The value of one YAML document; ValueError, in one line, where there is none."""
+    """The value of one YAML document; ValueError, in one line, where there is none.
+
+    A date is the text it is, and so are numbers in base 60 (`1:30`) or of too many digits.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it is longer than {MOST_CHARACTERS:,} characters")
     try:
         reader = loader(text)
         node = reader.get_single_node()
         if node is None:
             return None
-        _count(node, {})
+        _check(node, {})
         return reader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -56,20 +70,50 @@ def read_yaml(text: str, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any
         raise ValueError("it is nested too deeply") from error
 
 
-def _count(node: yaml.Node, counted: dict[int, int]) -> int:
-    """What a node comes to with its aliases written out. counted: by a node's id."""
+def read_yaml_file(file: Path, loader: type[yaml.SafeLoader | yaml.BaseLoader]) -> Any:
+    """The value of a file, of which no more is read than may be used; OSError where it cannot be
+    opened, ValueError as in `read_yaml`.
+    """
+    with file.open(encoding="utf-8-sig") as opened:
+        return read_yaml(opened.read(MOST_CHARACTERS + 1), loader)
+
+
+def _check(node: yaml.Node, counted: dict[int, int]) -> int:
+    """What a node comes to with its aliases written out. counted: by a node's id.
+
+    Raises ValueError for too much, and for a field that is written twice: YAML takes the last.
+    """
     if id(node) not in counted:
         counted[id(node)] = MOST_CHARACTERS + 1  # met again below itself, it has no end
         children = node.value if isinstance(node, yaml.CollectionNode) else []
+        own = 0
         if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
             children = [one for pair in node.value for one in pair]
-        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
-        counted[id(node)] = 1 + own + sum(_count(child, counted) for child in children)
+        if isinstance(node, yaml.ScalarNode):
+            own = len(node.value)
+            is_number = node.tag in _NUMBERS
+            if node.tag == _DATE or (is_number and (":" in node.value or own > MOST_DIGITS)):
+                node.tag = _TEXT
+        counted[id(node)] = 1 + own + sum(_check(child, counted) for child in children)
     if counted[id(node)] > MOST_CHARACTERS:
         raise ValueError(
             f"with its aliases written out it is longer than {MOST_CHARACTERS:,} characters"
         )
     return counted[id(node)]
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        if not key.value.strip():
+            raise ValueError(f"line {key.start_mark.line + 1}: a field has no name")
+        if key.value in seen:
+            where = f"line {key.start_mark.line + 1}"
+            raise ValueError(f"{where}: field '{shortened(key.value)}' is written twice")
+        seen.add(key.value)
 
 
 def problems(
@@ -85,7 +129,8 @@ def problems(
         return str(error)
     said: list[str] = []
     meant: list[str] = []
-    for problem in error.errors(include_url=False):
+    found = error.errors(include_url=False)
+    for problem in found[:LOOKED_AT]:
         location = problem["loc"][problem["loc"][:1] == (inlined,) :]
         field, kind = _path(location), problem["type"]
         if kind == "missing":
@@ -110,8 +155,8 @@ def problems(
     lacking = [f"field '{field}' is missing" for field in meant]
     said = [one for one in dict.fromkeys(said) if one not in lacking]
     most = 10
-    more = len(said) - most
-    return "; ".join(said[:most]) + (f"; and {more} more" if more > 0 else "")
+    more = max(0, len(said) - most) + max(0, len(found) - LOOKED_AT)
+    return "; ".join(said[:most]) + (f"; and {more:,} more" if more else "")
 
 
 def _path(location: Sequence[int | str]) -> str:

@@ -14,7 +14,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.task import TaskKind, TaskSpec
-from elsa_tune.specs.trial import Phase, Rate, Recipe, TrialSpec
+from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
 
 
 class Strategy(enum.StrEnum):
@@ -32,6 +32,12 @@ class SamplerName(enum.StrEnum):
     GRID = "grid"
 
 
+def check_few(values: Sequence[object], what: str) -> None:
+    """Raise SpaceError for more of them than anybody could try. what: a word for them."""
+    if len(values) > MOST:
+        raise SpaceError(f"must be at most {MOST:,} {what}, not {len(values):,}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateRange:
     """Learning rates low..high (both in reach), in steps, or log-uniform where step is None."""
@@ -45,6 +51,10 @@ class RateRange:
             raise SpaceError(f"low ({self.low:g}) must be below high ({self.high:g})")
         if self.step is not None and self.step > self.high - self.low:
             raise SpaceError(f"step ({self.step:g}) must fit between low and high")
+        if self.step is not None and self.step * MOST < self.high - self.low:
+            raise SpaceError(
+                f"step ({self.step:g}) gives more than {MOST:,} rates; take a wider one"
+            )
 
     @property
     def values(self) -> tuple[float, ...] | None:

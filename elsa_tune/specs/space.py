@@ -18,11 +18,19 @@ from pydantic import (
 
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.checked import problems, read_yaml
+from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth, default_depths
-from elsa_tune.specs.search import Asha, RateList, RateRange, Rates, SamplerName, Strategy
+from elsa_tune.specs.search import (
+    Asha,
+    RateList,
+    RateRange,
+    Rates,
+    SamplerName,
+    Strategy,
+    check_few,
+)
 from elsa_tune.specs.task import Metric
-from elsa_tune.specs.trial import Count, Recipe, Seed, canonical_rate
+from elsa_tune.specs.trial import FewCount, Recipe, Seed, canonical_rate
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 FROM_FULL_MODEL = "from_full_model"
@@ -40,11 +48,12 @@ def _readable_rates(value: Any) -> Any:
         except ValidationError as error:
             raise ValueError(problems(error, {"": RateRange.__dataclass_fields__})) from error
     rates = value if isinstance(value, list) else [value]
+    check_few(rates, "rates")
     try:
         if not rates or any(isinstance(rate, bool) for rate in rates):
             raise ValueError
         return RateList(values=tuple(sorted({canonical_rate(float(rate)) for rate in rates})))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             "must be a rate above 0 and up to 1, a list of such rates, "
             f"{{low: .., high: .., step: ..}}, or {FROM_FULL_MODEL}, not {quoted(value)}"
@@ -53,6 +62,7 @@ def _readable_rates(value: Any) -> Any:
 
 def _readable_depths(value: Any) -> Any:
     if isinstance(value, list) and value:
+        check_few(value, "depths")
         for depth in value:
             _depth(depth, layers=12)
     elif value not in ("half", "all"):
@@ -86,14 +96,14 @@ class Space(BaseModel):
     target: Annotated[float, Bounds(gt=0, le=1)] = 0.9
     thorough: bool = False
     speculate: bool = False
-    tries: Count | None = None
+    tries: FewCount | None = None
     extend: bool = True
     sampler: SamplerName = SamplerName.TPE
     asha: Asha | None = Asha()
-    seeds: Count = 3
+    seeds: FewCount = 3
     seed: Seed = 0
     linear_probe: bool = True
-    epochs: Count | None = None
+    epochs: FewCount | None = None
     metric: Metric | None = None
     revision: str | None = None
     training: Recipe
@@ -169,7 +179,7 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
     """
     file = _find(str(path))
     try:
-        fields = read_yaml(file.read_text(encoding="utf-8"), yaml.SafeLoader)
+        fields = read_yaml_file(file, yaml.SafeLoader)
     except (OSError, ValueError) as error:
         raise SpaceError(f"search space {path} cannot be read: {error}") from error
     fields = {} if fields is None else fields
@@ -223,4 +233,4 @@ def _apply(fields: dict[str, Any], override: str) -> None:
     try:
         table[last] = read_yaml(text, yaml.SafeLoader)
     except ValueError as error:
-        raise SpaceError(f"`set` {override}: '{text}' is not a YAML value") from error
+        raise SpaceError(f"`set` {override}: it is not a YAML value: {error}") from error

@@ -129,7 +129,9 @@ def canonical_rate(learning_rate: float) -> float:
 
 
 # Checked where a space or a saved search is read.
-Count = Annotated[int, Bounds(ge=1)]
+MOST = 1000  # epochs, seeds, tries, rates, depths: more would take years
+Count = Annotated[int, Bounds(ge=1, lt=2**31)]
+FewCount = Annotated[int, Bounds(ge=1, le=MOST)]
 Seed = Annotated[int, Bounds(ge=0, lt=2**31)]
 Rate = Annotated[float, Bounds(gt=0, le=1)]
 
@@ -157,7 +159,7 @@ class Recipe:
     eval_batch_size: examples per evaluation batch; does not change results beyond rounding.
     """
 
-    epochs: Count = 3
+    epochs: FewCount = 3
     batch_size: Count = 16
     max_length: Annotated[int, Bounds(ge=8)] = 128
     train_size: Count | None = None
@@ -165,7 +167,7 @@ class Recipe:
     warmup_ratio: Annotated[float, Bounds(ge=0, le=1)] = 0.1
     weight_decay: Annotated[float, Bounds(ge=0, lt=1)] = 0.01
     max_grad_norm: Annotated[float, Bounds(gt=0)] = 1.0
-    evaluations_per_epoch: Count = 1
+    evaluations_per_epoch: FewCount = 1
     frozen_dropout: bool = False
     precision: Precision = Precision.AUTO
     prefix_cache: PrefixCache = PrefixCache.FP32

@@ -89,15 +89,16 @@ def edition(
 
 def with_recorded_seeds(search: Request) -> Request:
     """It with its recorded search's seeds, if more; StorageError where that was asked otherwise."""
+    paths = SearchPaths(search.storage, search.name)
     try:
-        recorded = load_specification(SearchPaths(search.storage, search.name))
+        recorded = load_specification(paths)
     except StorageError:
         return search  # not begun, or not to be read, which is said in its turn
     if why := differences(specify(dataclasses.replace(search, seeds=recorded.seeds)), recorded):
         raise StorageError(
             f"search '{search.name}' is recorded with other settings than this study's: here "
-            f"{'; '.join(why)}; delete it by `elsa-tune searches --delete {search.name}`, or name "
-            "another place with `storage_path`"
+            f"{'; '.join(why)}; delete it by `elsa-tune searches --delete {paths.arguments}`, or "
+            "name another place with `storage_path`"
         )
     return dataclasses.replace(search, seeds=max(search.seeds or 0, recorded.seeds))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, shortlist
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 SUFFIXES = {f".{name}": name for name in FORMATS} | {".ndjson": "jsonl"}
@@ -241,10 +241,10 @@ def cell_text(value: object, where: str, column: str) -> str | None:
 def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str]) -> None:
     if not header:
         raise DataError(f"data file {path} is empty; it must have a header line and rows")
-    shown = ", ".join(f"'{name}'" for name in header)
+    shown = shortlist(f"'{name}'" for name in header)
     if missing := [f"'{name}'" for name in wanted if name not in header]:
         raise DataError(
-            f"data file {path} has no column {', '.join(missing)}; its columns are {shown}"
+            f"data file {path} has no column {shortlist(missing)}; its columns are {shown}"
         )
     if twice := [name for name in wanted if list(header).count(name) > 1]:
         raise DataError(

@@ -15,6 +15,7 @@ from elsa_tune.errors import DataError, UnknownNameError
 from elsa_tune.files import slug
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.visible import visible
 
 # A word of a column's name that says it is the label.
 LABEL_WORDS = re.compile(
@@ -133,13 +134,10 @@ class Guess:
             "; ".join(filter(None, [f"classes: in id order. metric: {metrics}", self.uneven])),
         )
         said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
-        return said + yaml.safe_dump(
-            dict(self.fields),
-            sort_keys=False,
-            allow_unicode=True,
-            default_flow_style=None,
-            width=math.inf,
-        )
+        drafted = _dumped(self.fields, as_ascii=False)
+        # What is not seen YAML writes out in quotes, so that the file still names the column.
+        is_seen = visible(drafted) == drafted
+        return said + (drafted if is_seen else _dumped(self.fields, as_ascii=True))
 
 
 def listed(columns: Sequence[Column]) -> str:
@@ -244,3 +242,8 @@ def _evaluation_beside(path: Path) -> Path | None:
     named = re.compile(re.escape(stem) + ends, re.IGNORECASE)
     found = sorted(one for one in path.parent.glob(f"*{path.suffix}") if named.fullmatch(one.stem))
     return found[0] if found else None
+
+
+def _dumped(fields: Mapping[str, Any], *, as_ascii: bool) -> str:
+    how: dict[str, Any] = {"default_flow_style": None, "width": math.inf}
+    return str(yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=not as_ascii, **how))

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from elsa_tune.errors import DataError, UnknownNameError
-from elsa_tune.specs.checked import problems, read_yaml
+from elsa_tune.errors import DataError, UnknownNameError, quoted, shortlist
+from elsa_tune.specs.checked import problems, read_yaml_file
 from elsa_tune.specs.hub_tasks import HUB_TASKS
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import (
@@ -67,11 +67,18 @@ def _free_name(name: str) -> str:
 
 def _two_or_more(classes: list[str]) -> list[str]:
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise ValueError(f"must name two or more labels, each once, not {classes}")
+        raise ValueError(f"must name two or more labels, each once, not {quoted(classes)}")
     return classes
 
 
-Text = Annotated[str, Field(min_length=1)]
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(f"must be a text without NUL, not {quoted(text)}")
+    return text
+
+
+# No file's name has a NUL in it, nor has any cell.
+Text = Annotated[str, Field(min_length=1), AfterValidator(_without_nul)]
 # One file or one column may be written without the brackets.
 Texts = Annotated[list[Text], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)]
 
@@ -118,7 +125,7 @@ class TaskFile(BaseModel):
             )
         if self.regression and self.classes is not None:
             raise ValueError(
-                f"classes are {self.classes}, but regression is true; give one of the two"
+                f"classes are {quoted(self.classes)}, but regression is true; give one of the two"
             )
         if self.regression and (self.merge_labels or self.missing_labels):
             raise ValueError(
@@ -264,7 +271,7 @@ def read_task_file(path: Path) -> TaskSpec:
     try:
         # BaseLoader leaves every scalar the text it is: classes [no, yes, 1.0] must not become
         # False, True and a number; pydantic reads the few numbers and the one boolean.
-        values = read_yaml(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
+        values = read_yaml_file(path, yaml.BaseLoader)
     except (ValueError, OSError) as error:
         raise DataError(f"task file {path} is not readable YAML: {error}") from error
     folder = path.resolve().parent
@@ -391,7 +398,7 @@ def _classes(
     names = _cleaned_names(declared or by_rows, cleaning)
     most = len(names) if declared else MOST_INFERRED_CLASSES
     if not 2 <= len(names) <= most:
-        few = f" ({', '.join(sorted(names)) or 'none'})" if len(names) < 2 else ""
+        few = f" ({shortlist(sorted(names)) or 'none'})" if len(names) < 2 else ""
         raise DataError(
             f"the training rows have {len(names)} different labels in column '{label}'{few}; a "
             "classification needs two classes; write regression: true for numbers, or list the "

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from elsa_tune.errors import DataError
+from elsa_tune.errors import DataError, shortlist
 from elsa_tune.files import write_aside
 from elsa_tune.specs.task import DataSetSource
 from elsa_tune.tables.data_set_task import Wanted, task_of
@@ -108,8 +108,7 @@ def _parts(rows: Any) -> dict[str, pd.DataFrame]:
     if isinstance(rows, Mapping):
         if not {"train", "validation"} <= set(rows):
             raise DataError(
-                f"the rows have the splits {', '.join(map(str, rows))}; a task needs `train` and "
-                "`validation`"
+                f"the rows have the splits {shortlist(rows)}; a task needs `train` and `validation`"
             )
         rows = rows["train"], rows["validation"]
     if not isinstance(rows, tuple | list) or len(rows) != 2:
@@ -129,7 +128,7 @@ def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> 
     if missing := [name for name in columns if name not in frame.columns]:
         raise DataError(
             f"the {part} rows have no column '{missing[0]}'; they have "
-            f"{', '.join(map(str, frame.columns))}: name yours with `text` and `label`"
+            f"{shortlist(frame.columns)}: name yours with `text` and `label`"
         )
     if unlabelled := int(frame[label].isna().sum()):
         raise DataError(

@@ -38,11 +38,15 @@ def read_searches(
     """
     if search is not None and not SEARCH_NAME.fullmatch(search):
         return []  # no search can have such a name, and no query needs to quote it
-    # Every run of ours has the search's tag; MLflow's filter language has no plain "exists".
-    condition = f"tags.`{names.SEARCH_TAG}` " + ("LIKE '%'" if search is None else f"= '{search}'")
+    # Every run of ours has the search's id. MLflow's filters have no plain "exists" and no "or".
+    conditions = [f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'"]
+    if search is not None:
+        tags = (names.SEARCH_TAG, names.OTHER_SEARCH_TAG)
+        conditions = [f"tags.`{tag}` = '{search}'" for tag in tags]
     states: dict[str, SearchState] = {}
     with _asked(tracking_uri) as client:
-        runs = sorted(_runs(client, condition, tasks), key=lambda run: run.info.run_id)
+        found = (run for condition in conditions for run in _runs(client, condition, tasks))
+        runs = sorted(found, key=lambda run: run.info.run_id)
         runs.sort(key=lambda run: run.info.start_time)
         runs.sort(key=lambda run: names.TRIAL_TAG in run.data.tags)  # searches before their trials
         for run in runs:
@@ -112,11 +116,12 @@ def _asked(tracking_uri: str) -> Iterator[Any]:
 def _search_state(run: Any) -> SearchState:
     """A search without its trials, from its own run; or what a trial's says of it."""
     tags, started = dict(run.data.tags), run.info.start_time / 1000
-    if not {names.SEARCH_TAG, names.SEARCH_ID_TAG} <= tags.keys():
+    name = names.search_of(tags)
+    if name is None or names.SEARCH_ID_TAG not in tags:
         raise ValueError(f"run {run.info.run_id} lacks the tags of a search")
     of_itself, params = names.TRIAL_TAG not in tags, _params(run)
     search = SearchStarted(
-        name=tags[names.SEARCH_TAG],
+        name=name,
         search_id=tags[names.SEARCH_ID_TAG],
         attempt=int(tags.get(names.ATTEMPT_TAG, "1")) if of_itself else 0,
         model=params.get("model", ""),
@@ -246,17 +251,18 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
     """The search that started last, and the page of its runs at this address; None without any."""
-    tag = f"tags.`{names.SEARCH_TAG}`"
     found = client.search_runs(
         _experiments(client),
-        filter_string=f"{tag} LIKE '%'",
+        filter_string=f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'",
         order_by=["attributes.start_time DESC"],
         max_results=1,
     )
     if not found:
         return None
-    name, experiment = found[0].data.tags[names.SEARCH_TAG], found[0].info.experiment_id
-    wanted = quote(f"{tag} = '{name}'", safe="")
+    tags, experiment = found[0].data.tags, found[0].info.experiment_id
+    name = names.search_of(tags) or ""
+    tag = names.SEARCH_TAG if names.SEARCH_TAG in tags else names.OTHER_SEARCH_TAG
+    wanted = quote(f"tags.`{tag}` = '{name}'", safe="")
     # Without the type MLflow 3 shows its menu for language models around the table.
     shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
     return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 # The tags by which runs are found again; values of other tags may be anything.
 SEARCH_ID_TAG: Final = "elsa_tune.search_id"
-SEARCH_TAG: Final = "elsa_tune.searching"
+SEARCH_TAG: Final = "elsa_tune.search"
+# What versions between wrote in its place.
+OTHER_SEARCH_TAG: Final = "elsa_tune.searching"
 TRIAL_TAG: Final = "elsa_tune.trial"
 # The journal's place, so that a reader on the driver's machine can tell whether the driver lives.
 JOURNAL_TAG: Final = "elsa_tune.journal"
@@ -68,6 +70,11 @@ _OF_CURVE = {
     "seeds": "seeds",
 }
 _POINTS = {"fine_tuned_layers": "operating_point", "certified_fine_tuned_layers": "certified"}
+
+
+def search_of(tags: Mapping[str, str]) -> str | None:
+    """The name of the search that a run belongs to; None where the run is not ours."""
+    return tags.get(SEARCH_TAG) or tags.get(OTHER_SEARCH_TAG)
 
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:

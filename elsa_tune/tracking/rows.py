@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shlex
 import tempfile
 import time
 from dataclasses import replace
@@ -80,7 +81,8 @@ def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:
         why = f"it has no {error}" if isinstance(error, KeyError) else problems(error)
         raise ResultsError(
             f"trial {trial.key} of search '{search}' is not a complete record: {why}; "
-            f"ask another with `search`, or delete it: elsa-tune searches --delete {search}"
+            "ask another with `search`, or delete it: elsa-tune searches --delete "
+            f"{shlex.quote(search)}"
         ) from error
 
 

@@ -176,3 +176,47 @@ def nothing_that_was_finished_ran_again(bench: Bench, kept: Ends, before: Histor
     again = {r["trial"] for r in starts if r["attempt"] > 1}
     assert again, "the trials that were cut off should have started again"
     assert set(failed(bench)) <= again
+
+
+def test_a_trial_that_was_given_up_is_tried_again_by_resume(bench: Bench, inside: Run) -> None:
+    settings = ("--set", "epochs=8", "--set", "depths=[0, 2]", "--set", "asha=null")
+    rates = ("--set", "learning_rate=[0.002, 0.005]", "--set", "tries=2", "--seeds", "1")
+    driver = begun(bench, *bench.search(NAME, *settings, *rates, *ONE_AT_A_TIME))
+    given_up = of_kind(wait_for_records(bench, "trial_started"), "trial_started")[0]["trial"]
+    for attempt in (1, 2):
+        wait_for(lambda: reports(bench, given_up, attempt), 300)  # noqa: B023 (called at once)
+        kill(driver, "ray::ImplicitFunc")
+    status, said = finish(driver)
+    assert status in (0, 3), said
+    # The search ended without it, and says how to have it after all.
+    assert failed(bench) == [given_up, given_up]
+    assert f"1 trial failed ({given_up}); `resume` tries again" in said
+    assert of_kind(bench.records(NAME), "search_ended")[-1]["status"] == "completed"
+    finished = ended(bench)
+    assert given_up not in finished and measured(bench) == 2
+
+    again = inside(*RESUME)
+    assert again.status in (0, 3), again.err
+    assert "exploring: 1 trial that failed, once more" in again.err
+    assert failed(bench) == [given_up, given_up]
+    now = ended(bench)
+    assert now.keys() - finished.keys() == {given_up} and now[given_up]["attempt"] == 3
+    assert {trial: now[trial] for trial in finished} == finished
+    statuses = bench.query(
+        "select r.status from runs r join tags t on t.run_uuid = r.run_uuid "
+        f"where t.key = 'elsa_tune.trial' and t.value = '{given_up}'"
+    )
+    assert statuses == [("FINISHED",)]
+    assert "nothing is left to do" in inside(*RESUME).err
+
+
+def reports(bench: Bench, trial: str, attempt: int) -> bool:
+    """Whether this attempt of a trial has reported, and runs."""
+    its = [one for one in bench.records(NAME) if one.get("trial") == trial]
+    return bool(its) and its[-1]["kind"] == "report" and its[-1]["attempt"] == attempt
+
+
+def wait_for_records(bench: Bench, kind: str) -> list[dict[str, Any]]:
+    """The journal, once it has a record of this kind."""
+    wait_for(lambda: bool(of_kind(bench.records(NAME), kind)), 300)
+    return bench.records(NAME)

@@ -13,15 +13,49 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from mlflow.tracking import MlflowClient
 
 from elsa_tune.cli.app import main
-from elsa_tune.tracking.mlflow_reader import _search_state
+from elsa_tune.sources import Question, recorded
+from elsa_tune.tracking.mlflow_reader import _search_state, latest_page
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.names import SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
+from elsa_tune.tracking.names import OTHER_SEARCH_TAG, SEARCH_ID_TAG, SEARCH_TAG, STATUS_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.rows import KeptPredictions
 from tests.recorded_search import record, store_rows, whole_search
 from tests.unit.result_rows import row
+
+
+def test_a_damaged_journal_that_mlflow_stands_in_for_is_said(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    paths = SearchPaths(places.storage, "first")
+    record(paths, list(whole_search("first", 3)), store)
+    lines = paths.journal.read_text().splitlines(keepends=True)
+    lines[1] = "no record\n"
+    paths.journal.write_text("".join(lines))
+    said: list[str] = []
+    source = recorded(Question(search="first"), places, None, said.append)
+    (line,) = said
+    assert line.startswith(f"left out: {paths.journal}, line 2 cannot be read: ")
+    assert line.endswith("; MLflow's record answers in its place")
+    assert len(source.ask(Question(search="first"), said.append)) == 3
+    assert said == [line]
+
+
+def test_a_search_whose_tag_has_its_other_name_is_found(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    record(SearchPaths(places.storage, "first"), list(whole_search("first", 3)), store)
+    rows = store_rows(store.uri, search="first")
+    with closing(sqlite3.connect(places.database)) as connection:
+        renamed = (OTHER_SEARCH_TAG, SEARCH_TAG)
+        connection.execute("UPDATE tags SET key = ? WHERE key = ?", renamed)
+        connection.commit()
+    assert len(rows) == 3 and store_rows(store.uri, search="first") == rows
+    assert store_rows(store.uri) == rows
+    page = latest_page(MlflowClient(store.uri), "http://host")
+    assert page is not None and page[0] == "first" and OTHER_SEARCH_TAG in page[1]
 
 
 @pytest.mark.parametrize("command", ["operating-point", "report", "searches"])

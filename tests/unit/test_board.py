@@ -20,15 +20,18 @@ from elsa_tune.searching import board as boards
 from elsa_tune.searching.board import Board, counts_of, depth_lines
 from elsa_tune.searching.fitted_table import fitted_table
 from elsa_tune.searching.planning.known import KnownTrial
-from elsa_tune.searching.planning.plan import planned_trials
-from elsa_tune.searching.saying import results_piped, say
+from elsa_tune.searching.planning.plan import planned_trials, trial_range
+from elsa_tune.searching.saying import printing, say
 from elsa_tune.specs.freeze import FULL_MODEL
+from elsa_tune.specs.search import Strategy
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.searching import wait_for
-from tests.shown_board import made_up
+from tests.shown_board import DEPTHS, made_up
 from tests.unit.search_examples import make_spec
 
 COUNTED = "9/20 trials: 8 done, 1 stopped, 1 running, 10 waiting"
+# With the rates beyond those given, and what the running trial does.
+SHOWN = r"9 of 20 to 44 trials: 8 done, 1 stopped, 1 running \(epoch 1/2 for \d+ s\), 10 waiting"
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def test_results_that_nobody_reads_end_nothing(
     unread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout", sys.stderr)
-    with results_piped():
+    with printing():
         print("a line " * 10_000)
         print("another")
 
@@ -59,7 +62,7 @@ def test_results_that_nobody_reads_end_nothing(
 def test_results_that_a_full_disk_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stdout", full)
-        with pytest.raises(OSError, match="No space left"), results_piped():
+        with pytest.raises(OSError, match="No space left"), printing():
             print("a line")
         monkeypatch.undo()
         with contextlib.suppress(OSError):
@@ -121,7 +124,8 @@ def test_a_pipe_is_told_of_each_end_with_the_counts_and_the_time_left() -> None:
     assert first == "exploring: 10 trials over 5 depths"
     assert len(ends) == 9
     assert re.fullmatch(
-        r"\[9/20\] explore-N0-lr2e-05-s0: completed at 81.5 after 2/2 evaluations, about .* left",
+        r"\[9 of 20 to 44\] explore-N0-lr2e-05-s0: completed at 81.5 after 2/2 evaluations"
+        r", about \d+ to \d+ min left",
         ends[0],
     )
 
@@ -149,13 +153,57 @@ def test_a_pipe_hears_a_heartbeat_while_nothing_ends(monkeypatch: pytest.MonkeyP
     with board:
         board.phase("exploring")
         wait_for(lambda: text.getvalue().count("\n") > 3)
-        board.stopping("stopping: saving what is done")
+        board.stopping("Ctrl-C once more stops at once")
         wait_for(lambda: text.getvalue().splitlines()[-1].endswith("elapsed"))
     lines = text.getvalue().splitlines()
-    beat = re.compile(rf"{COUNTED}; \d+ s elapsed, about .* left")
+    beat = re.compile(rf"{SHOWN}; \d+ s elapsed, about .* left")
     assert any(map(beat.fullmatch, lines))
-    assert lines.count("stopping: saving what is done") == 1
+    kept = "stopping: 9 trials saved; what runs begins anew when resumed"
+    assert lines.count(f"{kept} (Ctrl-C once more stops at once)") == 1
     assert "left" not in lines[-1]
+
+
+def test_what_runs_is_shown_by_its_epoch_and_by_how_long_nothing_was_heard() -> None:
+    spec, known = made_up(1000.0)
+    spec = dataclasses.replace(
+        spec, recipe=dataclasses.replace(spec.recipe, epochs=3, evaluations_per_epoch=2)
+    )
+    running = [
+        dataclasses.replace(known[-1], started=900.0 + number, reported=reported)
+        for number, reported in enumerate([(), (950.0,), (950.0, 960.0), (0.0,) * 5 + (999.0,)])
+    ]
+    assert boards.running_text(spec, running, 1000.0) == (
+        "epoch 1/3 for 1 min 40 s, epoch 1/3 for 50 s, epoch 2/3 for 40 s, epoch 3/3 for 1 s"
+    )
+    assert boards.running_text(spec, running * 4, 1000.0).endswith(", and 12 more")
+    assert boards.running_text(spec, known[:3], 1000.0) == ""  # they have ended
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_an_early_end_says_what_is_kept(done: int) -> None:
+    board, text, known = piped()
+    known[:] = [known[0]][:done] + known[-1:]
+    with board:
+        board.stopping("a hint")
+    said = "1 trial saved; what runs" if done else "no trial has ended, so that it"
+    assert f"stopping: {said} begins anew when resumed (a hint)" in text.getvalue()
+
+
+def test_a_total_that_may_grow_is_a_range() -> None:
+    spec, known = made_up(1000.0)
+    # Eight rates beyond those given, at each of the three depths that still explore.
+    assert trial_range(spec, known) == (20, 44)
+    assert trial_range(spec, []) == (20, 60)
+    assert trial_range(dataclasses.replace(spec, exploring_limit=14), known) == (20, 24)
+    assert trial_range(dataclasses.replace(spec, extend=None), known) == (20, 20)
+    hunt = dataclasses.replace(
+        spec, strategy=Strategy.HUNT, extend=None, seeds=8, planned_seeds=8, explored=DEPTHS
+    )
+    # The full model's first look at least; at most every depth's second one.
+    assert trial_range(hunt, known) == (10 + 2, 10 + 3 + 4 * 8)
+    lines = depth_lines(hunt, known)
+    told = counts_of(lines, trial_range(hunt, known))[1]
+    assert told.startswith("9 of 12 to 45 trials: ") and told.endswith("up to 18 waiting")
 
 
 def test_every_trial_is_counted_once_and_the_counts_add_up() -> None:

@@ -387,6 +387,41 @@ def test_a_failed_trial_is_tried_once_more_but_not_where_everything_fails() -> N
     assert session(failing=0) == [2e-5, 1e-5]  # a later session tries again
 
 
+def test_a_resumed_search_begins_with_a_trial_and_probes_after_it() -> None:
+    depths = DEPTHS[:1]
+    spec = spec_of(depths=depths, explored=depths, rates=RateList(values=(3e-5,)), seeds=2)
+    earlier = ended(spec.trial(Phase.MEASURE, depths[0], 3e-5, 1), 0.8)
+    known = [earlier]
+    searcher = searching(spec, lambda: known, {depths[0]: 3e-5})
+    searcher.probe = spec.trial(Phase.PROBE, FreezeDepth.of(6), 1.0, 0)
+    first = searcher.suggest("0")[TRIAL]
+    assert (first.phase, first.seed) == (Phase.MEASURE, 2)
+    known.append(ended(first, 0.8))
+    searcher.on_trial_complete("0")
+    assert searcher.suggest("1")[TRIAL].phase is Phase.PROBE
+
+
+def test_what_failed_at_a_measured_depth_is_tried_again_and_changes_no_rate() -> None:
+    spec = spec_of(depths=DEPTHS[:1], explored=DEPTHS[:1], rates=RateList(values=(1e-5, 2e-5)))
+    rates = {DEPTHS[0]: 1e-5}
+    seeds = [spec.trial(Phase.MEASURE, DEPTHS[0], 1e-5, seed) for seed in spec.measuring_seeds]
+    failed = spec.trial(Phase.EXPLORE, DEPTHS[0], 2e-5, 0)
+    earlier = [ended(spec.trial(Phase.EXPLORE, DEPTHS[0], 1e-5, 0), 0.6)]
+    earlier += [ended(seed, 0.6) for seed in seeds]
+    decided: list[Rates] = []
+    known = [*earlier, ended(failed, TrialStatus.FAILED)]
+    searcher = PlanSearcher(
+        spec, lambda: known, rates, decided.append, partial(measuring_trials, spec)
+    )
+    assert searcher.suggest("0") == {TRIAL: failed}
+    known[-1] = ended(failed, 0.9)  # better than what was measured
+    searcher.on_trial_complete("0")
+    assert searcher.suggest("1") == "FINISHED" and decided == []
+    for status in (TrialStatus.DIVERGED, TrialStatus.STOPPED_EARLY, TrialStatus.INTERRUPTED):
+        known[-1] = ended(failed, status)
+        assert exploring(spec, lambda: known, rates).suggest("0") == "FINISHED"
+
+
 def test_decided_depths_explore_no_more() -> None:
     rates = dict.fromkeys(DEPTHS[:2], 2e-5)
     searcher = exploring(spec_of(), lambda: [], rates)

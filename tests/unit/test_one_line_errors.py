@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.errors import DataError, ElsaTuneError, SpaceError, StorageError, first_line
+from elsa_tune.errors import (
+    DataError,
+    ElsaTuneError,
+    SpaceError,
+    StorageError,
+    UnknownNameError,
+    first_line,
+    shortlist,
+)
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.space import FIELDS, load_space
 from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tracking.paths import SearchPaths
+from tests.conftest import Run
 from tests.unit.search_examples import make_spec
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -25,9 +34,12 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (BOMB, "longer than 1,000,000 characters"),
-        (f"a: &a {'x' * 20_000}\nb: [{', '.join(100 * ['*a'])}]\n", "longer than 1,000,000"),
-        ("a: &a [*a]\n", "longer than 1,000,000"),
+        (BOMB, "longer than 250,000 characters"),
+        (f"a: &a {'x' * 20_000}\nb: [{', '.join(100 * ['*a'])}]\n", "longer than 250,000"),
+        ("a: &a [*a]\n", "longer than 250,000"),
+        (f"depths: [{', '.join(map(str, range(200_000)))}]\n", "longer than 250,000"),
+        ("epochs: 3\nseeds: 1\nepochs: 4\n", "line 3: field 'epochs' is written twice"),
+        ("epochs: 3\n? \n: 4\n", "line 2: a field has no name"),
         ("[" * 5000, "nested too deeply"),
         ("a: [1\nb: 2\n", "line 2: "),
         ("a: b: c", "line 1: mapping values are not allowed here"),
@@ -38,11 +50,11 @@ def test_yaml_that_cannot_be_read(text: str, reason: str, tmp_path: Path) -> Non
     file = tmp_path / "x.yaml"
     file.write_text(text)
     for read, kind in ((load_space, SpaceError), (read_task_file, DataError)):
-        started = time.monotonic()
+        started = time.process_time()
         with pytest.raises(kind) as refused:  # type: ignore[call-overload]
             read(file)
         assert reason in str(refused.value) and "\n" not in str(refused.value)
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
 
 
 def test_a_value_of_a_setting_that_cannot_be_read() -> None:
@@ -116,3 +128,34 @@ def test_of_a_librarys_error_the_first_line_without_its_colours() -> None:
     torchs = RuntimeError("\n\x1b[1;31mFailed\x1b[0m to export the model\n\x1b[96mSummary\x1b[0m")
     assert first_line(torchs) == "Failed to export the model"
     assert first_line(KeyError()) == "KeyError"
+
+
+def test_of_a_long_list_ten_are_named_and_the_others_counted() -> None:
+    assert shortlist([1, "b"]) == "1, b" and shortlist([]) == ""
+    assert shortlist(range(11)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+    assert shortlist(range(2000)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, and 1,990 more"
+    unknown = str(UnknownNameError.among("search", "mien", [*map(str, range(2000)), "mine"]))
+    assert "did you mean 'mine'?" in unknown and "and 1,991 more" in unknown and len(unknown) < 200
+
+
+def test_thousands_of_searches_that_rival_are_not_listed(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "results.csv"
+    lines = ["model,task,layers,frozen_layers,quality,seed,search,recipe"]
+    lines += [f"m,t,6,{n},0.8,1,s{one},r{one}" for one in range(2000) for n in (0, 3)]
+    file.write_text("\n".join(lines))
+    refused = run("operating-point", "--from", file, "--map", "comparison=recipe")
+    assert refused.status == 2
+    _, listing = refused.err.split("2000 sets of results", 1)
+    listed = listing.splitlines()[1:]
+    assert len(listed) == 11 and listed[-1].strip() == "and 1,990 more"
+
+
+def test_hundreds_of_classes_are_not_listed(tmp_path: Path, run: Run) -> None:
+    rows = [f"words and words {n},class {n % 300}" for n in range(900)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, "more words,klass 1"]))
+    task = tmp_path / "task.yaml"
+    classes = ", ".join(f"class {n}" for n in range(300))
+    task.write_text(f"name: x\nfiles: rows.csv\ntext: text\nlabel: label\nclasses: [{classes}]\n")
+    refused = run("tasks", task)
+    assert refused.status == 2 and "label 'klass 1' is not one of" in refused.err
+    assert "and 290 more" in refused.err and len(refused.err) < 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,9 @@ def test_finding_a_search(tmp_path: Path) -> None:
     assert find_search(tmp_path, "rte-minilm").name == "rte-minilm"
     with pytest.raises(UnknownNameError, match="did you mean 'rte-minilm'"):
         find_search(tmp_path, "rte-minilmm")
+
+
+@pytest.mark.parametrize("place", ["/runs/my runs", "/runs/$(touch x)", "/runs/a'b", "/runs/a;b"])
+def test_a_printed_command_can_be_pasted(place: str) -> None:
+    paths = SearchPaths(Path(place), "mine")
+    assert shlex.split(paths.resume) == ["elsa-tune", "resume", "mine", "--storage-path", place]

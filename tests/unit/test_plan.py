@@ -15,14 +15,20 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import plan, time_limit
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
+from elsa_tune.searching.planning.exploring import (
+    best_rates,
+    exploring_slots,
+    failed_slots,
+    measured_rates,
+    slots_left,
+)
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
 from elsa_tune.searching.planning.measuring import measuring_trials
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
+from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec, Strategy
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
@@ -90,6 +96,43 @@ def test_a_failed_trial_is_tried_again_and_a_diverged_one_is_not() -> None:
     assert (diverged.is_unfinished, failed.is_unfinished) == (False, True)
     slots = exploring_slots(spec, [failed, diverged])
     assert slots == (Slot(depth=DEPTHS[0], learning_rate=2e-5), Slot(depth=DEPTHS[2]))
+
+
+def test_of_a_measured_depth_only_what_failed_is_left() -> None:
+    spec = make_spec()
+    failed = known(spec, DEPTHS[0], 5e-5, (), TrialStatus.FAILED)
+    so_far = [
+        failed,
+        known(spec, DEPTHS[1], 5e-5, (), TrialStatus.DIVERGED),
+        known(spec, DEPTHS[2], 5e-5, (0.6,), TrialStatus.INTERRUPTED),
+        *(known(spec, one, 2e-5, (0.7,), phase=Phase.MEASURE, seed=1) for one in DEPTHS),
+    ]
+    kept = measured_rates(so_far)
+    assert kept == dict.fromkeys(DEPTHS, 2e-5)
+    assert failed_slots(so_far) == (Slot(depth=DEPTHS[0], learning_rate=5e-5),)
+    assert slots_left(spec, so_far, kept) == failed_slots(so_far)
+    # What is not measured yet goes on as ever.
+    assert slots_left(spec, so_far, ()) == exploring_slots(spec, so_far)
+
+
+def test_a_hunt_counts_what_is_left_at_the_rates_that_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that is tried again may give a better rate: that makes no measured depth new."""
+    spec = make_spec(strategy=Strategy.HUNT)
+    better = known(spec, DEPTHS[0], 5e-5, (0.9,))
+    measured = known(spec, DEPTHS[0], 2e-5, (0.7,), phase=Phase.MEASURE, seed=1)
+    asked: list[dict[FreezeDepth, float]] = []
+
+    def measuring(plan: Plan, rates: dict[FreezeDepth, float], known: Any) -> tuple[()]:
+        asked.append(rates)
+        return ()
+
+    monkeypatch.setattr(Plan, "known", (better, measured))
+    monkeypatch.setattr(Plan, "measuring", measuring)
+    assert Plan(spec, SearchState, tmp_path).left
+    assert best_rates(spec, [better, measured]) == {DEPTHS[0]: 5e-5}
+    assert asked == [{DEPTHS[0]: 2e-5}]
 
 
 def test_the_best_rate_comes_from_completed_trials_only() -> None:

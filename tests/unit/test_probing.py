@@ -175,6 +175,26 @@ def test_one_that_fails_is_said_once(session: Session) -> None:
     assert session.record.rows() == []
 
 
+def test_an_attempt_that_fails_is_said_only_where_no_other_one_succeeds(session: Session) -> None:
+    one = session.probing()
+    one.failed(RuntimeError("a worker died"))
+    assert session.said == []  # another worker may do it
+    one.worked()
+    one.collect()
+    assert session.said == [] and len(session.record.rows()) == 1
+
+
+def test_what_no_worker_could_do_is_said_once_the_trials_have_ended(session: Session) -> None:
+    one = session.probing()
+    for _ in range(2):
+        one.failed(RuntimeError("a worker died"))
+    one.collect()
+    one.collect(60)
+    assert session.said == [
+        "no linear probe was made: RuntimeError: a worker died; the search goes on without it"
+    ]
+
+
 def test_one_that_is_late_is_left(session: Session) -> None:
     session.cluster.answer = lambda: None
     one = session.probing()

@@ -214,11 +214,26 @@ def test_what_is_finished_is_complete_until_more_seeds_are_asked_for(tmp_path: P
     assert more.left == Counter(dict.fromkeys(DEPTHS, 2))
 
 
-def test_a_completed_search_is_done_whatever_of_its_exploring_failed(tmp_path: Path) -> None:
+def test_a_completed_search_is_done_whatever_of_its_exploring_is_missing(tmp_path: Path) -> None:
     search = request(tmp_path)
     ended = SearchEnded(status=SearchStatus.COMPLETED)
     record(search, [began(search), *trials(search)[2:], ended])
     assert standing(search).is_complete
+
+
+@pytest.mark.parametrize("how", [TrialStatus.FAILED, TrialStatus.DIVERGED])
+def test_a_completed_search_has_left_what_it_gave_up_and_not_what_diverged(
+    tmp_path: Path, how: TrialStatus
+) -> None:
+    search = request(tmp_path)
+    begun, end, *rest = trials(search)
+    assert isinstance(end, TrialEnded)
+    given_up = dataclasses.replace(end, status=how, metrics={}, message="a worker died")
+    ended = SearchEnded(status=SearchStatus.COMPLETED)
+    record(search, [began(search), begun, given_up, *rest, ended])
+    found = standing(search)
+    left = Counter({FULL_MODEL: 1}) if how is TrialStatus.FAILED else Counter()
+    assert found.left == left and found.is_complete == (not left)
 
 
 def test_mismatched_mnli_is_read_from_the_same_trials(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from elsa_tune.cli.commands.search import _conclude
 from elsa_tune.errors import NoAnswerError
 from elsa_tune.report import page
 from elsa_tune.searching import answering, launch, session
+from elsa_tune.searching.launch import _with_versions, versions_here
 from elsa_tune.searching.specification import load_specification, save_specification, settled
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
@@ -122,9 +123,7 @@ def test_ctrl_c_is_shown_before_anything_is_waited_for(
 ) -> None:
     def interrupted() -> SearchEnded:
         os.kill(os.getpid(), signal.SIGINT)
-        assert said == [
-            ("stopping", "stopping: saving what is done (Ctrl-C once more stops at once)")
-        ]
+        assert said == [("stopping", "Ctrl-C once more stops at once")]
         return SearchEnded(status=SearchStatus.INTERRUPTED)
 
     assert ended(monkeypatch, tmp_path, interrupted) is SearchStatus.INTERRUPTED
@@ -231,3 +230,20 @@ def test_a_store_that_was_written_whole_is_read_as_before(tmp_path: Path) -> Non
     assert uri not in text
     paths.specification.write_text(text.replace("sqlite:///mlflow.db", uri))
     assert load_specification(paths).tracking_uri == uri
+
+
+def test_another_version_than_the_search_began_with_is_said_and_recorded() -> None:
+    here = versions_here()
+    said: list[str] = []
+    same = make_spec(versions=here)
+    assert _with_versions(same, said.append) == same and said == []
+    before = {**here, "version.elsa-tune": "0.0.1", "version.torch": "1.0"}
+    resumed = _with_versions(make_spec(versions=before), said.append)
+    assert resumed.versions == here
+    now = f"elsa-tune {here['version.elsa-tune'][:12]}, torch {here['version.torch'][:12]}"
+    assert said == [
+        "note: search 'example' was started with elsa-tune 0.0.1, torch 1.0; this session trains, "
+        f"chooses and certifies with {now}"
+    ]
+    # One recorded before versions were: nothing to compare.
+    assert _with_versions(make_spec(), said.append).versions == here and len(said) == 1

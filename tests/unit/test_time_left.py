@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from elsa_tune.searching.pace import FURTHER_TRIES, TRIAL_SECONDS, evaluation_seconds, seconds_left
+from elsa_tune.searching.pace import (
+    FURTHER_TRIES,
+    TRIAL_SECONDS,
+    evaluation_seconds,
+    seconds_left,
+    time_range,
+)
 from elsa_tune.searching.planning.known import KnownTrial, relative_cost
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import Extension, RateList, SearchSpec
 from elsa_tune.specs.trial import Phase, TrialStatus
+from elsa_tune.words import rough_range
 from tests.unit.search_examples import DEPTHS, make_spec
 
 COMPLETED, RUNNING = TrialStatus.COMPLETED, TrialStatus.RUNNING
@@ -155,3 +162,40 @@ def test_an_evaluation_is_expected_by_the_longest_of_its_like() -> None:
     # A dearer depth says what it takes at most.
     cheap = spec.trial(Phase.MEASURE, DEEP, 2e-5, 9)
     assert evaluation_seconds(spec, [own], cheap) == 12.0
+
+
+def test_a_range_waits_until_a_trial_was_seen_through_and_contains_the_estimate() -> None:
+    spec = measuring(seeds=6)
+    first = ran(spec, FULL_MODEL, 0.0, 50.0, status=RUNNING)
+    assert seconds_left(spec, [first], 60.0) is not None
+    assert time_range(spec, [first], 60.0) is None  # it may have loaded libraries all the time
+    ended = [ran(spec, FULL_MODEL, 0.0, 10.0, 20.0, 20.0, seed=1)]
+    ended.append(ran(spec, FULL_MODEL, 20.0, 15.0, 30.0, 30.0, seed=2))
+    estimate, found = seconds_left(spec, ended, 50.0), time_range(spec, ended, 50.0)
+    assert estimate is not None and found is not None
+    low, high = found
+    assert 4 * 10.0 < low < estimate < high < 4 * 50.0
+
+
+def test_what_never_ran_and_rates_to_come_make_the_range_wider() -> None:
+    spec = make_spec(extend=Extension())
+    one = [ran(spec, FULL_MODEL, 0.0, 10.0, 20.0, 20.0)]
+    low, high = time_range(spec, one, 20.0) or (0.0, 0.0)
+    fewer = make_spec(extend=None)
+    assert 0 < low < high and high / low > 1.5
+    assert (time_range(fewer, one, 20.0) or (0.0, 0.0))[1] < high
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1, 3, "5 s"),
+        (31, 62, "30 to 60 s"),
+        (50, 400, "50 s to 7 min"),
+        (720, 2400, "12 to 40 min"),
+        (3000, 12_600, "50 min to 3.5 h"),
+        (36_000, 90_000, "10 to 25 h"),
+    ],
+)
+def test_times_are_said_as_roughly_as_they_are_known(low: float, high: float, text: str) -> None:
+    assert rough_range(low, high) == text

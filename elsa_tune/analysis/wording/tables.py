@@ -2,6 +2,7 @@
 
 from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.visible import visible
 from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
 
 # Of Markdown's table.
@@ -40,4 +41,5 @@ def answer_markdown(answer: Answer) -> str:
     warnings = "\n".join(f"- {warning.text}" for warning in answer.warnings)
     first = answer.first_lines
     sentence = "" if answer.sentence == first.headline else answer.sentence
-    return "\n\n".join(filter(None, (first.markdown, table, sentence, answer.certainty, warnings)))
+    parts = (first.markdown, table, sentence, answer.certainty, warnings)
+    return visible("\n\n".join(filter(None, parts)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
-from elsa_tune.errors import NoAnswerError, UsageError
+from elsa_tune.errors import NoAnswerError, UsageError, first_few
 from elsa_tune.searching.saying import say
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.uris import shown_uri
@@ -273,9 +273,10 @@ def _require_an_answer(answers: Sequence[Answer], *, told: bool) -> None:
     if told and len(answers) == 1:
         # The table says why, as its first sentence.
         raise typer.Exit(NoAnswerError.exit_status)
-    reasons = "; ".join(
+    reasons = [
         f"{answer.model} on {answer.task}: {answer.sentence}"
         for answer in answers
         if answer.decided_by is None
-    )
-    raise NoAnswerError(f"nothing that was asked has an answer: {reasons}")
+    ]
+    told_of = "; ".join(first_few(reasons))
+    raise NoAnswerError(f"nothing that was asked has an answer: {told_of}")

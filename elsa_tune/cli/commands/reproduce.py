@@ -9,7 +9,7 @@ import typer
 
 from elsa_tune.cli.options import DryRun, grouped
 from elsa_tune.cli.printing import show, with_options
-from elsa_tune.errors import InterruptedSearchError, RunError, UsageError
+from elsa_tune.errors import InterruptedSearchError, RunError, UsageError, shortlist
 from elsa_tune.searching.inputs import Places, SearchOptions
 from elsa_tune.searching.saying import say
 from elsa_tune.studies.protocols import PROTOCOLS, Scale
@@ -126,7 +126,7 @@ def conclude(edition: "Edition", failed: Mapping[str, str]) -> None:
     if failed := {**_print_results(edition), **failed}:
         raise RunError(
             f"{len(failed)} of {len(edition.searches)} searches are incomplete "
-            f"({', '.join(failed)}); the same command tries the rest again"
+            f"({shortlist(failed)}); the same command tries the rest again"
         )
 
 

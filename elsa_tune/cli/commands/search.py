@@ -21,14 +21,14 @@ from elsa_tune.cli.options import (
     grouped,
 )
 from elsa_tune.cli.printing import show
-from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError
+from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.searching.inputs import Request, SearchOptions, read_duration, read_requests
 from elsa_tune.searching.saying import say
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.tables.task_draft import Columns
 from elsa_tune.tables.task_file import is_table
-from elsa_tune.tracking.paths import StorePaths, find_search
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 from elsa_tune.words import duration, metric_text, points
 
 if TYPE_CHECKING:
@@ -137,13 +137,14 @@ def _conclude_several(requests: Sequence[Request]) -> None:
     print_curves(answers)
     if failed:
         raise RunError(
-            f"{len(failed)} of {len(requests)} searches are incomplete ({', '.join(failed)}); the "
+            f"{len(failed)} of {len(requests)} searches are incomplete ({shortlist(failed)}); the "
             "same command tries the rest again"
         )
     if not any(answer.operating_point for answer in answers):
         raise typer.Exit(NoAnswerError.exit_status)
     name = requests[0].name.removesuffix(f"-{slug(requests[0].task.name)}")
-    say(f"Next: elsa-tune export --search {name} --all --out {name}-models")
+    which = SearchPaths(requests[0].storage, name).arguments
+    say(f"Next: elsa-tune export --search {which} --all --out {name}-models")
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:

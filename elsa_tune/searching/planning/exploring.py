@@ -4,7 +4,7 @@ Pure functions of the specification and the trials so far: a fresh, a resumed an
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from elsa_tune.searching.planning.known import KnownTrial, Slot, relative_cost, tried
 from elsa_tune.specs.border import NOISE, has_learnt, plateau
@@ -58,6 +58,37 @@ def exploring_slots(spec: SearchSpec, known: Iterable[KnownTrial]) -> tuple[Slot
     if spec.exploring_limit is None:
         return tuple(slots)
     return tuple(slots[: len(restarts) + max(0, spec.exploring_limit - len(exploring))])
+
+
+def slots_left(
+    spec: SearchSpec, known: Sequence[KnownTrial], kept: Collection[FreezeDepth]
+) -> tuple[Slot, ...]:
+    """Exploring trials that could start now, beside the depths that keep their rates.
+
+    kept: those depths, which are being measured. They explore no further, and only what failed
+    there is tried again.
+    """
+    failed = failed_slots(known)
+    slots = exploring_slots(spec, known)
+    return tuple(slot for slot in slots if slot.depth not in kept or slot in failed)
+
+
+def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
+    """Exploring trials that failed, to be tried again at their rates; diverged ones did not."""
+    return tuple(
+        Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
+        for one in known
+        if one.trial.phase is Phase.EXPLORE and one.status is TrialStatus.FAILED
+    )
+
+
+def measured_rates(known: Iterable[KnownTrial]) -> dict[FreezeDepth, float]:
+    """The learning rates of the depths whose measuring has begun: they keep them."""
+    return {
+        one.trial.depth: one.trial.learning_rate
+        for one in known
+        if one.trial.phase is Phase.MEASURE
+    }
 
 
 def waits_for_full_model(spec: SearchSpec, known: Iterable[KnownTrial]) -> bool:

@@ -11,7 +11,13 @@ from typing import Self
 from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, StorageError
-from elsa_tune.searching.planning.exploring import best_rates, exploring_slots
+from elsa_tune.searching.planning.exploring import (
+    best_rates,
+    failed_slots,
+    measured_rates,
+    settled_depths,
+    slots_left,
+)
 from elsa_tune.searching.planning.known import KnownTrial, known_trial, tried
 from elsa_tune.searching.planning.measuring import Walk, chosen_ladder, measuring_trials, walk
 from elsa_tune.searching.specification import load_specification
@@ -114,16 +120,23 @@ class Plan:
 
     @property
     def left(self) -> Counter[FreezeDepth]:
-        """Trials to go, by depth; none where the plan was carried out."""
+        """Trials to go, by depth; none where the plan was carried out.
+
+        What failed is among them: a session gives it up, the next one tries it again.
+        """
         spec, known = self._spec, self.known
+        kept = measured_rates(known)
         if spec.strategy is Strategy.HUNT:
-            left = Counter(one.depth for one in self.measuring(best_rates(spec, known), known))
+            rates = {**best_rates(spec, known), **kept}
+            left = Counter(one.depth for one in self.measuring(rates, known))
         else:  # whatever the rates will be
             measured = [one for one in known if one.trial.phase is Phase.MEASURE]
             ended = Counter(one.trial.depth for one in measured if one.status.is_final)
             left = Counter(dict.fromkeys(spec.depths, spec.seeds)) - ended
-        if not self.state.is_complete:  # else its answer did not need what failed in exploring
-            left.update(slot.depth for slot in exploring_slots(spec, known))
+        # The answer of a complete search did not need whatever else was not explored.
+        is_complete = self.state.is_complete
+        slots = failed_slots(known) if is_complete else slots_left(spec, known, kept)
+        left.update(slot.depth for slot in slots)
         return left
 
     @property
@@ -133,12 +146,10 @@ class Plan:
 
     def missing(self, rates: Mapping[FreezeDepth, float], *, explores: bool) -> str:
         """What is left at these rates, in words; "" for nothing. explores: exploring trials count
-        too, of depths whose measuring has not begun: those that have keep their rates.
+        too; a depth whose measuring has begun keeps its rate, and only what failed there is left.
         """
         known = self.known
-        measured = {one.trial.depth for one in known if one.trial.phase is Phase.MEASURE}
-        slots = exploring_slots(self._spec, known) if explores else []
-        untried = sum(slot.depth not in measured for slot in slots)
+        untried = len(slots_left(self._spec, known, measured_rates(known))) if explores else 0
         found = self._next(rates, known)
         # A hunt that has ended needs no rate of what it did not come to.
         needed = self._spec.depths if found.waits else ()
@@ -175,6 +186,32 @@ def planned_trials(spec: SearchSpec, known: Sequence[KnownTrial], depth: FreezeD
         is_passed = depth in spec.ladder and begun[spec.explored[1]] > 0
         measured = max(begun[depth], 0 if is_passed else spec.first_seeds(depth))
     return measured + max(planned, explored)
+
+
+def trial_range(spec: SearchSpec, known: Sequence[KnownTrial]) -> tuple[int, int]:
+    """How few and how many trials there may be in all.
+
+    The most: with every rate beyond the given ones at the depths that still explore, and a hunt's
+    second looks. The fewest: without them; a hunt may end once it has measured the full model.
+    """
+    is_hunt = spec.strategy is Strategy.HUNT
+    settled = settled_depths(spec, known)
+    measured = Counter(one.trial.depth for one in known if one.trial.phase is Phase.MEASURE)
+    fewest = most = furthest = begun = 0
+    for depth in spec.depths:
+        planned, explored = planned_trials(spec, known, depth), len(tried(known, depth))
+        exploring = max(spec.tries if depth in spec.explored else 0, explored)
+        measuring = planned - exploring
+        may_end_before = is_hunt and not depth.is_full_model
+        fewest += exploring + (measured[depth] if may_end_before else measuring)
+        most += max(measuring, spec.seeds_at(-1, depth)) if is_hunt and measuring else measuring
+        is_open = depth in spec.explored and depth not in settled and not measured[depth]
+        beyond = spec.extend.tries if spec.extend is not None and is_open else 0
+        furthest += max(exploring, spec.tries + beyond) if is_open else exploring
+        begun += exploring
+    if spec.exploring_limit is not None:
+        furthest = max(begun, min(furthest, spec.exploring_limit))
+    return fewest, most + furthest
 
 
 def exploring_share(spec: SearchSpec) -> float:

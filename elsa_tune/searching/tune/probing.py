@@ -50,6 +50,7 @@ class Probing:
         self._mailbox = mailbox
         self._spec = spec = record.spec
         self._task: Any = None
+        self._error: BaseException | None = None  # of the worker that tried last
         self._key = f"{Phase.PROBE.value}-N{spec.layers}"
         # It has neither a rate nor a seed; those of this trial are not read.
         self._trial = spec.trial(Phase.PROBE, FreezeDepth.of(spec.layers), 1.0, 0)
@@ -71,6 +72,7 @@ class Probing:
 
     def worked(self) -> None:
         """The worker has done its part."""
+        self._error = None
         # Beside the driver, where all packages are; the core that it takes for seconds is none of
         # the trials' share.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -78,13 +80,22 @@ class Probing:
         self._task = fit.remote(self._spec.task, self._mailbox.take.remote(self._trial.key))
 
     def failed(self, error: BaseException) -> None:
+        """A worker could not do it. Another may: only the end of the trials shows what is lost."""
+        self._error = error
+
+    def _give_up(self, error: BaseException) -> None:
         """The search goes on without it."""
         why = f"{type(error).__name__}: {hidden(first_line(error))[:300]}"
         goes_on = "the search goes on without it"
         self._record.warn_once("probe", f"no linear probe was made: {why}; {goes_on}")
 
     def collect(self, seconds: float = 0.0) -> None:
-        """Record the result if there is one within so many seconds, and before an interruption."""
+        """Record the result if there is one within so many seconds, and before an interruption.
+
+        Called once the trials have ended.
+        """
+        if self._error is not None and not self._interruption.requested:
+            self._give_up(self._error)
         deadline = time.monotonic() + seconds
         while self._task is not None and not self._interruption.requested:
             left = max(0.0, deadline - time.monotonic())
@@ -98,7 +109,7 @@ class Probing:
                     self._task = None
             except Exception as error:  # whatever became of it
                 self._task = None
-                self.failed(getattr(error, "cause", None) or error)
+                self._give_up(getattr(error, "cause", None) or error)
             if left == 0:
                 return
 

@@ -9,8 +9,8 @@ from ray.tune.search import Searcher
 
 from elsa_tune.searching.planning.exploring import (
     best_rates,
-    exploring_slots,
     settled_depths,
+    slots_left,
     waits_for_full_model,
 )
 from elsa_tune.searching.planning.known import KnownTrial, Slot, tried
@@ -61,18 +61,31 @@ class PlanSearcher(NeverRestored, Searcher):
     def suggest(self, trial_id: str) -> Any:
         """The next trial's config; None to wait for trials that run; FINISHED at the end."""
         known = self._so_far()
-        is_wanted = self.probe is not None and self._probe_runs_as is None
-        if is_wanted and self._probed < ATTEMPTS and any(one.status.is_final for one in known):
-            self._probe_runs_as = trial_id
-            self._probed += 1
-            return {TRIAL: self.probe}
+        ended = [one.trial.key for one in known if one.status.is_final]
+        # The workers' first work is a trial; what earlier sessions finished says nothing of them.
+        if any(key in self._attempts for key in ended) and self._probe_is_due:
+            return self._suggest_probe(trial_id)
         trial = self._next(known)
-        if trial is None:
-            waits = self._under_way or self._probe_runs_as
-            return None if waits else str(Searcher.FINISHED)
-        self._under_way[trial_id] = trial
-        self._attempts[trial.key] += 1
-        return {TRIAL: trial}
+        if trial is not None:
+            self._under_way[trial_id] = trial
+            self._attempts[trial.key] += 1
+            return {TRIAL: trial}
+        if self._under_way or self._probe_runs_as:
+            return None
+        if ended and self._probe_is_due:
+            return self._suggest_probe(trial_id)
+        return str(Searcher.FINISHED)
+
+    @property
+    def _probe_is_due(self) -> bool:
+        """Whether the probe is wanted, does not run, and has not failed too often."""
+        is_wanted = self.probe is not None and self._probe_runs_as is None
+        return is_wanted and self._probed < ATTEMPTS
+
+    def _suggest_probe(self, trial_id: str) -> dict[str, TrialSpec | None]:
+        self._probe_runs_as = trial_id
+        self._probed += 1
+        return {TRIAL: self.probe}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -93,7 +106,7 @@ class PlanSearcher(NeverRestored, Searcher):
 
     def _next(self, known: Sequence[KnownTrial]) -> TrialSpec | None:
         """A trial that could start now: one to explore, else one to measure."""
-        slots = [s for s in exploring_slots(self._spec, known) if s.depth not in self._rates]
+        slots = slots_left(self._spec, known, self._rates)
         trial = self._first((self._trial(slot, known) for slot in slots), known)
         if trial is not None and self._may_explore():
             return trial

@@ -54,7 +54,7 @@ class Interruption:
                 self.requested, self._ending = True, at_once
                 raise KeyboardInterrupt
             self.requested = True
-            announce("stopping: saving what is done (Ctrl-C once more stops at once)")
+            announce("Ctrl-C once more stops at once")
 
         with heard(handle):
             yield

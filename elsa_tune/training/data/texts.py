@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from huggingface_hub import constants
 
-from elsa_tune.errors import DataError, first_line
+from elsa_tune.errors import DataError, first_line, shortlist
 from elsa_tune.specs.known_tasks import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayout
 from elsa_tune.specs.row_findings import MOST_NAMED, FindingCode, RowFinding
 from elsa_tune.specs.task import (
@@ -255,7 +255,7 @@ def _label_number(task: TaskSpec, ids: Mapping[str, int], where: str, label: str
     number = ids.get(folded(label) if task.cleaning.merge_labels else label)
     if number is not None:
         return float(number)
-    allowed = ", ".join(f"'{name}'" for name in task.classes)
+    allowed = shortlist(f"'{name}'" for name in task.classes)
     if label == "-1":
         raise DataError(
             f"{where}: label -1 marks the unlabelled rows of a test split; nothing can be trained "
