@@ -289,7 +289,9 @@ def _is_of_data_set(values: object, folder: Path) -> bool:
     if not isinstance(values, dict) or "hub" in values:
         return isinstance(values, dict)
     files = values.get("files")
-    return isinstance(files, str) and bool(files) and _within(folder, files).is_dir()
+    # No path has a NUL; what has one is refused like any other text.
+    is_path = isinstance(files, str) and bool(files) and "\0" not in files
+    return is_path and _within(folder, files).is_dir()
 
 
 def _within(folder: Path, name: str) -> Path:
