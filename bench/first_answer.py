@@ -3,8 +3,8 @@
     python bench/first_answer.py [--python PYTHON] [--note "what else ran here"]
 
 Builds the wheel (with hatchling), downloads it with everything it needs, installs that into a new
-environment, and runs `elsa-tune demo` in an empty folder, offline. pip takes torch from wherever its
-settings say: set PIP_EXTRA_INDEX_URL as the README does for a machine without a GPU. Writes
+environment, and runs `elsa-tune demo` in an empty folder, offline. pip takes torch from wherever
+its settings say: set PIP_EXTRA_INDEX_URL as the README does for a machine without a GPU. Writes
 bench/results/first_answer.json.
 """
 
