@@ -62,9 +62,9 @@ def searches(
         return
     rows = [_as_json(folder, state) for folder, state in found]
     if name is not None:
-        if not (named := [one for one in rows if one["name"] == name]):
+        if not (those := [one for one in rows if one["name"] == name]):
             raise UnknownNameError.among("search", name, {one["name"] for one in rows})
-        rows = named
+        rows = those
     if format == "table":
         rows = [one | {"answer": _answer_text(one["answer"])} for one in rows]
     show(rows, format, LISTED)
