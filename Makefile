@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
-PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
 NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 BIN := .venv/bin
