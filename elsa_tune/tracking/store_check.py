@@ -6,7 +6,8 @@ from pathlib import Path
 from elsa_tune.errors import TrackingError
 from elsa_tune.tracking.connection import reason
 from elsa_tune.tracking.mlflow_writer import MlflowStore
-from elsa_tune.tracking.paths import shown_uri, sqlite_file
+from elsa_tune.tracking.paths import sqlite_file
+from elsa_tune.tracking.uris import shown_uri
 
 
 def look_at_store(tracking_uri: str) -> str:
@@ -22,13 +23,16 @@ def look_at_store(tracking_uri: str) -> str:
         return f"{shown} can be made: the first search does it"
     store = MlflowStore(tracking_uri)
     store.check()
+    if store.is_empty():
+        return f"{shown} answers; the first search makes its tables"
     if file is not None:
         store.initialise()
     try:
         is_written = _takes_writes(store)
     except Exception as error:  # of any library; whatever it was, a search would meet it too
+        why = reason(error, tracking_uri)
         raise TrackingError(
-            f"the MLflow store {shown} answers, but cannot be written ({reason(error)}); ask "
+            f"the MLflow store {shown} answers, but cannot be written ({why}); ask "
             "whoever runs it for the right to write, or name another with `tracking_uri`"
         ) from error
     return f"{shown} answers{' and can be written' if is_written else ''}"

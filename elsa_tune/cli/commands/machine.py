@@ -15,7 +15,8 @@ from elsa_tune.searching.saying import say
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.tables.task_file import resolve_task
-from elsa_tune.tracking.paths import StorePaths, shown_uri
+from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.uris import hidden
 from elsa_tune.words import depths_text, listed
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _show_findings(checks: "dict[str, Check]") -> None:
 
     faults = []
     for one in examine(checks):
-        text = shown_uri(with_options(one.text))
+        text = hidden(with_options(one.text))
         show({one.name: text if one.is_well else f"does not work: {text}"})
         if not one.is_well:
             faults.append(one.name)
