@@ -1,11 +1,11 @@
 # Everything runs in .venv, made here; nothing is installed anywhere else. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit standin mutants bench constraints clean
+.PHONY: help demo test lint unit standin newest mutants bench constraints clean
 .NOTPARALLEL:
 
 # The first interpreter that is new enough; `make PYTHON=/path/to/python3.12 demo` names another.
-PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$p && break; done)
 NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 BIN := .venv/bin
@@ -18,9 +18,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 demo: .venv/.demo ## install, search MiniLM on the embedded task (minutes on two cores), print the answer
-	@name=demo-$$(date +%Y%m%d-%H%M%S) && \
-	$(BIN)/elsa-tune search --model minilm --task stdlib --space search_spaces/demo.yaml --name $$name >/dev/null && \
-	$(BIN)/elsa-tune operating-point --search $$name
+	$(BIN)/elsa-tune demo
 
 # Three processes, a file at a time, those with whole searches first: they wait more than they work.
 test: lint .venv/.serve ## install, check style, types and floors, run every test
@@ -38,6 +36,24 @@ unit: .venv/.dev ## the fast tests only
 
 standin: .venv/.dev ## the tests of what runs on a GPU, on a stand-in for one (needs a C++ compiler)
 	$(STANDIN)
+
+# For a nightly run: what will break once the upper bounds in pyproject.toml are raised.
+newest: ## the fast tests with the newest version of every package, beyond the tested ones (some GB)
+	@"$(PYTHON)" -m venv --clear build/newest
+	@build/newest/bin/python -c '$(UNCAPPED)' > build/newest.txt
+	@build/newest/bin/python -m pip install -qq --disable-pip-version-check -r build/newest.txt
+	@build/newest/bin/python -m pip install -qq --disable-pip-version-check --no-deps -e .
+	@build/newest/bin/python -m pip list --format freeze | grep -E '$(CAPPED)'
+	build/newest/bin/python -m pytest tests/unit tests/repo
+
+# What the package and its tests need, without upper bounds; and those packages that have one for being tested.
+define UNCAPPED
+import re, tomllib; \
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+extras = project["optional-dependencies"]; \
+print(*(re.sub(",<.*", "", one) for one in project["dependencies"] + extras["demo"] + extras["dev"]), sep="\n")
+endef
+CAPPED = ^(datasets|mlflow|optuna|ray|torch|transformers)==
 
 mutants: .venv/.dev ## 300 small changes to the code that decides answers: do the tests notice? (20 minutes)
 	$(BIN)/python tests/mutants.py

@@ -170,9 +170,11 @@ def store_rows(
     return [row for one in states for row in rows_of(one, local_folder(one.search.tags))]
 
 
-def searched(storage: Path, name: str = "first") -> SearchPaths:
-    """A journal with a curve: the full model and three frozen layers, two seeds each."""
-    records: list[Record] = [search_started(name)]
+def searched(storage: Path, name: str = "first", began: float = 0.0) -> SearchPaths:
+    """A journal with a curve: the full model and three frozen layers, two seeds each. began: when
+    the search did, seconds since the epoch; 0 for now.
+    """
+    records: list[Record] = [dataclasses.replace(search_started(name), time=began)]
     for frozen, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
         records += whole_trial(f"measure-N{frozen}-s{len(records)}", quality, name)
     return journal_of(storage, name, records)

@@ -9,7 +9,17 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli.commands import answer, catalogue, export, machine, record, reproduce, search
+from elsa_tune.cli.commands import (
+    answer,
+    catalogue,
+    demo,
+    export,
+    machine,
+    record,
+    reproduce,
+    search,
+)
+from elsa_tune.cli.help import Command, Group
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.searching.saying import heard, printing, say
@@ -17,6 +27,7 @@ from elsa_tune.tracking.uris import hidden
 
 app = typer.Typer(
     name="elsa-tune",
+    cls=Group,
     help="How many of an encoder's last layers must be fine-tuned to keep 90 % of its quality?",
     no_args_is_help=True,
     add_completion=False,
@@ -25,14 +36,26 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    *(search.search, search.resume, record.searches),
-    *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report),
-    *(export.export, export.bundle),
-    *(search.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
-):
-    app.command(command.__name__.replace("_", "-"))(command)
-app.add_typer(machine.cache, name="cache")
+# By the headings of `elsa-tune --help`.
+COMMANDS = {
+    "Search": (demo.demo, search.search, search.resume, record.searches),
+    "Ask": (answer.answer, answer.curve, answer.report),
+    "Take the model": (export.export, export.bundle),
+    "Look up": (catalogue.models, catalogue.tasks, catalogue.spaces),
+    "This machine": (machine.doctor, record.ui),
+    "More": (reproduce.reproduce, search.trial),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(command.__name__, cls=Command, rich_help_panel=panel)(command)
+        if command is answer.answer:
+            app.command(
+                "operating-point",
+                cls=Command,
+                rich_help_panel=panel,
+                help="Another name of `answer`.",
+            )(command)
+app.add_typer(machine.cache, name="cache", rich_help_panel="This machine")
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,7 +76,7 @@ def _options(
 def entry() -> None:
     """What `elsa-tune` starts: `main`, of a search as the child of a process that outlives it."""
     # Of these the driver may die without a word.
-    if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"]):
+    if sys.argv[1:2] in (["search"], ["resume"], ["reproduce"], ["demo"]):
         from elsa_tune.searching.supervision import supervise
 
         supervise(main)

@@ -11,56 +11,97 @@ import typer
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places
+from elsa_tune.searching.saying import say
 
-# Of a search; those of them that other commands share follow.
+# The headings of `--help`.
+WHAT, HOW, HOW_MUCH = "What is searched", "How it is searched", "How much"
+RECORD, MACHINES, PLAN = "The record", "Machines", "Before it starts"
+WHICH, TABLE, ANSWER = "Which results", "Other results than the record's", "The answer"
+
+# Of a search, in the order of its help; those of them that other commands share follow.
 SEARCH_OPTIONS = {
-    "model": typer.Option(help="bert_base, ..., minilm; a local folder; or a hub id owner/name."),
+    "model": typer.Option(
+        rich_help_panel=WHAT, help="bert_base, ..., minilm; a local folder; or a hub id owner/name."
+    ),
     "task": typer.Option(
+        rich_help_panel=WHAT,
         help="A GLUE task, `stdlib`, a YAML file of your own, a table (.csv, ...), "
         "`hub:owner/name` for a data set of the hub (imdb and others have names), or a folder of "
         "save_to_disk. Several of them, or a .txt that lists them, are searched one after another, "
-        "with a joint answer."
+        "with a joint answer.",
     ),
     "label": typer.Option(
-        metavar="COLUMN", help="Of a table or a data set: the column with the labels."
+        rich_help_panel=WHAT,
+        metavar="COLUMN",
+        help="Of a table or a data set: the column with the labels.",
     ),
     "text": typer.Option(
+        rich_help_panel=WHAT,
         metavar="COLUMN",
         help="Of a table or a data set: the column with the texts; twice for pairs of texts.",
     ),
-    "space": typer.Option(help="A search space: a YAML file, or the name of a shipped one."),
-    "name": typer.Option(help="The search's name. Default: model, task and time."),
-    "trials": typer.Option(help="Most exploring trials in all; each depth first has equally many."),
-    "seeds": typer.Option(help="Measuring trials per depth."),
-    "train_size": typer.Option(help="Train on a stratified, nested subset of N examples."),
-    "max_time": typer.Option(help="End after this time (90s, 30m, 2h) with what is done."),
-    "gpu_hours": typer.Option(help="The same, once its GPUs, busy or not, add up to these hours."),
-    "until": typer.Option(
-        help="In a hunt: take second looks that certify in 2 % of cases or more."
-    ),
-    "metric": typer.Option(help="Use this metric instead of the task's."),
-    "settings": typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a field of the space or recipe, e.g. epochs=6."
-    ),
     "data_dir": typer.Option(
-        metavar="DIR", help="A local GLUE folder in the official layout (RTE/train.tsv)."
+        rich_help_panel=WHAT,
+        metavar="DIR",
+        help="A local GLUE folder in the official layout (RTE/train.tsv).",
+    ),
+    "train_size": typer.Option(
+        rich_help_panel=WHAT, help="Train on a stratified, nested subset of N examples."
+    ),
+    "metric": typer.Option(rich_help_panel=WHAT, help="Use this metric instead of the task's."),
+    "space": typer.Option(
+        rich_help_panel=HOW, help="A search space: a YAML file, or the name of a shipped one."
+    ),
+    "settings": typer.Option(
+        "--set",
+        rich_help_panel=HOW,
+        metavar="KEY=VALUE",
+        help="Override a field of the space or recipe, e.g. epochs=6.",
+    ),
+    "trials": typer.Option(
+        rich_help_panel=HOW_MUCH,
+        help="Most exploring trials in all; each depth first has equally many.",
+    ),
+    "seeds": typer.Option(rich_help_panel=HOW_MUCH, help="Measuring trials per depth."),
+    "max_time": typer.Option(
+        rich_help_panel=HOW_MUCH, help="End after this time (90s, 30m, 2h) with what is done."
+    ),
+    "gpu_hours": typer.Option(
+        rich_help_panel=HOW_MUCH,
+        help="The same, once its GPUs, busy or not, add up to these hours.",
+    ),
+    "until": typer.Option(
+        rich_help_panel=HOW_MUCH,
+        help="In a hunt: take second looks that certify in 2 % of cases or more.",
+    ),
+    "name": typer.Option(
+        rich_help_panel=RECORD, help="The search's name. Default: model, task and time."
     ),
     "tracking_uri": typer.Option(
+        rich_help_panel=RECORD,
         metavar="URI",
         help="MLflow store: sqlite:///FILE.db or a server's address. "
         "Default: MLFLOW_TRACKING_URI, else ./mlruns/mlflow.db. A password belongs in "
         "that variable: what is typed here, `ps` shows to everybody on this machine.",
     ),
     "storage_path": typer.Option(
-        metavar="PATH", help="Where searches keep their journals. Default: ./mlruns/searches."
+        rich_help_panel=RECORD,
+        metavar="PATH",
+        help="Where searches keep their journals. Default: ./mlruns/searches.",
     ),
-    "address": typer.Option(metavar="ADDRESS", help="A running Ray cluster: `auto` or HOST:PORT."),
+    "address": typer.Option(
+        rich_help_panel=MACHINES,
+        metavar="ADDRESS",
+        help="A running Ray cluster: `auto` or HOST:PORT.",
+    ),
     "gpus_per_trial": typer.Option(
+        rich_help_panel=MACHINES,
         metavar="N",
         help="GPUs per trial, at most 1; a fraction shares one. Default: by `doctor --tune`, or "
         "what leaves room for the full model.",
     ),
     "cpus_per_trial": typer.Option(
+        rich_help_panel=MACHINES,
         metavar="N",
         help="CPUs (threads) per trial. Default: by `doctor --tune`, or half; with GPUs up to 4.",
     ),
@@ -76,14 +117,56 @@ AskedUri = Annotated[
     str | None,
     typer.Option(
         metavar="URI",
+        rich_help_panel=RECORD,
         help="An MLflow store to ask instead of the journals (`searches` lists both): "
         "sqlite:///FILE.db or a server's address. Default: MLFLOW_TRACKING_URI, where a "
         "password belongs: what is typed here, `ps` shows to everybody on this machine.",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start no search.")
+    bool,
+    typer.Option(
+        "--dry-run",
+        rich_help_panel=PLAN,
+        help="Print the plan and its estimated time; start no search.",
+    ),
 ]
+# A search that is recorded, as every command but `search` takes it.
+SearchName = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="The search. Default: the latest one in this folder."),
+]
+SearchOption = Annotated[
+    str | None,
+    typer.Option("--search", metavar="NAME", rich_help_panel=WHICH, help="The same as NAME."),
+]
+
+
+def named_search(name: str | None, option: str | None) -> str | None:
+    """The search that is named, as an argument or as an option; None where neither is given."""
+    if name is not None and option is not None and name != option:
+        raise UsageError(f"search '{name}' and --search {option} are two; name one")
+    return option if name is None else name
+
+
+def latest_search(storage: Path) -> str | None:
+    """The search that began last, which is said; None where none is recorded."""
+    from elsa_tune.tracking.journal import latest_search as find
+
+    if (found := find(storage)) is None:
+        return None
+    say(f"search '{found.name}', the latest in {storage}")
+    return found.name
+
+
+def wanted_search(name: str | None, option: str | None, storage: Path) -> str:
+    """The search that is named, else the latest. Raises UsageError where there is none."""
+    if found := named_search(name, option) or latest_search(storage):
+        return found
+    raise UsageError(
+        f"no search is recorded in {storage}; `elsa-tune search` starts one, --storage-path names "
+        "another place"
+    )
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

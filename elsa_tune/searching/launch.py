@@ -112,9 +112,11 @@ def start(request: Request, say: Say) -> Finished:
     from elsa_tune.training.model.model_files import pinned
 
     draft = specify(request)
+    from elsa_tune.searching.tune.cluster import Capacity, prepare_ray, ray_session
+
+    prepare_ray(request.address)
     import ray
 
-    from elsa_tune.searching.tune.cluster import Capacity, ray_session
     from elsa_tune.searching.tune.shares import share
 
     if request.address is None and not ray.is_initialized():

@@ -22,7 +22,7 @@ from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
 from elsa_tune.tracking.journal_records import Record, SearchStarted, decode, encode
 from elsa_tune.tracking.overflow import Overflow
-from elsa_tune.tracking.paths import lock_of
+from elsa_tune.tracking.paths import SearchPaths, lock_of, search_names
 
 R = TypeVar("R", bound=Record)
 
@@ -196,6 +196,21 @@ def read_journal(path: Path) -> list[Record]:
 
 def _last_time(records: Iterable[Record]) -> float:
     return max((record.time for record in records), default=0.0)
+
+
+def latest_search(storage: Path) -> SearchPaths | None:
+    """The search under a storage folder that began last; None where none is recorded."""
+    found = [SearchPaths(storage, name) for name in search_names(storage)]
+    return max(found, key=lambda paths: (_began(paths.journal), paths.name), default=None)
+
+
+def _began(journal: Path) -> float:
+    """The time of the first record, of which one line is read; 0 where there is none."""
+    try:
+        with journal.open("rb") as lines:
+            return decode(lines.readline().decode()).time
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _read(path: Path) -> tuple[list[Record], int]:

@@ -4,6 +4,15 @@ both, and more than either has is refused.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +20,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.conftest import Run
-from tests.searching import Bench, make_bench, of_kind
+from tests.searching import Bench, make_bench, of_kind, wait_for
 
 
 @pytest.mark.timeout(600)
@@ -84,3 +93,55 @@ def where_nothing_answers_is_refused(bench: Bench, run: Run) -> None:
         assert said.startswith("elsa-tune: no Ray cluster answers")
         assert named in said and "ray start --head" in said and "Traceback" not in refused.err
         assert not bench.journal("nowhere").exists()
+
+
+@contextlib.contextmanager
+def ray_start(home: Path) -> Iterator[str]:
+    """A head as `ray start` makes it for the user of this home; yields its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    command += ["--node-ip-address", "127.0.0.1", "--port", str(port), "--num-cpus", "1"]
+    said = home / "said"
+    # Short: Ray puts sockets into it, whose paths have a limit.
+    place = tempfile.mkdtemp(prefix="ray")
+    with said.open("w") as output:
+        head = subprocess.Popen(
+            [*command, "--include-dashboard", "false", "--temp-dir", place],
+            env={**os.environ, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: "Ray runtime started" in said.read_text(), seconds=120)
+            yield f"127.0.0.1:{port}"
+        finally:
+            head.terminate()
+            try:
+                head.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(head.pid, signal.SIGKILL)
+                head.wait(30)
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.timeout(400)
+def test_a_cluster_that_asks_for_a_token_is_joined_by_whoever_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ray start` asks for one as soon as its user has ever run Ray."""
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    owner, stranger = tmp_path / "owner", tmp_path / "stranger"
+    (owner / ".ray").mkdir(parents=True)
+    (owner / ".ray" / "auth_token").write_text(64 * "0")
+    bench = make_bench(stranger)
+    with ray_start(owner) as address:
+        monkeypatch.setenv("HOME", str(owner))
+        joined = bench.run("doctor", "--task", "task.yaml", "--address", address)
+        monkeypatch.setenv("HOME", str(stranger))
+        refused = bench.run("doctor", "--task", "task.yaml", "--address", address)
+    assert joined.returncode == 0, joined.stdout + joined.stderr
+    assert f"the cluster at {address} runs a task: 1 node, 1 CPUs" in joined.stdout
+    assert refused.returncode == 1
+    assert "give this machine the head's token (~/.ray/auth_token)" in refused.stdout

@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import Any
 import pytest
 
 from elsa_tune.cli.app import app
-from elsa_tune.errors import RunError
+from elsa_tune.errors import RunError, TrackingError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.shares import share
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Resources
 from elsa_tune.specs.trial import Precision
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.store_check import look_at_store
 from elsa_tune.training import throughput
 from elsa_tune.training.machine import usable_cores
 from elsa_tune.training.throughput import Division, Throughput, divisions
@@ -156,6 +159,7 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
 ) -> None:
     monkeypatch.chdir(make_bench(tmp_path / "bench").folder)
     monkeypatch.setattr("elsa_tune.training.machine.has_bf16_units", lambda device: True)
+    monkeypatch.setattr("elsa_tune.searching.checkup.examine", lambda checks: iter(()))
     app(["doctor"], standalone_mode=False)
     before = capsys.readouterr().out
     assert "not measured" in before and f"{usable_cores()} cores" in before
@@ -186,9 +190,46 @@ def test_tune_trains_in_every_way_and_keeps_the_best(
     assert f"trials model: {best} (mood, " in shown
 
 
+@pytest.mark.timeout(300)
+def test_store_ray_and_data_are_tried_and_left_as_they_were(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench")
+    there = sorted(bench.folder.iterdir())
+    done = bench.run("doctor", "--task", "task.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "mlflow.db can be made" in lines["store"]
+    assert "starts here and runs a task" in lines["Ray"]
+    assert f"{usable_cores()} CPUs" in lines["Ray"]
+    assert "mood can be read: 96 train, 64 evaluation rows" in lines["data"]
+    assert sorted(bench.folder.iterdir()) == there
+
+
 def test_bad_input_is_refused_before_anything_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     from elsa_tune.errors import UsageError
 
     with pytest.raises(UsageError):
         app(["doctor", "--tune", "--task", "nonsense"], standalone_mode=False)
     assert capsys.readouterr().out == ""
+
+
+def test_a_store_that_is_there_is_written_to_in_vain(tmp_path: Path) -> None:
+    file = tmp_path / "mlflow.db"
+    uri = f"sqlite:///{file}"
+    MlflowStore(uri).initialise()
+    before = experiments(file)
+    assert look_at_store(uri) == f"{uri} answers and can be written"
+    assert experiments(file) == before
+    # Another process writes, and does not end.
+    with sqlite3.connect(file, isolation_level=None) as other:
+        other.execute("begin immediate")
+        with pytest.raises(TrackingError, match=r"cannot be written \(.*database is locked"):
+            look_at_store(uri)
+        other.execute("rollback")
+    other.close()
+
+
+def experiments(file: Path) -> list[tuple[str, ...]]:
+    with sqlite3.connect(file) as store:
+        found = store.execute("select name, lifecycle_stage from experiments").fetchall()
+    store.close()
+    return found

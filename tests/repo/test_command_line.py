@@ -25,17 +25,20 @@ PROMISED = {
     "--tracking-uri --storage-path --address --gpus-per-trial --cpus-per-trial --set --dry-run "
     "--metric",
     "resume": "NAME --seeds",
-    "searches": "--delete",
+    "searches": "NAME --delete",
+    "answer": "NAME --model --task --target --search --from --format --exclude-task --scale --map",
     "operating-point": "--model --task --target --search --from --format --exclude-task --scale "
     "--map",
-    "curve": "--model --task --search --from --format",
-    "report": "--model --task --search --from --out",
+    "curve": "NAME --model --task --search --from --format",
+    "report": "NAME --model --task --search --from --out",
     "reproduce": "--models --tasks --scale --dry-run",
     "trial": "--model --task --learning-rate --frozen-layers --seed",
     "models": "",
     "tasks": "",
     "spaces": "",
     "ui": "",
+    "export": "NAME --search --out",
+    "demo": "",
 }
 
 
@@ -88,9 +91,34 @@ def test_no_summary_is_cut_in_eighty_columns(name: str) -> None:
     """The list of commands shows each one's first sentence whole."""
     asked = [*name.split()[1:], "--help"]
     shown = CliRunner().invoke(app, asked, terminal_width=80).stdout
-    lines = shown.split("\nCommands:\n")[1].splitlines()
-    assert len(lines) == len(commands()[name].commands)
+    lines = shown.split("  -h, --help")[1].splitlines()[1:]
+    listed = [line for line in lines if line.startswith("  ")]
+    assert {line.split()[0] for line in listed} == commands()[name].commands.keys()
     assert not [line for line in lines if line.endswith(("...", "…")) or len(line) > 80]
+
+
+def test_commands_and_many_options_stand_under_headings() -> None:
+    """Whoever looks for one reads a part of the list; a short list has no parts."""
+    assert {"Search:", "Ask:", "Take the model:"} <= headings()
+    assert {"What is searched:", "How much:", "Machines:", "Help:"} <= headings("search")
+    assert {"Arguments:", "Which results:", "The answer:"} <= headings("answer")
+    assert headings("ui") == {"Options:"}
+    for name, command in commands().items():
+        shown = CliRunner().invoke(app, [*name.split()[1:], "--help"]).stdout
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert parameter.opts[-1] in shown, (name, parameter.name)
+
+
+def headings(*command: str) -> set[str]:
+    shown = CliRunner().invoke(app, [*command, "--help"]).stdout
+    return {line for line in shown.splitlines() if line.endswith(":") and line[0] != " "}
+
+
+def test_answer_and_operating_point_are_one_command() -> None:
+    found = surface()
+    assert found["answer"] == found["operating-point"]
+    assert {"NAME", "--search"} <= set(found["answer"])
 
 
 @pytest.mark.parametrize(

@@ -85,14 +85,14 @@ def test_help_imports_nothing_heavy() -> None:
 STARTS = """
 import sys
 from elsa_tune.cli.app import main
-from elsa_tune.cli.commands import reproduce, search
+from elsa_tune.cli.commands import demo, reproduce, search
 
 def said(message):
     print("SAID by", *sys.argv, "|", *sorted({name.split(".")[0] for name in sys.modules}))
     sys.exit()
 
-reproduce.say = search.say = said
-for command in ("search --model minilm --task rte", "resume mine", "reproduce elsa"):
+demo.say = reproduce.say = search.say = said
+for command in ("search --model minilm --task rte", "resume mine", "reproduce elsa", "demo"):
     sys.argv = ["elsa-tune", *command.split()]
     try:
         main()
@@ -104,7 +104,7 @@ for command in ("search --model minilm --task rte", "resume mine", "reproduce el
 def test_a_line_is_said_before_anything_heavy_is_imported() -> None:
     done = run_python(STARTS)
     lines = done.stdout.splitlines()
-    assert len(lines) == 3, done.stderr
+    assert len(lines) == 4, done.stderr
     for line in lines:
         assert line.startswith("SAID by") and not set(line.split(" | ")[1].split()) & set(HEAVY)
 

@@ -42,6 +42,8 @@ def _commands(command: Any, name: str) -> Iterator[str]:
     children = getattr(command, "commands", {})
     if command.help and name != "elsa-tune":
         yield f"## {name}\n\n{_plain(command.help)}\n"
+    if command.help and command.help.startswith("Another name of "):
+        return
     rows = [_row(one) for one in command.params if one.name != "help"]
     if rows and not children:
         yield "\n".join(["| | |", "|---|---|", *rows, ""])

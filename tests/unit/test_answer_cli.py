@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -194,6 +195,60 @@ def test_the_record_is_asked_by_model_and_task(run: Run, store: Store) -> None:
     assert run("curve", "--search", "first").status == 0
 
 
+QUESTIONS = ("answer", "operating-point", "curve", "report")
+
+
+@pytest.mark.parametrize("command", QUESTIONS)
+def test_a_search_is_named_as_an_argument_or_as_an_option(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, began in (("first", 1.0), ("second", 2.0)):
+        searched(tmp_path / "mlruns" / "searches", name, began)
+    out = ("--out", tmp_path / "page") if command == "report" else ()
+    by_argument = run(command, "first", *out)
+    by_option = run(command, "--search", "first", *out)
+    assert by_argument == by_option and by_argument.status == 0, by_argument.err
+    assert run(command, "first", "--search", "first", *out) == by_option
+    both = run(command, "first", "--search", "second", *out)
+    assert both.status == 2 and "are two; name one" in both.err
+
+
+@pytest.mark.parametrize("command", QUESTIONS)
+def test_the_latest_search_is_taken_where_none_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = tmp_path / "mlruns" / "searches"
+    out = ("--out", tmp_path / "page") if command == "report" else ()
+    empty = run(command, *out)
+    assert empty.status == 2 and "no search is recorded in" in empty.err
+    # By their beginning, neither by name nor by which was written to last.
+    for name, began in (("b", 2.0), ("c", 1.0), ("a", 3.0)):
+        searched(storage, name, began)
+    os.utime(storage / "c" / "journal.jsonl")
+    found = run(command, *out)
+    assert found.status == 0, found.err
+    assert found.err.splitlines()[0] == f"search 'a', the latest in {storage}"
+    assert found.out == run(command, "a", *out).out
+    # Whatever else says which results are meant is asked as it was.
+    for other in (("--model", "minilm"), ("--task", "rte"), ("--from", tmp_path / "none.csv")):
+        asked = run(command, *other, *out)
+        assert asked.status == 2 and "the latest" not in asked.err
+
+
+def test_a_search_whose_beginning_cannot_be_read_is_not_the_latest(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = tmp_path / "mlruns" / "searches"
+    damaged = searched(storage, "zz").journal
+    damaged.write_bytes(b"{}\n" + damaged.read_bytes())
+    assert "line 1 cannot be read" in run("answer").err
+    searched(storage, "good")
+    assert run("answer").err.startswith("search 'good', the latest")
+
+
 def test_the_record_is_asked_for_all_tasks(run: Run, store: Store) -> None:
     store(falling_curve() + falling_curve(task="cola") + falling_curve(model="bert_base"))
     found = run("operating-point", "--model", "minilm", "--task", "all", "--format", "json")
@@ -203,7 +258,8 @@ def test_the_record_is_asked_for_all_tasks(run: Run, store: Store) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ([], "--model is needed"),
+        ([], "no search is recorded in"),
+        (["--tracking-uri", "sqlite:///x.db"], "--model is needed"),
         (["--task", "rte"], "--model is needed"),
         (["--model", "minilm"], "--task (or --task all) is needed"),
         (["--model", "minilm", "--task", "rte", "--scale", "percent"], "--from"),

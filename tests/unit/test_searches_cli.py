@@ -92,9 +92,18 @@ def test_the_list(
         assert found["done"]["trials_planned"] == 4
         assert found["stopped"]["answer"] == [unlearnt] and found["stopped"]["task"] == "cola"
         assert found["dead"]["answer"] is None
+        assert {name: entry["next"] for name, entry in found.items()} == {
+            "done": "elsa-tune answer done",
+            "stopped": "elsa-tune resume stopped",
+            "dead": "elsa-tune resume dead",
+            "live": None,
+        }
         assert run(monkeypatch, "searches") == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert err.splitlines() == [
+        "Next: elsa-tune answer done",
+        "Next: elsa-tune resume dead (2 are not complete)",
+    ]
     lines = [line.split() for line in out.splitlines()]
     assert lines[0] == [
         *("name", "model", "task", "status", "trials", "done", "trials", "planned"),
@@ -103,6 +112,21 @@ def test_the_list(
     assert lines[4][:6] == ["done", "minilm", "rte", "completed", "4", "4"]
     assert "3 of 6 layers fine-tuned" in out
     assert "none: full model did not learn" in out
+
+
+def test_one_search_of_the_list(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("first", "second"):
+        journal_of(storage, name, list(whole_search(name)))
+    assert run(monkeypatch, "searches", "first", "--format", "json") == 0
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == ["first"]
+    assert run(monkeypatch, "searches", "frist") == 2
+    assert "did you mean 'first'" in capsys.readouterr().err
+    assert run(monkeypatch, "searches", "first", "--delete", "second") == 2
+    assert "are two; name one" in capsys.readouterr().err
+    assert run(monkeypatch, "searches", "first", "--delete", "first") == 0
+    assert not (storage / "first").exists() and (storage / "second").exists()
 
 
 @pytest.mark.parametrize("warning", ["a text", {"code": "seeds_failed", "text": "a text"}])
@@ -178,6 +202,8 @@ def test_another_storage_path(
     assert run(monkeypatch, *arguments) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["folder"] == str(Path.cwd() / "else where" / "done")
+    # As a shell takes it.
+    assert entry["next"] == f"elsa-tune answer done --storage-path '{Path.cwd()}/else where'"
     # What a folder lacks is not looked for in MLflow, and a store that is not there is said.
     StorePaths(Path.cwd()).database.parent.mkdir(exist_ok=True)
     StorePaths(Path.cwd()).database.write_bytes(b"no database")

@@ -1,4 +1,4 @@
-"""`operating-point`, `curve` and `report`: ask a record or a results table for the answer."""
+"""`answer`, `curve` and `report`: ask a record or a results table for the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from elsa_tune.cli.options import AskedUri, StoragePath, grouped, out_folder
+from elsa_tune.cli.options import (
+    ANSWER,
+    TABLE,
+    WHICH,
+    AskedUri,
+    SearchName,
+    SearchOption,
+    StoragePath,
+    grouped,
+    latest_search,
+    named_search,
+    out_folder,
+)
 from elsa_tune.errors import NoAnswerError, UsageError, first_few
 from elsa_tune.searching.saying import say
 from elsa_tune.tracking.paths import StorePaths
@@ -31,29 +43,40 @@ Curve = TypeVar("Curve", bound="FreezeCurve")
 class Asked:
     """The options of all three: which results are meant, and where they are."""
 
+    name: SearchName = None
+    search: SearchOption = None
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="Default, with a results table: every model in it."),
+        typer.Option(
+            metavar="MODEL",
+            rich_help_panel=WHICH,
+            help="All searches of this model. Default, with a results table: every model in it.",
+        ),
     ] = None
     task: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TASK", help="Or 'all'; repeatable. Default, with a table: every task."
+            metavar="TASK",
+            rich_help_panel=WHICH,
+            help="With --model: on this task, or 'all'; repeatable. Default, with a table: every "
+            "task.",
         ),
     ] = None
     train_size: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="K", help="Training examples, 'full' or 'all', to choose among sizes."
+            metavar="K",
+            rich_help_panel=WHICH,
+            help="Training examples, 'full' or 'all', to choose among sizes.",
         ),
-    ] = None
-    search: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Use the results of this search only.")
     ] = None
     from_: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="A results table (CSV) or a search's journal.jsonl."
+            "--from",
+            metavar="FILE",
+            rich_help_panel=TABLE,
+            help="A results table (CSV) or a search's journal.jsonl.",
         ),
     ] = None
     map_: Annotated[
@@ -61,36 +84,56 @@ class Asked:
         typer.Option(
             "--map",
             metavar="OURS=THEIRS",
+            rich_help_panel=TABLE,
             help="Our column's name in the results table, or OURS==VALUE; repeatable.",
         ),
     ] = None
     published: Annotated[
         bool,
-        typer.Option("--published", help="Ask about the two studies' printed numbers instead."),
+        typer.Option(
+            "--published",
+            rich_help_panel=TABLE,
+            help="Ask about the two studies' printed numbers instead.",
+        ),
     ] = False
     scale: Annotated[
         Literal["fraction", "percent"],
-        typer.Option(help="Scale of the qualities in a results table."),
+        typer.Option(rich_help_panel=TABLE, help="Scale of the qualities in a results table."),
     ] = "fraction"
     tracking_uri: AskedUri = None
     storage_path: StoragePath = None
 
 
 Target = Annotated[
-    float | None, typer.Option(help="Share of quality to keep. Default: the search's own, or 0.9.")
+    float | None,
+    typer.Option(
+        rich_help_panel=ANSWER, help="Share of quality to keep. Default: the search's own, or 0.9."
+    ),
 ]
 ExcludeTask = Annotated[
     list[str] | None,
-    typer.Option(metavar="TASK", help="Leave this out of the joint answer; repeatable."),
+    typer.Option(
+        metavar="TASK",
+        rich_help_panel=ANSWER,
+        help="Leave this out of the joint answer; repeatable.",
+    ),
+]
+Format = Annotated[
+    Literal["table", "json", "csv"],
+    typer.Option("--format", rich_help_panel=ANSWER, help="Output format."),
 ]
 Details = Annotated[
-    bool, typer.Option("--details", help="Also the complete statement, every mark and every note.")
+    bool,
+    typer.Option(
+        "--details",
+        rich_help_panel=ANSWER,
+        help="Also the complete statement, every mark and every note.",
+    ),
 ]
-Format = Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Output format.")]
 
 
 @grouped
-def operating_point(
+def answer(
     asked: Asked,
     target: Target = None,
     exclude_task: ExcludeTask = None,
@@ -160,7 +203,8 @@ def report(
 
 def _read_question(asked: Asked) -> tuple[Source, Question]:
     """What is asked and where, the options checked against one another before anything is read."""
-    table, columns, search, storage_path = asked.from_, asked.map_, asked.search, asked.storage_path
+    table, columns, storage_path = asked.from_, asked.map_, asked.storage_path
+    search = named_search(asked.name, asked.search)
     origins = {
         "--published": asked.published or None,
         "--from": table,
@@ -174,11 +218,19 @@ def _read_question(asked: Asked) -> tuple[Source, Question]:
     if (columns or asked.scale == "percent") and not is_csv:
         raise UsageError("--map and --scale percent are for a results table given with --from")
     is_named = table is not None or search is not None or asked.published
-    if not is_named and (asked.model is None or not asked.task):
+    if not (is_named or asked.model or asked.task or asked.tracking_uri):
+        storage = StorePaths(Path.cwd()).storage_at(storage_path)
+        search = latest_search(storage)
+        if search is None:
+            raise UsageError(
+                f"no search is recorded in {storage}; `elsa-tune search` starts one, --model with "
+                "--task asks an MLflow store, and --from FILE a results table"
+            )
+    elif not is_named and (asked.model is None or not asked.task):
         missing = "--model" if asked.model is None else "--task (or --task all)"
         raise UsageError(
-            f"{missing} is needed to ask about recorded searches; or name one search with --search "
-            "NAME, or a results table with --from FILE"
+            f"{missing} is needed to ask about recorded searches; or name one search, as "
+            "`elsa-tune searches` lists them, or a results table with --from FILE"
         )
     from elsa_tune import sources
 

@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from elsa_tune.cli.options import StoragePath, out_folder
+from elsa_tune.cli.options import (
+    SearchName,
+    SearchOption,
+    StoragePath,
+    named_search,
+    out_folder,
+    wanted_search,
+)
 from elsa_tune.errors import UsageError
 from elsa_tune.files import slug
 from elsa_tune.searching.saying import say
@@ -13,10 +20,11 @@ from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search, searc
 
 
 def export(
-    search: Annotated[str, typer.Option(metavar="NAME", help="The search's name.")],
     out: Annotated[
         Path, typer.Option(metavar="DIR", parser=out_folder, help="The folder to create.")
     ],
+    name: SearchName = None,
+    search: SearchOption = None,
     layers: Annotated[
         int | None,
         typer.Option(
@@ -54,8 +62,11 @@ def export(
     storage = StorePaths(Path.cwd()).storage_at(storage_path)
     if every and (check or push):
         raise UsageError("--all exports several models, and --check and --push are for one")
-    found = _each(storage, search, out) if every else {out: find_search(storage, search)}
-    say(f"export: reading search '{search}'")
+    if every and named_search(name, search) is None:
+        raise UsageError("--all is for a search on several tasks; give the name it was started by")
+    chosen = wanted_search(name, search, storage)
+    found = _each(storage, chosen, out) if every else {out: find_search(storage, chosen)}
+    say(f"export: reading search '{chosen}'")
     from elsa_tune.exporting import model
 
     for folder, paths in found.items():
@@ -84,7 +95,7 @@ def _each(storage: Path, name: str, out: Path) -> dict[Path, SearchPaths]:
             found[out / task] = SearchPaths(storage, one)
     if not found:
         raise UsageError(
-            f"--search {name} --all: no search on several tasks has this name in {storage}; "
+            f"{name} --all: no search on several tasks has this name in {storage}; "
             "without --all it is looked for as one search"
         )
     return found

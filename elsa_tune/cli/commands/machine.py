@@ -2,20 +2,25 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elsa_tune.cli.options import DataDir
-from elsa_tune.cli.printing import FormatOption, local_time, show
+from elsa_tune.cli.options import SEARCH_OPTIONS, DataDir, TrackingUri
+from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError
 from elsa_tune.searching.inputs import read_inputs
 from elsa_tune.searching.saying import say
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.trial import Precision, TrialSpec
-from elsa_tune.words import depths_text
+from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.uris import hidden
+from elsa_tune.words import depths_text, listed
 
 if TYPE_CHECKING:
+    from elsa_tune.searching.checkup import Check
     from elsa_tune.training.throughput import Division
 
 cache = typer.Typer(no_args_is_help=True, help="List or prune the frozen layers' output kept here.")
@@ -65,20 +70,32 @@ def doctor(
         ),
     ] = False,
     model: Annotated[str, typer.Option(help="What --tune trains: as for a search.")] = "minilm",
-    task: Annotated[str, typer.Option(help="What --tune trains on: as for a search.")] = "stdlib",
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose rows are tried, and what --tune trains on: as for a search. With --tune by "
+            "default stdlib."
+        ),
+    ] = None,
     data_dir: DataDir = None,
+    tracking_uri: TrackingUri = None,
+    address: Annotated[str | None, SEARCH_OPTIONS["address"]] = None,
     seconds: Annotated[
         float, typer.Option(min=1, help="How long --tune trains each division of the machine.")
     ] = 8.0,
 ) -> None:
-    """Show what this machine has, and what suits it.
+    """Show what this machine has; try store, Ray and data.
 
-    --tune finds and remembers how many trials to run at once.
+    Each is tried for 90 s at most and left as it was. --tune, instead of that, finds and
+    remembers how many trials to run at once. Exit status: 1 where a search would not work.
     """
-    inputs = read_inputs(model, task, data_dir=data_dir) if tune else None
-    device = _show_machine()
-    if inputs is None:
+    if not tune:
+        checks = _checks(task, data_dir, tracking_uri, address)
+        _show_machine()
+        _show_findings(checks)
         return
+    inputs = read_inputs(model, task or "stdlib", data_dir=data_dir)
+    device = _show_machine()
     # The full model, on which a search spends most; on a GPU also a depth whose trials leave more
     # of it to others.
     depths = [FULL_MODEL]
@@ -86,6 +103,35 @@ def doctor(
         depths.append(FreezeDepth.of(3 * inputs.layers // 4))
     trials = [inputs.trial(depth) for depth in depths]
     _tune(trials, inputs.layers, device, seconds)
+
+
+def _checks(
+    task: str | None, data_dir: str | None, tracking_uri: str | None, address: str | None
+) -> "dict[str, Check]":
+    from elsa_tune.searching import checkup
+
+    uri = StorePaths(Path.cwd()).tracking_uri(tracking_uri)
+    if task is not None:
+        data: Check = checkup.task_rows, (resolve_task(task, data_dir),)
+    elif data_dir is not None:
+        data = checkup.glue_rows, (data_dir,)
+    else:
+        data = checkup.cached_glue, ()
+    return {"store": (checkup.store, (uri,)), "Ray": (checkup.ray, (address,)), "data": data}
+
+
+def _show_findings(checks: "dict[str, Check]") -> None:
+    """A line for each; raises RunError where one is not well."""
+    from elsa_tune.searching.checkup import examine
+
+    faults = []
+    for one in examine(checks):
+        text = hidden(with_options(one.text))
+        show({one.name: text if one.is_well else f"does not work: {text}"})
+        if not one.is_well:
+            faults.append(one.name)
+    if faults:
+        raise RunError(f"a search would not work here yet: see {listed(faults)}")
 
 
 def _show_machine() -> str:

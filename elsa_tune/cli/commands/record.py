@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +14,9 @@ import typer
 
 from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
-from elsa_tune.errors import RunError, TrackingError, UsageError
+from elsa_tune.errors import RunError, TrackingError, UnknownNameError, UsageError
 from elsa_tune.searching.saying import heard, say
-from elsa_tune.tracking.paths import StorePaths
+from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from elsa_tune.tracking.uris import without_credentials
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ LISTED = ("name", "model", "task", "status", "trials_done", "trials_planned", "s
 
 
 def searches(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A search to look at. Default: all.")
+    ] = None,
     delete: Annotated[
         str | None, typer.Option(metavar="NAME", help="Delete this search and its MLflow runs.")
     ] = None,
@@ -33,7 +37,7 @@ def searches(
     tracking_uri: AskedUri = None,
     format: FormatOption = "table",
 ) -> None:
-    """List the recorded searches, with state and answer."""
+    """List the recorded searches: state, answer, what to type."""
     from elsa_tune.sources import list_searches
     from elsa_tune.tracking.deletion import delete_search
 
@@ -41,6 +45,8 @@ def searches(
     storage = places.storage_at(storage_path)
     named = places.named_uri(tracking_uri)
     if delete is not None:
+        if name not in (None, delete):
+            raise UsageError(f"search '{name}' and --delete {delete} are two; name one")
         runs = delete_search(storage, delete, named or places.tracking_uri())
         say(f"deleted search '{delete}' and {runs} MLflow runs")
         return
@@ -55,9 +61,40 @@ def searches(
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
         return
     rows = [_as_json(folder, state) for folder, state in found]
+    if name is not None:
+        if not (those := [one for one in rows if one["name"] == name]):
+            raise UnknownNameError.among("search", name, {one["name"] for one in rows})
+        rows = those
     if format == "table":
         rows = [one | {"answer": _answer_text(one["answer"])} for one in rows]
     show(rows, format, LISTED)
+    if format == "table":
+        _say_next(rows)
+
+
+def _say_next(rows: Sequence[dict[str, Any]]) -> None:
+    """What to type about the latest search that is complete, and about those that are not."""
+    ended = [one for one in rows if one["next"] is not None]
+    unfinished = [one for one in ended if one["next"].split()[1] == "resume"]
+    for one in ended:
+        if one not in unfinished:
+            say(f"Next: {one['next']}")
+            break
+    if unfinished:
+        others = f" ({len(unfinished)} are not complete)" if len(unfinished) > 1 else ""
+        say(f"Next: {unfinished[0]['next']}{others}")
+
+
+def _next(folder: Path | None, state: "SearchState") -> str | None:
+    """The command for it; None while it runs."""
+    from elsa_tune.tracking.journal_records import SearchStatus
+
+    if folder is None:
+        return f"elsa-tune answer {state.search.name}"
+    if state.status is SearchStatus.RUNNING:
+        return None
+    verb = "answer" if state.is_complete else "resume"
+    return f"elsa-tune {verb} {SearchPaths(folder.parent, folder.name).arguments}"
 
 
 def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
@@ -74,6 +111,7 @@ def _as_json(folder: Path | None, state: "SearchState") -> dict[str, Any]:
         "started": local_time(state.started),
         "answer": state.decisions.get(ANSWER),
         "folder": None if folder is None else str(folder),
+        "next": _next(folder, state),
     }
 
 

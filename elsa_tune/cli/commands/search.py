@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from elsa_tune.cli.options import (
+    PLAN,
     SEARCH_OPTIONS,
     DataDir,
     DryRun,
     Label,
     Metric,
+    SearchName,
+    SearchOption,
     StoragePath,
     Text,
     TrackingUri,
     grouped,
+    wanted_search,
 )
 from elsa_tune.cli.printing import show
 from elsa_tune.errors import InterruptedSearchError, NoAnswerError, RunError, UsageError, shortlist
@@ -43,7 +47,9 @@ def search(
     probe: Annotated[
         bool,
         typer.Option(
-            "--probe", help="With --dry-run: train for a few seconds to estimate the time."
+            "--probe",
+            rich_help_panel=PLAN,
+            help="With --dry-run: train for a few seconds to estimate the time.",
         ),
     ] = False,
 ) -> None:
@@ -85,9 +91,8 @@ def _read_as(task: TaskSpec) -> str:
 
 
 def resume(
-    name: Annotated[
-        str, typer.Argument(help="The search's name, as `elsa-tune searches` shows it.")
-    ],
+    name: SearchName = None,
+    search: SearchOption = None,
     seeds: Annotated[
         int | None, typer.Option(help="Measuring trials per depth, no fewer than before.")
     ] = None,
@@ -105,11 +110,13 @@ def resume(
 
     What was finished before Ctrl-C, a crash or a kill is kept.
     """
-    say(f"resume: reading search '{name}'")
-    seconds = None if max_time is None else read_duration(max_time)
     places = StorePaths(Path.cwd())
+    storage = places.storage_at(storage_path)
+    chosen = wanted_search(name, search, storage)
+    say(f"resume: reading search '{chosen}'")
+    seconds = None if max_time is None else read_duration(max_time)
     uri = None if tracking_uri is None else places.tracking_uri(tracking_uri)
-    paths = find_search(places.storage_at(storage_path), name)
+    paths = find_search(storage, chosen)
 
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of
@@ -144,7 +151,7 @@ def _conclude_several(requests: Sequence[Request]) -> None:
         raise typer.Exit(NoAnswerError.exit_status)
     name = requests[0].name.removesuffix(f"-{slug(requests[0].task.name)}")
     which = SearchPaths(requests[0].storage, name).arguments
-    say(f"Next: elsa-tune export --search {which} --all --out {name}-models")
+    say(f"Next: elsa-tune export {which} --all --out {name}-models")
 
 
 def _print_plan(request: Request, *, probe: bool) -> None:

@@ -6,11 +6,13 @@ import logging
 import math
 import os
 import socket
+import sys
 import urllib.parse
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from elsa_tune import __version__
@@ -119,6 +121,22 @@ class RaySession:
     over: Callable[[], object] = lambda: None
 
 
+def prepare_ray(address: str | None) -> None:
+    """Set what Ray reads, some of it when it is imported."""
+    os.environ.update(_ENVIRONMENT)
+    # A cluster that `ray start` began asks whoever joins it for the token that lies in its user's
+    # home; Ray offers that only if it was set so before its import. One that asks for none takes
+    # it as well.
+    if address is not None and "ray" not in sys.modules and _has_token():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _has_token() -> bool:
+    """Where Ray looks for it."""
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    return bool(named) or (Path.home() / ".ray" / "auth_token").is_file()
+
+
 # Where `ray_session` has Ray open: the searches of one command share it.
 _open_at: set[str | None] = set()
 # What must live as long as this process; nothing, unless Ray has lost its node.
@@ -136,7 +154,7 @@ def ray_session(address: str | None) -> Iterator[RaySession]:
     """
     if _abandoned:
         raise RunError("this program's Ray has lost its node; start the program again")
-    os.environ.update(_ENVIRONMENT)
+    prepare_ray(address)
     import ray
 
     if ray.is_initialized():
@@ -207,7 +225,8 @@ def _start_ray(address: str | None) -> None:
             raise RunError(f"Ray does not start on this machine: {error}") from error
         raise UsageError(
             f"no Ray cluster answers at `address` {address}: {error}; start one with `ray start "
-            "--head`, or leave `address` out to run on this machine"
+            "--head`, give this machine the head's token (~/.ray/auth_token) where that asks for "
+            "it, or leave `address` out to run on this machine"
         ) from error
     if address is not None:
         _check_nodes([node["NodeID"] for node in _nodes()])

@@ -117,10 +117,8 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
     into it. Raises DataError within seconds where neither can be.
     """
     # The cache first: searches must not ask the hub each time, nor see other data in between.
-    folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
-    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
-        if all(_hub_files(folder, config, split) for split in splits):
-            return folder
+    if (cached := _cached_folder(config, splits)) is not None:
+        return cached
     try:
         ours = tuple(f"{config}/{split}-" for split in splits)
         folder = fetch(
@@ -136,6 +134,24 @@ def _hub_folder(task: TaskSpec, config: str, splits: Sequence[str]) -> Path:
             f"{first_line(error)[:300]}). {_WAYS_OUT}"
         ) from error
     return folder
+
+
+def cached_tasks() -> list[str]:
+    """The tasks of GLUE that lie in the hub's cache: they need no download."""
+    return [
+        config
+        for config, layout in LAYOUTS.items()
+        if _cached_folder(config, [split for _, split in layout.splits]) is not None
+    ]
+
+
+def _cached_folder(config: str, splits: Sequence[str]) -> Path | None:
+    """The latest snapshot in the hub's cache that has all of these splits."""
+    folders = Path(constants.HF_HUB_CACHE, _CACHED, "snapshots").glob("*")
+    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
+        if all(_hub_files(folder, config, split) for split in splits):
+            return folder
+    return None
 
 
 def _hub_files(folder: Path, config: str, split: str) -> list[Path]:

@@ -1,0 +1,58 @@
+"""Whether an MLflow store could take a search's record, found out without changing it."""
+
+import os
+from pathlib import Path
+
+from elsa_tune.errors import TrackingError
+from elsa_tune.tracking.connection import reason
+from elsa_tune.tracking.mlflow_writer import MlflowStore
+from elsa_tune.tracking.paths import sqlite_file
+from elsa_tune.tracking.uris import shown_uri
+
+
+def look_at_store(tracking_uri: str) -> str:
+    """What a search would find there, in a few words. Raises TrackingError with the remedy."""
+    shown, file = shown_uri(tracking_uri), sqlite_file(tracking_uri)
+    if file is not None and not file.exists():
+        place = _nearest_folder(file)
+        if not os.access(place, os.W_OK):
+            raise TrackingError(
+                f"the MLflow store {file} cannot be made: {place} cannot be written; work in "
+                "another folder, or name another store with `tracking_uri`"
+            )
+        return f"{shown} can be made: the first search does it"
+    store = MlflowStore(tracking_uri)
+    store.check()
+    if store.is_empty():
+        return f"{shown} answers; the first search makes its tables"
+    if file is not None:
+        store.initialise()
+    try:
+        is_written = _takes_writes(store)
+    except Exception as error:  # of any library; whatever it was, a search would meet it too
+        why = reason(error, tracking_uri)
+        raise TrackingError(
+            f"the MLflow store {shown} answers, but cannot be written ({why}); ask "
+            "whoever runs it for the right to write, or name another with `tracking_uri`"
+        ) from error
+    return f"{shown} answers{' and can be written' if is_written else ''}"
+
+
+def _takes_writes(store: MlflowStore) -> bool:
+    """Try to write what cannot be: an experiment of a name that is taken. False where there is no
+    experiment whose name to take.
+    """
+    from mlflow.exceptions import MlflowException
+
+    for experiment in store.client().search_experiments(max_results=1):
+        try:
+            store.client().create_experiment(experiment.name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        return True
+    return False
+
+
+def _nearest_folder(file: Path) -> Path:
+    return next(folder for folder in file.parents if folder.is_dir())

@@ -1,0 +1,59 @@
+"""Which search `export` and `resume` take: the one that is named, either way, or the latest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elsa_tune.errors import UsageError
+from elsa_tune.exporting import model
+from elsa_tune.searching import launch
+from tests.conftest import Run
+from tests.recorded_search import searched
+
+COMMANDS = (("export", "--out", "folder"), ("resume",))
+
+
+@pytest.fixture
+def taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the searches that were taken; nothing is done with them."""
+    monkeypatch.chdir(tmp_path)
+    names: list[str] = []
+
+    def go_on(paths: Any, *_: object, **__: object) -> None:
+        names.append(paths.name)
+        raise UsageError("no further than this")
+
+    def write(request: Any, *_: object) -> None:
+        go_on(request.paths)
+
+    monkeypatch.setattr(launch, "resume", go_on)
+    monkeypatch.setattr(model, "export", write)
+    return names
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_one_that_is_named_or_the_latest(
+    run: Run, taken: list[str], command: tuple[str, ...]
+) -> None:
+    storage = Path.cwd() / "mlruns" / "searches"
+    nothing = run(*command)
+    assert nothing.status == 2 and f"no search is recorded in {storage}" in nothing.err
+    for name, began in (("first", 1.0), ("second", 2.0)):
+        searched(storage, name, began)
+    run(*command, "first")
+    run(*command, "--search", "first")
+    assert f"search 'second', the latest in {storage}" in run(*command).err
+    assert taken == ["first", "first", "second"]
+    both = run(*command, "first", "--search", "second")
+    assert both.status == 2 and "are two; name one" in both.err
+    assert "did you mean 'first'" in run(*command, "frist").err
+
+
+def test_several_searches_at_once_are_never_the_latest(run: Run, taken: list[str]) -> None:
+    searched(Path.cwd() / "mlruns" / "searches", "glue-rte")
+    refused = run("export", "--all", "--out", "folder")
+    assert refused.status == 2 and "give the name it was started by" in refused.err
+    assert taken == []
