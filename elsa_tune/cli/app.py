@@ -9,7 +9,16 @@ import sys
 import typer
 
 from elsa_tune import __version__
-from elsa_tune.cli.commands import answer, catalogue, export, machine, record, reproduce, search
+from elsa_tune.cli.commands import (
+    answer,
+    catalogue,
+    export,
+    machine,
+    predict,
+    record,
+    reproduce,
+    search,
+)
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError
 from elsa_tune.searching.saying import heard, results_piped, say
@@ -28,7 +37,7 @@ app = typer.Typer(
 for command in (
     *(search.search, search.resume, record.searches),
     *(answer.operating_point, answer.curve, reproduce.reproduce, answer.report),
-    *(export.export, export.bundle),
+    *(export.export, predict.predict, export.bundle),
     *(search.trial, catalogue.models, catalogue.tasks, catalogue.spaces, machine.doctor, record.ui),
 ):
     app.command(command.__name__.replace("_", "-"))(command)

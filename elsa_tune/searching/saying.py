@@ -57,11 +57,12 @@ def heard(
 class Unfailing:
     """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed.
 
-    error: what says so; by default whatever goes wrong.
+    error: what says so; by default whatever goes wrong. is_gone: whether that moment has come.
     """
 
     def __init__(self, stream: IO[str], error: type[OSError] = OSError) -> None:
         self._stream, self._error = stream, error
+        self.is_gone = False
 
     def write(self, text: str) -> int:
         try:
@@ -81,6 +82,7 @@ class Unfailing:
 
     def _fall_silent(self) -> None:
         """Lead it nowhere from now on: other libraries write there too, and so does the exit."""
+        self.is_gone = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, self._stream.fileno())
