@@ -10,68 +10,27 @@ The verbs of the command line as functions, and `freeze` for a trainer of your o
 imported before it is used, and nothing here prints to stdout.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # for editors and type checkers, which do not run `__getattr__`
-    from elsa_tune.api import (
-        Answers,
-        Curves,
-        Search,
-        answer,
-        curve,
-        export,
-        load_search,
-        predict,
-        resume,
-        search,
-    )
-    from elsa_tune.exporting.bundle import bundle
-    from elsa_tune.training.bundled import load_bundle
-    from elsa_tune.training.freezing import freeze
-else:
-    # By name: where it is.
-    _SURFACE = {
-        "Answers": "elsa_tune.api",
-        "Curves": "elsa_tune.api",
-        "Search": "elsa_tune.api",
-        "answer": "elsa_tune.api",
-        "bundle": "elsa_tune.exporting.bundle",
-        "curve": "elsa_tune.api",
-        "export": "elsa_tune.api",
-        "freeze": "elsa_tune.training.freezing",
-        "load_bundle": "elsa_tune.training.bundled",
-        "load_search": "elsa_tune.api",
-        "predict": "elsa_tune.api",
-        "resume": "elsa_tune.api",
-        "search": "elsa_tune.api",
-    }
-
-    def __getattr__(name):
-        from importlib import import_module
-
-        if name not in _SURFACE:
-            raise AttributeError(f"module 'elsa_tune' has no attribute '{name}'")
-        return getattr(import_module(_SURFACE[name]), name)
-
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Answers",
-    "Curves",
-    "Search",
-    "__version__",
-    "answer",
-    "bundle",
-    "curve",
-    "export",
-    "freeze",
-    "load_bundle",
-    "load_search",
-    "predict",
-    "resume",
-    "search",
-]
+# By name: where it is. `__init__.pyi` says it to editors and type checkers, which run nothing.
+_SURFACE = {
+    **dict.fromkeys(("Answers", "Curves", "Search"), "elsa_tune.api"),
+    **dict.fromkeys(("answer", "curve", "export", "load_search"), "elsa_tune.api"),
+    **dict.fromkeys(("predict", "resume", "search"), "elsa_tune.api"),
+    "bundle": "elsa_tune.exporting.bundle",
+    "freeze": "elsa_tune.training.freezing",
+    "load_bundle": "elsa_tune.training.bundled",
+}
+__all__ = ["__version__", *_SURFACE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SURFACE:
+        raise AttributeError(f"module 'elsa_tune' has no attribute '{name}'")
+    return getattr(import_module(_SURFACE[name]), name)
 
 
 def __dir__() -> list[str]:

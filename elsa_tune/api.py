@@ -331,11 +331,15 @@ def predict(
     """
     from elsa_tune.exporting.predicted_frame import predict_frame
     from elsa_tune.exporting.predicting import Predictor
+    from elsa_tune.training.bundled import split_texts
 
+    given: Any = rows
+    if not isinstance(rows, pd.DataFrame | str | Path):
+        given = split_texts(rows)
     texts = [text] if isinstance(text, str) else text
     tasks = [task] if isinstance(task, str) else task
     predictor = Predictor(Path(model), tasks, texts, probabilities=probabilities)
-    return predict_frame(predictor, rows, say)
+    return predict_frame(predictor, given, say)
 
 
 def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:

@@ -11,7 +11,6 @@ from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.searching.saying import Say
 from elsa_tune.tables.row_files import ABSENT, ROWS, Chunk, RowFile, input_format
-from elsa_tune.training import bundled
 from elsa_tune.words import listed
 
 _DTYPES = {str: "str", float: "float64"}
@@ -20,7 +19,7 @@ _DTYPES = {str: "str", float: "float64"}
 def predict_frame(predictor: Predictor, rows: Any, say: Say) -> pd.DataFrame:
     """A new DataFrame of the rows and their predictions, under the rows' own index.
 
-    rows: a DataFrame, a list of texts or of pairs of texts, or a file's path. Raises DataError.
+    rows: a DataFrame, a file's path, or a `Split` of texts alone. Raises DataError.
     """
     frame, where = _frame(predictor.columns, rows)
     added = predictor.added([str(name) for name in frame.columns], str(where))
@@ -57,11 +56,10 @@ def _frame(columns: Sequence[str], rows: Any) -> tuple[pd.DataFrame, Path]:
         return rows, Path("the DataFrame")
     if isinstance(rows, str | Path):
         return _read(Path(rows)), Path(rows)
-    split = bundled.split_texts(rows)
-    if len(split) and len(split.texts) != len(columns):
-        given = "a text" if len(split.texts) == 1 else "a pair of texts"
+    if len(rows) and len(rows.texts) != len(columns):
+        given = "a text" if len(rows.texts) == 1 else "a pair of texts"
         raise DataError(f"each row is {given}, but the model reads {listed(columns)}")
-    texts = dict(zip(columns, split.texts, strict=False))
+    texts = dict(zip(columns, rows.texts, strict=False))
     return pd.DataFrame(texts, columns=list(columns), dtype=object), Path("the texts")
 
 

@@ -38,7 +38,8 @@ def checked(*leave: str) -> Callable[[Function], Function]:
                 if name in leave or name == "self" or parameter.kind is parameter.VAR_KEYWORD:
                     continue
                 if not _fits(value, hints[name]):
-                    kinds = " or ".join(dict.fromkeys(_kinds(hints[name])))
+                    *others, last = dict.fromkeys(_kinds(hints[name]))
+                    kinds = f"{', '.join(others)} or {last}" if others else last
                     raise UsageError(f"`{name}` is {_what(value)}; give {kinds}")
             return function(*args, **kwargs)
 
@@ -81,7 +82,7 @@ def _kinds(hint: Any) -> list[str]:
         inner = [word.removeprefix("a ") for word in dict.fromkeys(_kinds(parts[0]))]
         return [f"a list of {' or '.join(f'{word}s' for word in inner)}"]
     if origin is tuple:
-        return [f"a tuple of {len(parts)}"]
+        return [f"a tuple of {len(parts)} values"]
     if origin is Mapping:
         return ["a mapping"]
     return [_WORDS.get(hint.__name__, f"a {hint.__name__}")]
