@@ -19,6 +19,7 @@ import torch
 import yaml
 from safetensors import SafetensorError
 
+import elsa_tune
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import (
@@ -99,7 +100,10 @@ def test_the_certified_depth_is_trained_once_more_and_counted_nowhere(paths: Sea
 
     spec = load_specification(paths)
     texts = read_splits(spec.task, spec.recipe)["evaluation"].texts
-    assert predict(done.folder, texts).tolist() == kept_predictions(paths, key).tolist()
+    kept = kept_predictions(paths, key).tolist()
+    assert predict(done.folder, texts).tolist() == kept
+    scored = elsa_tune.predict(done.folder, paths.storage.parent / "dev.csv")
+    assert list(scored["prediction"]) == [spec.task.classes[one] for one in kept]
 
     exported(paths, "again")
     weights = "model.safetensors"
