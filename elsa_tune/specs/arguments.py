@@ -16,7 +16,6 @@ _WORDS = {
     "int": "a whole number",
     "float": "a number",
     "bool": "True or False",
-    "PosixPath": "a path",
     "Path": "a path",
 }
 
@@ -28,10 +27,11 @@ def checked(*leave: str) -> Callable[[Function], Function]:
 
     def decorated(function: Function) -> Function:
         signature = inspect.signature(function)
+        hints_of = functools.cache(get_type_hints)  # what they name is imported by the first call
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            hints = get_type_hints(function)
+            hints = hints_of(function)
             given = signature.bind(*args, **kwargs).arguments
             for name, value in given.items():
                 parameter = signature.parameters[name]
