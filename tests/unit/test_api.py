@@ -119,7 +119,10 @@ def test_an_argument_of_a_wrong_kind_is_one_sentence(
         (lambda: elsa_tune.search("m", "t", seeds=True), "`seeds` is True; give a whole number"),
         (lambda: elsa_tune.search("m", "t", seeds="3"), "`seeds` is '3'; give a whole number"),
         (lambda: elsa_tune.search("m", "t", until="x"), "`until` is 'x'; give 'certified'"),
-        (lambda: elsa_tune.search("m", "t", label="x"), "`label` is for rows that are given here"),
+        (
+            lambda: elsa_tune.search("m", "t", task_name="x"),
+            "`task_name` is for rows that are given",
+        ),
         (
             lambda: elsa_tune.bundle("mood", "b"),
             "`models` is 'mood'; give a list of texts or paths",
