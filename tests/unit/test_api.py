@@ -22,6 +22,7 @@ from elsa_tune.errors import DataError, NoAnswerError, ResultsError, UnknownName
 from elsa_tune.searching.inputs import SearchOptions, read_duration
 from elsa_tune.specs.space import FIELDS
 from elsa_tune.specs.space_fields import SpaceFields
+from elsa_tune.specs.task import Cleaning
 from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tables.task_frames import write_task
 from elsa_tune.training.data.texts import read_texts
@@ -163,6 +164,21 @@ def test_a_time_is_a_text_seconds_or_a_timedelta(
     for wrong in (0, -5, float("nan"), timedelta(0)):
         with pytest.raises(UsageError, match="write a time above 0 such as 90s"):
             read_duration(api._time(wrong))
+
+
+def test_what_is_mended_in_given_rows_goes_into_their_task_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mended = {"drop_leaked": True, "missing_labels": ["N/A"]}
+    with pytest.raises(UnknownNameError, match="unknown search space 'none'"):
+        elsa_tune.search("minilm", rows(), text="said", label="mood", space="none", **mended)  # type: ignore[arg-type]
+    [file] = tmp_path.glob("mlruns/tasks/own-*/task.yaml")
+    cleaning = read_task_file(file).cleaning
+    assert (cleaning.drop_leaked, cleaning.missing_labels) == (True, ("N/A",))
+    assert {one.name for one in fields(Cleaning)} <= inspect.signature(api.search).parameters.keys()
+    with pytest.raises(UsageError, match="`drop_leaked` is for rows that are given here"):
+        elsa_tune.search("minilm", "stdlib", drop_leaked=True)
 
 
 def test_values_show_themselves_on_one_line() -> None:
