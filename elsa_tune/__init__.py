@@ -4,6 +4,7 @@
 
     found = elsa_tune.search("minilm", "stdlib", space="demo")
     elsa_tune.export(found, "model")
+    elsa_tune.predict("model", rows)
 
 The verbs of the command line as functions, and `freeze` for a trainer of your own. Nothing is
 imported before it is used, and nothing here prints to stdout.
@@ -14,11 +15,11 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# By name: where it is.
+# By name: where it is. `__init__.pyi` says it to editors and type checkers, which run nothing.
 _SURFACE = {
     **dict.fromkeys(("Answers", "Curves", "Search"), "elsa_tune.api"),
     **dict.fromkeys(("answer", "curve", "export", "load_search"), "elsa_tune.api"),
-    **dict.fromkeys(("resume", "search"), "elsa_tune.api"),
+    **dict.fromkeys(("predict", "resume", "search"), "elsa_tune.api"),
     "bundle": "elsa_tune.exporting.bundle",
     "freeze": "elsa_tune.training.freezing",
     "load_bundle": "elsa_tune.training.bundled",

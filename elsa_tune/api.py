@@ -6,9 +6,11 @@ import html
 import io
 import json
 import tempfile
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, Unpack
 
 import pandas as pd
 
@@ -16,12 +18,13 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answer_json import answers_csv, curves_csv
 from elsa_tune.analysis.answers import answer_curves
 from elsa_tune.analysis.curve import FreezeCurve
-from elsa_tune.errors import ElsaTuneError, RunError
+from elsa_tune.errors import ElsaTuneError, RunError, UsageError
 from elsa_tune.searching.answering import Finished
 from elsa_tune.searching.inputs import SearchOptions, read_duration, read_request, read_until
 from elsa_tune.searching.saying import say
 from elsa_tune.sources import Journals, Published, Question, Source, Store, Table
-from elsa_tune.specs.task import Cleaning
+from elsa_tune.specs.arguments import checked
+from elsa_tune.specs.space_fields import SpaceFields
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tables.results_csv import csv_text, write_results
 from elsa_tune.tables.task_frames import write_task
@@ -105,75 +108,156 @@ class Search:
             return f"<p>{html.escape(f'search {self.name}: {error}')}</p>"
 
 
-def search(model: str, task: Any, **settings: Any) -> Search:
+# A task's name or file, or its rows: a DataFrame, two of them, or a mapping of splits.
+Task: TypeAlias = str | Path | pd.DataFrame | Sequence[Any] | Mapping[str, Any]
+# `90s`, `30m`, `2h`; a number is seconds.
+Time: TypeAlias = str | float | timedelta
+# Where results are: a search, its name, a table, a journal, an MLflow store.
+Results: TypeAlias = Search | str | Path | pd.DataFrame
+
+
+@checked("task")
+def search(
+    model: str | Path,
+    task: Task,
+    *,
+    name: str | None = None,
+    space: str | Path | None = None,
+    text: str | Sequence[str] | None = None,
+    label: str | None = None,
+    task_name: str | None = None,
+    drop_leaked: bool | None = None,
+    drop_duplicates: bool | None = None,
+    drop_contradictions: bool | None = None,
+    merge_labels: bool | None = None,
+    missing_labels: Sequence[str] | None = None,
+    trials: int | None = None,
+    seeds: int | None = None,
+    train_size: int | None = None,
+    metric: str | None = None,
+    max_time: Time | None = None,
+    gpu_hours: float | None = None,
+    until: Literal["certified"] | None = None,
+    data_dir: str | Path | None = None,
+    tracking_uri: str | None = None,
+    storage_path: str | Path | None = None,
+    address: str | None = None,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
+    **fields: Unpack[SpaceFields],
+) -> Search:
     """`elsa-tune search`: run a search to its end, or go on with the one of this name.
 
     model: a known name, a local folder or a hub id. task: a known name, `hub:owner/name`, a folder
     that `save_to_disk` wrote, a task file, or rows: a DataFrame (a fifth is held out), a pair
     (training, evaluation), or a Dataset or DatasetDict. Rows are kept beside the searches, under
     `task_name` ("own"); `text` names one or two of their columns ("text"), `label` one ("label"),
-    which a Dataset may tell itself; `drop_leaked=True` and its like are those of a task file. The
-    other settings are the command's options (`name`, `space`, `seeds`, `max_time`, ...;
-    `SearchOptions` has them all), and fields of the space, as `epochs=6` or `depths=[0, 3]`. A Ray
-    that runs in this process already is used and left running.
+    as they do for a task that is a table or a data set, which may tell them itself; rows without a
+    label are skipped, and counted. drop_leaked, drop_duplicates, drop_contradictions, merge_labels,
+    missing_labels: of given rows, as in a task file.
 
-    Raises UsageErrors before any work starts, RunError where the plan was not completed.
+    name: by default model, task and time. space: a shipped one or a file, by default `joint`.
+    trials: exploring trials in all. seeds: measuring trials per depth. train_size: a subset of the
+    training rows. max_time: `90s`, `30m` or `2h`, a number of seconds, or a timedelta; then the
+    search ends with what is done, as at so many `gpu_hours`. until: `certified`, in a hunt. The
+    others are the command's. fields: of the space, as `epochs=6` or `depths=[0, 3]`.
+
+    A Ray that runs in this process already is used and left running. Raises UsageErrors before any
+    work starts, RunError where the plan was not completed.
     """
-    rows = None if isinstance(task, str | Path) else _row_settings(settings)
-    options = {one.name for one in fields(SearchOptions)} - {"settings"}
-    given = {name: settings.pop(name) for name in options & settings.keys()}
-    named: dict[str, Any] = {n: str(x) if isinstance(x, Path) else x for n, x in given.items()}
-    if rows is not None:
-        place = StorePaths(Path.cwd()).storage_at(named.get("storage_path")).parent / "tasks"
-        task = write_task(task, place, **rows)
-    elif isinstance(named.get("text"), str):
-        named["text"] = [named["text"]]
-    overrides = [f"{field}={json.dumps(value)}" for field, value in settings.items()]
-    wanted = SearchOptions(model=model, task=[str(task)], settings=overrides, **named)
+    given: dict[str, Any] = {
+        "space": None if space is None else str(space),
+        "name": name,
+        "trials": trials,
+        "seeds": seeds,
+        "train_size": train_size,
+        "metric": metric,
+        "max_time": None if max_time is None else _time(max_time),
+        "gpu_hours": gpu_hours,
+        "until": until,
+        "data_dir": None if data_dir is None else str(data_dir),
+        "tracking_uri": tracking_uri,
+        "storage_path": None if storage_path is None else str(storage_path),
+        "address": address,
+        "cpus_per_trial": cpus_per_trial,
+        "gpus_per_trial": gpus_per_trial,
+    }
+    options = {option: value for option, value in given.items() if value is not None}
+    of_rows: dict[str, Any] = {
+        "drop_leaked": drop_leaked,
+        "drop_duplicates": drop_duplicates,
+        "drop_contradictions": drop_contradictions,
+        "merge_labels": merge_labels,
+        "missing_labels": None if missing_labels is None else list(missing_labels),
+    }
+    cleaning = {name: value for name, value in of_rows.items() if value is not None}
+    if not isinstance(task, str | Path):
+        place = StorePaths(Path.cwd()).storage_at(options.get("storage_path")).parent / "tasks"
+        task = write_task(task, place, task_name or "own", text, label, cleaning)
+    elif cleaning or task_name is not None:
+        first = next(iter(cleaning), "task_name")
+        raise UsageError(f"`{first}` is for rows that are given here; task '{task}' has its own")
+    else:
+        options["label"] = label
+        options["text"] = [text] if isinstance(text, str) else text
+    overrides = [f"{field}={_json(field, value)}" for field, value in fields.items()]
+    wanted = SearchOptions(model=str(model), task=[str(task)], settings=overrides, **options)
     from elsa_tune.searching.launch import start
 
     return _ended(start(read_request(wanted, str(task)), say))
 
 
-def _row_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """What of a search's settings is about the rows given, taken out of them."""
-    cleaning = [one.name for one in fields(Cleaning) if one.name in settings]
-    return {
-        "name": settings.pop("task_name", "own"),
-        "text": settings.pop("text", None),
-        "label": settings.pop("label", None),
-        "cleaning": {name: settings.pop(name) for name in cleaning},
-    }
+def _json(field: str, value: Any) -> str:
+    """A field of the space as it is written; numpy's numbers and lists are what they look like."""
+    try:
+        return json.dumps(value, default=lambda one: one.tolist())
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        kind = type(value).__name__
+        raise UsageError(f"field '{field}' is a {kind}; give a number, a text or a list") from None
 
 
+def _time(time: Time) -> str:
+    if isinstance(time, str):
+        return time
+    return f"{time.total_seconds() if isinstance(time, timedelta) else time:.3f}s"
+
+
+@checked()
 def resume(
-    name: str,
+    name: str | Search,
     *,
     seeds: int | None = None,
-    until: str | None = None,
-    max_time: str | None = None,
+    until: Literal["certified"] | None = None,
+    max_time: Time | None = None,
     storage_path: str | Path | None = None,
     tracking_uri: str | None = None,
     address: str | None = None,
 ) -> Search:
-    """`elsa-tune resume`: go on with a search, or give it more seeds. Errors as in `search`."""
+    """`elsa-tune resume`: go on with a search, or give it more seeds.
+
+    name: a search's, or itself. Arguments and errors are those of `search`; by default the search's
+    own. storage_path: where a search of this name is.
+    """
     from elsa_tune.searching.launch import resume as go_on
     from elsa_tune.searching.specification import more_of
 
     uri = None if tracking_uri is None else StorePaths(Path.cwd()).tracking_uri(tracking_uri)
-    paths = load_search(name, storage_path=storage_path).paths
+    found = name if isinstance(name, Search) else load_search(name, storage_path=storage_path)
     more = more_of(seeds, read_until(until))
-    seconds = None if max_time is None else read_duration(max_time)
+    seconds = None if max_time is None else read_duration(_time(max_time))
+    paths = found.paths
     return _ended(go_on(paths, say, more=more, max_time=seconds, tracking_uri=uri, address=address))
 
 
+@checked()
 def load_search(name: str, *, storage_path: str | Path | None = None) -> Search:
     """A search that is recorded under the working directory. Raises UnknownNameError."""
     storage = StorePaths(Path.cwd()).storage_at(None if storage_path is None else str(storage_path))
     return Search(find_search(storage, name).name, storage)
 
 
-def answer(source: Any, target: float | None = None) -> Answers:
+@checked()
+def answer(source: Results, target: float | None = None) -> Answers:
     """`elsa-tune operating-point`, for every model, task and training size that a source has.
 
     source: a `Search`, a search's name, a results table or journal (path), a DataFrame with a
@@ -185,11 +269,13 @@ def answer(source: Any, target: float | None = None) -> Answers:
     return Answers(answer_curves(*_curves(source, target)))
 
 
-def curve(source: Any) -> Curves:
+@checked()
+def curve(source: Results) -> Curves:
     """`elsa-tune curve`: the freeze curves of a source; sources and errors as in `answer`."""
     return Curves(_curves(source)[0])
 
 
+@checked()
 def export(
     source: Search | str,
     out: str | Path,
@@ -223,6 +309,37 @@ def export(
     )
     write(request, say)
     return request.out
+
+
+@checked("rows")
+def predict(
+    model: str | Path,
+    rows: pd.DataFrame | Sequence[str] | Sequence[tuple[str, str]] | str | Path,
+    *,
+    text: str | Sequence[str] | None = None,
+    task: str | Sequence[str] | None = None,
+    probabilities: bool = False,
+) -> pd.DataFrame:
+    """`elsa-tune predict`: rows with what an exported model or a bundle says of each, in order.
+
+    model: a folder of `export` or of `bundle`. rows: a DataFrame, a list of texts or of pairs of
+    texts, or a file (CSV, TSV, JSONL or Parquet). text: the columns with the texts, by default
+    those that the model was trained on. task: of a bundle, by default all. The columns that are
+    added are `prediction` and `confidence`, its probability; of a regression the first alone; of a
+    bundle both for each task, as `TASK_prediction`. probabilities: adds those of each class. A
+    missing text is an empty one. Raises UsageErrors.
+    """
+    from elsa_tune.exporting.predicted_frame import predict_frame
+    from elsa_tune.exporting.predicting import Predictor
+    from elsa_tune.training.bundled import split_texts
+
+    given: Any = rows
+    if not isinstance(rows, pd.DataFrame | str | Path):
+        given = split_texts(rows)
+    texts = [text] if isinstance(text, str) else text
+    tasks = [task] if isinstance(task, str) else task
+    predictor = Predictor(Path(model), tasks, texts, probabilities=probabilities)
+    return predict_frame(predictor, given, say)
 
 
 def _curves(source: Any, target: float | None = None) -> tuple[list[FreezeCurve], float]:

@@ -110,7 +110,7 @@ def kept_predictions(paths: SearchPaths, key: str) -> np.ndarray:
 
 
 def exported_model(
-    folder: Path, base: Path, task: TaskSpec, frozen: int | str, **recipe: Any
+    folder: Path, base: Path | str, task: TaskSpec, frozen: int | str, **recipe: Any
 ) -> Path:
     """A folder as `elsa-tune export` writes it, whose trained part is made up."""
     seed = zlib.crc32(str(folder).encode())

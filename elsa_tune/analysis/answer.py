@@ -155,6 +155,17 @@ class Answer(FreezeCurve):
     recommendation: Recommendation = Recommendation(action=Action.WAIT)
     first_lines: FirstLines = FirstLines("")
 
+    def __repr__(self) -> str:
+        """On one line: what, k, and how sure."""
+        what, advice = f"{self.model} on {self.task}", self.recommendation
+        if advice.point is None or advice.basis is None:
+            why = advice.action if self.reason is None else self.reason
+            return f"Answer({what}: none, {why.value.replace('_', ' ')})"
+        tuned = f"last {advice.point.fine_tuned_layers} of {self.layers} layers"
+        if advice.action is Action.LINEAR_MODEL:
+            tuned = "a linear model on the frozen features"
+        return f"Answer({what}: {tuned}, {advice.basis.value.replace('_', ' ')})"
+
     def __str__(self) -> str:
         return str(self.first_lines)
 

@@ -121,6 +121,10 @@ class FreezeCurve:
     search_arguments: str | None = None
     findings: tuple[RowFinding, ...] = ()
 
+    def __repr__(self) -> str:
+        measured = f"{len(self.with_quality)} of {len(self.points)} depths measured"
+        return f"FreezeCurve({self.model} on {self.task}: {measured})"
+
     @property
     def full(self) -> CurvePoint | None:
         """The full-model reference, None where it was not measured."""

@@ -15,6 +15,7 @@ from elsa_tune.cli.commands import (
     demo,
     export,
     machine,
+    predict,
     record,
     reproduce,
     search,
@@ -40,7 +41,7 @@ app = typer.Typer(
 COMMANDS = {
     "Search": (demo.demo, search.search, search.resume, record.searches),
     "Ask": (answer.answer, answer.curve, answer.report),
-    "Take the model": (export.export, export.bundle),
+    "Take the model": (export.export, predict.predict, export.bundle),
     "Look up": (catalogue.models, catalogue.tasks, catalogue.spaces),
     "This machine": (machine.doctor, record.ui),
     "More": (reproduce.reproduce, search.trial),

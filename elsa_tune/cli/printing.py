@@ -73,9 +73,9 @@ def local_time(seconds: float) -> str | None:
 
 # What the code calls `storage_path` is typed as --storage-path.
 _SETTINGS = re.compile(
-    r"`(address|cpus_per_trial|data_dir|gpu_hours|gpus_per_trial|label|layers|map|max_time|model|"
-    r"name|onnx|out|overwrite|push|scale|search|seeds|set|space|storage_path|task|text|"
-    r"tracking_uri|train_size|trials|until)`"
+    r"`(address|cpus_per_trial|data_dir|format|gpu_hours|gpus_per_trial|input_format|label|layers|"
+    r"map|max_time|model|name|onnx|out|overwrite|push|scale|search|seeds|set|space|storage_path|task|"
+    r"text|tracking_uri|train_size|trials|until)`"
 )
 
 

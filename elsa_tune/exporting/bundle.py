@@ -14,6 +14,7 @@ import torch
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_line
 from elsa_tune.exporting.folder import aside, check_out
 from elsa_tune.searching.saying import say
+from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow_writer import write_pyfunc
 from elsa_tune.training import bundled
 from elsa_tune.training.bundled import ABOUT, Bundle, Member, Text
@@ -35,6 +36,7 @@ _SAME: dict[str, Callable[[Member], object]] = {
 Models = Mapping[str, Member]
 
 
+@checked()
 def bundle(
     models: Sequence[str | Path],
     out: str | Path | None = None,
@@ -201,7 +203,8 @@ class _Answering:
         """
         columns = [rows[name] for name in ("text", "text_pair") if name in rows]
         texts = list(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
-        found = self._bundle.predict(texts, params and [*map(str, params["tasks"])])
+        tasks = [str(name) for name in params["tasks"]] if params else None
+        found = self._bundle.predict(texts, tasks)
         answers = {name: one.labels for name, one in found.items()}
         scores = {f"{name}_score": one.scores.astype(float) for name, one in found.items()}
         return rows[[]].assign(**answers, **scores)

@@ -129,7 +129,7 @@ def model_card(
     )
     row = example_row(task)
     example = repr(row) if "text_pair" in row else repr(row["text"])
-    facts = "\n".join(f"| {key.replace('_', ' ')} | {value} |" for key, value in exported.items())
+    facts = "\n".join(f"| {key.replace('_', ' ')} | {_cell(v)} |" for key, v in exported.items())
     kept = percent(choice.point.retention)
     corrected = percent(choice.point.corrected_retention)
     return f"""---
@@ -143,6 +143,14 @@ At this depth the search kept {kept} of the full model's {metric_text(metric)},
 corrected for chance {corrected}. {choice.judged(quality)}
 
 ## Use
+
+In the shell, with elsa-tune, for a file with {_columns(task)} (CSV, TSV, JSONL or Parquet):
+
+```bash
+elsa-tune predict . ROWS.csv > scored.csv
+```
+
+In Python, with transformers alone:
 
 ```python
 from transformers import pipeline
@@ -181,6 +189,15 @@ def example_row(task: TaskSpec) -> dict[str, str]:
     """A row as the model reads it: `text`, and `text_pair` where the task has two texts."""
     row = {"text": "It was worth every minute."}
     return row if len(task.text_columns) == 1 else {**row, "text_pair": "It was a waste of time."}
+
+
+def _cell(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _columns(task: TaskSpec) -> str:
+    names = [f"`{name}`" for name in task.text_columns]
+    return f"{'a column' if len(names) == 1 else 'the columns'} {' and '.join(names)}"
 
 
 def _labels(task: TaskSpec) -> str:

@@ -34,23 +34,34 @@ def aside(out: Path, what: str) -> Iterator[Path]:
     what: for messages. Raises StorageError for a place that cannot be written.
     """
     target = out.resolve()
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        aside.mkdir(parents=True)
-        yield aside
-        for file in filter(Path.is_file, aside.rglob("*")):
+    with scratch(out, what) as folder:
+        yield folder
+        for file in filter(Path.is_file, folder.rglob("*")):
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-        before = aside.with_suffix(".before")
+        before = folder.with_suffix(".before")
         if target.is_dir():  # empty, or an earlier one that may go
             target.rename(before)
         try:
-            aside.rename(target)
+            folder.rename(target)
         except OSError:
             if before.is_dir():
                 before.rename(target)
             raise
         shutil.rmtree(before, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch(out: Path, what: str) -> Iterator[Path]:
+    """A folder beside `out` that is there while inside.
+
+    what: would be written to `out`, for messages. Raises StorageError where it cannot be.
+    """
+    target = out.resolve()
+    folder = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        folder.mkdir(parents=True)
+        yield folder
     except (OSError, SafetensorError) as error:
         why: object = f"the weights could not be written: {error}"
         if isinstance(error, OSError):
@@ -59,4 +70,4 @@ def aside(out: Path, what: str) -> Iterator[Path]:
             f"{what} cannot be written to {out}: {why}; name another folder with `out`"
         ) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,8 +3,13 @@
 import dataclasses
 import importlib.util
 import json
-from collections.abc import Mapping
+import math
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +18,10 @@ from torch import Tensor
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
-from elsa_tune.errors import DivergedError, RunError, UsageError, first_line
+from elsa_tune.errors import DivergedError, RunError, StorageError, UsageError, first_line
 from elsa_tune.exporting.choice import FIGURE, Choice, choose, example_row, model_card
-from elsa_tune.exporting.folder import aside, check_out
+from elsa_tune.exporting.folder import aside, check_out, scratch
+from elsa_tune.exporting.progress import Progress
 from elsa_tune.report import charts, figures
 from elsa_tune.report.page import by_name
 from elsa_tune.searching.launch import check_unchanged, inputs_of, store_of, versions_here
@@ -40,9 +46,11 @@ from elsa_tune.training.loop import train
 from elsa_tune.training.metrics import task_scores
 from elsa_tune.training.model.encoder import quiet
 from elsa_tune.visible import visible
-from elsa_tune.words import points, rate_text
+from elsa_tune.words import duration, points, rate_text
 
 ABOUT = "elsa-tune.json"
+# Seconds that a trained model waits for room on a disk, and between two tries.
+PATIENCE, AGAIN = 600.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,51 +76,44 @@ def export(request: ExportRequest, say: Say) -> float:
     """Train the search's answer once more and write it as a folder; returns the model's quality.
 
     Raises UsageErrors before anything is trained, NoAnswerError without an answer, RunErrors for
-    what training or other libraries could not do.
+    what training or other libraries could not do. Once it is trained, the model is kept: where a
+    later step fails, RunError says at the end which one, and where the model is.
     """
-    out, paths = request.out, request.paths
-    check_out(out, "export", ABOUT, overwrite=request.overwrite)
-    if request.push is not None and not HUB_ID.fullmatch(request.push):
-        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
-    if request.onnx and not importlib.util.find_spec("onnxscript"):
-        raise UsageError(
-            "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "
-            "`onnx` out"
-        )
+    paths = request.paths
+    _check(request)
     spec = load_specification(paths)
     saved.check_exportable(spec.recipe)
     to_check = None if request.check is None else saved.read_labelled(request.check, spec.task)
     store = store_of(spec)
-    with aside(out, "the model") as folder:
-        with Journal(paths.journal) as journal:
-            earlier = journal.earlier
-            forwarder = Forwarder(paths, store, earlier).start()
-            record = SearchRecord(spec, paths, journal, forwarder, say)
-            rows = rows_of(record.state(), paths.folder)
-            try:
-                answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
-                choice = choose(answers, request.layers)
-                say(f"export: {choice.in_words} at learning rate {rate_text(choice.learning_rate)}")
-                used, data = _data(spec, full=request.full, say=say)
-                planned = record.state().planned_trials
-                seeds = {known_trial(spec, trial).trial.seed for trial in planned}
-                # One that no trial had, and the same however often a model is exported.
-                fresh = max(seeds | set(spec.measuring_seeds)) + 1
-                trial = used.trial(Phase.FINAL, choice.point.depth, choice.learning_rate, fresh)
-                quality, weights = train_final(used, trial, data, record, say)
-            finally:
-                forwarder.close()
-        facts = saved.save_classifier(folder, trial, data, weights)
-        _write_about(folder, choice, trial, used, {**facts, "quality": quality})
-        chart = charts.freeze_curve(by_name([choice.answer]))
-        (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
-        if request.onnx:
-            saved.save_onnx(folder)
+    with Journal(paths.journal) as journal:
+        earlier = journal.earlier
+        forwarder = Forwarder(paths, store, earlier).start()
+        record = SearchRecord(spec, paths, journal, forwarder, say)
+        rows = rows_of(record.state(), paths.folder)
+        try:
+            answers = answer_rows(rows, spec.target, evidence=KeptPredictions())
+            choice = choose(answers, request.layers)
+            say(f"export: {choice.in_words} at learning rate {rate_text(choice.learning_rate)}")
+            used, data = _data(spec, full=request.full, say=say)
+            planned = record.state().planned_trials
+            seeds = {known_trial(spec, trial).trial.seed for trial in planned}
+            # One that no trial had, and the same however often a model is exported.
+            fresh = max(seeds | set(spec.measuring_seeds)) + 1
+            trial = used.trial(Phase.FINAL, choice.point.depth, choice.learning_rate, fresh)
+            _rehearse(request, trial, data)
+            quality, weights = train_final(used, trial, data, record, say)
+        finally:
+            forwarder.close()
+    final = _Final(choice=choice, spec=used, trial=trial, data=data, weights=weights)
+    out, failed = _saved(request, final, quality, say)
     say(choice.judged(quality))
     if to_check is not None:
-        found = task_scores(spec.task, saved.predict(out, to_check.texts), to_check.labels)
-        listed = ", ".join(f"{name} {points(value)}" for name, value in found.items())
-        say(f"On the {len(to_check):,} rows of {request.check}: {listed}.")
+        try:
+            found = task_scores(spec.task, saved.predict(out, to_check.texts), to_check.labels)
+            scores = ", ".join(f"{name} {points(value)}" for name, value in found.items())
+            say(f"On the {len(to_check):,} rows of {request.check}: {scores}.")
+        except Exception as error:  # of memory, transformers or the machine
+            failed.append(f"{request.check} was not scored ({first_line(error)})")
     try:
         run_id, row = store.run_id(record.state().search), example_row(spec.task)
         with quiet():
@@ -120,9 +121,100 @@ def export(request: ExportRequest, say: Say) -> float:
         say(f"In MLflow: {uri}")
     except Exception as error:  # MLflow's, the server's and the network's have no common base
         say(f"the model did not reach MLflow: {reason(error, store.uri)}")
+    if failed:
+        raise RunError(f"the model itself is complete in {out}, but {'; '.join(failed)}")
     if request.push is not None:
         say(f"On the hub: {push(out, request.push)}")
+    say(f"Next: elsa-tune predict {shlex.quote(str(out))} ROWS.csv > scored.csv")
     return quality
+
+
+def _check(request: ExportRequest) -> None:
+    """Raise UsageError for what cannot be carried out, before anything is read."""
+    check_out(request.out, "export", ABOUT, overwrite=request.overwrite)
+    if request.push is not None and not HUB_ID.fullmatch(request.push):
+        raise UsageError(f"`push` {request.push}: write owner/name, as the hub calls a model")
+    if request.onnx and not importlib.util.find_spec("onnxscript"):
+        raise UsageError(
+            "ONNX files need onnxscript, which is not installed; pip install onnxscript, or leave "
+            "`onnx` out"
+        )
+
+
+def _rehearse(request: ExportRequest, trial: TrialSpec, data: TaskData) -> None:
+    """Write the model as it is before training, beside its place, and throw it away: a place
+    without room and a model that cannot be traced are found now, and cost no training.
+    """
+    with scratch(request.out, "the model") as folder:
+        saved.save_classifier(folder, trial, data, {})
+        if request.onnx:
+            saved.save_onnx(folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Final:
+    """A trained model. spec: with the sizes of its data. weights: what trained, by name."""
+
+    choice: Choice
+    spec: SearchSpec
+    trial: TrialSpec
+    data: TaskData
+    weights: Mapping[str, Tensor]
+
+
+def _saved(
+    request: ExportRequest, final: _Final, quality: float, say: Say
+) -> tuple[Path, list[str]]:
+    """The folder with the model, and what is not as it was asked for.
+
+    Where the folder asked for has no room any more, the search's own or the temporary one may; if
+    none has, this waits for room as long as PATIENCE. Raises StorageError.
+    """
+    elsewhere = Path(tempfile.gettempdir(), f"elsa-tune-{final.spec.name}-model")
+    places = (request.out, request.paths.folder / "model", elsewhere)
+    deadline = time.monotonic() + PATIENCE
+    is_said = False
+    while True:
+        refused: StorageError | None = None
+        for out in places:
+            try:
+                with aside(out, "the model") as folder:
+                    failed = _write(folder, request, final, quality)
+            except StorageError as error:
+                refused = refused or error
+            else:
+                return out, failed if refused is None else [str(refused), *failed]
+        assert refused is not None
+        if time.monotonic() > deadline:
+            raise refused
+        if not is_said:
+            is_said = True
+            say(
+                f"no room for the trained model, which is in memory only: make some beside "
+                f"{request.out} within {duration(PATIENCE)}, and it is written"
+            )
+        time.sleep(AGAIN)
+
+
+def _write(folder: Path, request: ExportRequest, final: _Final, quality: float) -> list[str]:
+    """Everything into a folder that is there; returns what could not be made beside the model.
+
+    Raises OSError or SafetensorError where the model itself cannot be written.
+    """
+    facts = saved.save_classifier(folder, final.trial, final.data, final.weights)
+    steps: dict[str, Callable[[], object]] = {
+        ABOUT: partial(_write_about, folder, final, {**facts, "quality": quality}),
+        FIGURE: partial(_write_figure, folder, final.choice),
+    }
+    if request.onnx:
+        steps["an ONNX file"] = partial(saved.save_onnx, folder)
+    failed = []
+    for what, step in steps.items():
+        try:
+            step()
+        except (Exception, KeyboardInterrupt) as error:  # whatever it is, the model is worth more
+            failed.append(f"{what} could not be written ({first_line(error)})")
+    return failed
 
 
 def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskData]:
@@ -142,9 +234,13 @@ def _data(spec: SearchSpec, *, full: bool, say: Say) -> tuple[SearchSpec, TaskDa
     return dataclasses.replace(spec, train_examples=rows, holdout_examples=held_out), data
 
 
-def _write_about(
-    folder: Path, choice: Choice, trial: TrialSpec, spec: SearchSpec, facts: dict[str, Any]
-) -> None:
+def _write_figure(folder: Path, choice: Choice) -> None:
+    chart = charts.freeze_curve(by_name([choice.answer]))
+    (folder / FIGURE).write_bytes(figures.draw(chart)["png"])
+
+
+def _write_about(folder: Path, final: _Final, facts: dict[str, Any]) -> None:
+    choice, trial, spec = final.choice, final.trial, final.spec
     promised = choice.promised
     exported = {
         **facts,
@@ -177,17 +273,23 @@ def train_final(
     trained, by name. spec: with the sizes of these data. Raises RunErrors as `train` does.
     """
     weights: dict[str, Tensor] = {}
+    progress, epochs = Progress(say), trial.recipe.epochs
+
+    def on_step(done: int, planned: int) -> None:
+        epoch = math.ceil(done * epochs / planned)
+        progress.at(f"training: epoch {epoch} of {epochs}", done / planned)
 
     def keep(trained: Mapping[str, Tensor]) -> None:
         weights.update({name: value.detach().cpu().clone() for name, value in trained.items()})
 
+    say(f"training: {epochs} epochs of {len(data.train):,} rows")
     record.begin(trial, spec)
     status, message, artifact = TrialStatus.INTERRUPTED, "", None
     try:
-        for result in train(trial, data, keep=keep):
+        for result in train(trial, data, keep=keep, on_step=on_step):
             record.report(trial.key, dataclasses.asdict(result), {})
             quality = f"{trial.task.metric.value} {points(result.quality)}"
-            say(f"epoch {result.epoch:g} of {trial.recipe.epochs}: {quality}")
+            say(f"epoch {result.epoch:g} of {epochs}: {quality}")
         predictions = np.asarray(result.predictions)
         artifact = record.keep_predictions(trial.key, predictions, data.evaluation.labels)
         status = TrialStatus.COMPLETED

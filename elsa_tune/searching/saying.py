@@ -62,13 +62,15 @@ def heard(
 class Unfailing:
     """A stream, silent from the moment when its reader is gone: a pipe broke, a terminal closed.
 
-    error: what says so; by default whatever goes wrong. shown: what a text becomes before.
+    error: what says so; by default whatever goes wrong. shown: what a text becomes before. is_gone:
+    whether that moment has come.
     """
 
     def __init__(
         self, stream: Any, error: type[OSError] = OSError, shown: Callable[[str], str] = str
     ) -> None:
         self.stream, self._error, self._shown = stream, error, shown
+        self.is_gone = False
 
     def write(self, text: str) -> int:
         try:
@@ -89,6 +91,7 @@ class Unfailing:
 
     def _fall_silent(self) -> None:
         """Lead it nowhere from now on: other libraries write there too, and so does the exit."""
+        self.is_gone = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(nowhere, self.stream.fileno())

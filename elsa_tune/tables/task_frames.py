@@ -28,21 +28,20 @@ def write_task(
     rows: a DataFrame, a pair of them (training, evaluation), a Dataset or DatasetDict of
     `datasets`, or a mapping with `train` and `validation` of what has `to_pandas`. text: one or two
     columns, by default `text`; label: one, by default `label`; a data set may tell them itself, as
-    one of the hub does. Numbers with fractions make the task a regression. cleaning: fields of the
-    task file that drop rows or merge labels. Raises DataError.
+    one of the hub does. Numbers with fractions make the task a regression. Missing labels stay
+    missing: as in any file, the rows are skipped and counted where they are read. cleaning: fields
+    of the task file that drop rows or merge labels. Raises DataError.
     """
     texts = [text] if isinstance(text, str) else list(text or ())
     if (splits := _data_set(rows)) is not None:
         described, frames = _of_data_set(splits, Wanted(name=name, text=tuple(texts), label=label))
         return _written(folder, described, frames, cleaning or {})
     texts, label = texts or ["text"], label or "label"
-    frames = {
-        part: _checked(frame, part, [*texts, label], label) for part, frame in _parts(rows).items()
-    }
+    frames = {part: _checked(frame, part, [*texts, label]) for part, frame in _parts(rows).items()}
     floats = [one for one in frames.values() if pd.api.types.is_float_dtype(one[label])]
-    is_regression = any((frame[label] % 1 != 0).any() for frame in floats)
+    is_regression = any((frame[label].dropna() % 1 != 0).any() for frame in floats)
     for frame in [] if is_regression else floats:
-        frame[label] = frame[label].astype(int)  # names and whole numbers are classes
+        frame[label] = frame[label].astype("Int64")  # names and whole numbers are classes
     described = {"name": name, "text": texts, "label": label, "regression": is_regression}
     return _written(folder, described, frames, cleaning or {})
 
@@ -124,15 +123,10 @@ def _parts(rows: Any) -> dict[str, pd.DataFrame]:
     return dict(zip(("train", "evaluation"), frames, strict=True))
 
 
-def _checked(frame: pd.DataFrame, part: str, columns: list[str], label: str) -> pd.DataFrame:
+def _checked(frame: pd.DataFrame, part: str, columns: list[str]) -> pd.DataFrame:
     if missing := [name for name in columns if name not in frame.columns]:
         raise DataError(
             f"the {part} rows have no column '{missing[0]}'; they have "
             f"{shortlist(frame.columns)}: name yours with `text` and `label`"
-        )
-    if unlabelled := int(frame[label].isna().sum()):
-        raise DataError(
-            f"{unlabelled:,} of {len(frame):,} {part} rows have no label in column '{label}'; drop "
-            "them"
         )
     return frame[columns].reset_index(drop=True)

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted
 from elsa_tune.files import PLAIN_NAME
+from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.data.preparation import tokenised
 from elsa_tune.training.data.tokens import Split, TokenRows
@@ -136,7 +137,7 @@ def deepest(members: Mapping[str, Member]) -> Member:
 def alone(member: Member, texts: Sequence[Text]) -> NDArray[np.float32]:
     """Logits [E, C] of one model by transformers' own code, on one padded batch."""
     inputs = member.tokenizer(
-        *_split(texts).texts,
+        *split_texts(texts).texts,
         padding=True,
         truncation=True,
         max_length=member.facts["max_length"],
@@ -157,6 +158,10 @@ class Prediction:
     labels: tuple[str, ...]
     scores: NDArray[np.float32]
     logits: NDArray[np.float32]
+
+    def __repr__(self) -> str:
+        texts = len(self.labels)
+        return f"Prediction({texts:,} {'text' if texts == 1 else 'texts'}: labels, scores, logits)"
 
 
 class Bundle:
@@ -180,17 +185,33 @@ class Bundle:
         self._prefix = runs(twin(base.model), base.depth)
         self._branches = {n: runs(member.model, member.depth) for n, member in members.items()}
         self.tasks, self.how = tuple(members), self._prefix.how
-        # Behind which layer a task leaves the shared ones; the others run from the tokens.
+        # Behind which layer a task leaves the shared ones; the others run from the tokens, as one
+        # does that has nobody to share with.
         self._begins = {
             name: min(member.depth.frozen_layers, self._prefix.deepest)
             for name, member in members.items()
-            if not member.depth.is_full_model
+            if len(members) > 1 and not member.depth.is_full_model
         }
         for name, begin in self._begins.items():
             self._branches[name].drop_prefix(begin)
 
+    def __repr__(self) -> str:
+        return f"Bundle({', '.join(self.tasks)}; {self.how})"
+
+    def facts(self, task: str) -> dict[str, Any]:
+        """What `export` wrote of a task's model into its configuration."""
+        return self._configs[task].elsa_tune  # type: ignore[no-any-return]  # untyped
+
+    def labels(self, task: str) -> tuple[str, ...]:
+        """A task's classes in the order of its logits; () of a regression."""
+        config = self._configs[task]
+        if config.problem_type == "regression":
+            return ()
+        return tuple(config.id2label[number] for number in range(config.num_labels))
+
+    @checked("texts")
     def predict(
-        self, texts: Sequence[Text], tasks: Iterable[str] | None = None
+        self, texts: Sequence[Text], tasks: Sequence[str] | None = None
     ) -> dict[str, Prediction]:
         """By task, all of them by default, the answers to these texts, or pairs of texts.
 
@@ -201,7 +222,7 @@ class Bundle:
         for name in names:
             if name not in self._branches:
                 raise UnknownNameError.among("task", name, self.tasks)
-        split = _split(texts)
+        split = split_texts(texts)
         shapes = {name: (len(split), self._configs[name].num_labels) for name in names}
         found = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         if names and len(split):
@@ -238,6 +259,7 @@ class Bundle:
                 into[order[batch.rows]] = self._branches[name](batch, given)
 
 
+@checked()
 def load_bundle(folder: str | Path) -> Bundle:
     """A folder that `elsa-tune bundle` wrote, on the CPU. Raises ModelError."""
     members = read_members(Path(folder))
@@ -245,10 +267,13 @@ def load_bundle(folder: str | Path) -> Bundle:
         return Bundle(members, json.loads((Path(folder) / ABOUT).read_text())["runs"] == "packed")
 
 
-def _split(texts: Sequence[Text]) -> Split:
+def split_texts(texts: Sequence[Text]) -> Split:
+    """Texts, or pairs of texts, as columns. Raises DataError for what are no texts."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise DataError("give a list of texts, or a list of pairs of texts")
     rows = [(row,) if isinstance(row, str) else row for row in texts]
     widths = {len(row) if isinstance(row, tuple | list) else 0 for row in rows}
-    if isinstance(texts, str) or len(widths) > 1 or not widths <= {1, 2}:
+    if len(widths) > 1 or not widths <= {1, 2}:
         raise DataError("give a list of texts, or a list of pairs of texts")
     columns = tuple(map(list, zip(*rows, strict=True))) or ([],)
     if not all(isinstance(text, str) for column in columns for text in column):

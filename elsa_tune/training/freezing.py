@@ -7,6 +7,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from elsa_tune.errors import ModelError
+from elsa_tune.specs.arguments import checked
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.training.model import parts
 
@@ -28,6 +29,7 @@ class Frozen:
         )
 
 
+@checked("model")
 def freeze(
     model: PreTrainedModel, frozen_layers: int | str = 9, *, frozen_dropout: bool = False
 ) -> Frozen:

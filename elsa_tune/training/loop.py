@@ -37,6 +37,8 @@ FEW_STEPS = 150
 
 # Takes what trained, by name, as it stands; it must copy what it keeps.
 Keep = Callable[[Mapping[str, Tensor]], None]
+# Takes the optimiser steps done, and those planned.
+OnStep = Callable[[int, int], None]
 
 
 def train(
@@ -46,15 +48,16 @@ def train(
     device: str | None = None,
     depths: Sequence[int] = (),
     keep: Keep | None = None,
+    on_step: OnStep | None = None,
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
     there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
     the same pass over the model as this trial's. keep: called after every evaluation that may give
-    the trial's quality, at last with the one that does. The numbers depend on the trial alone (on a
-    GPU also on how it batches), not on what ran before in the process: weights, head, order of
-    examples and dropout follow `trial.seed`.
+    the trial's quality, at last with the one that does. on_step: called after every optimiser step.
+    The numbers depend on the trial alone (on a GPU also on how it batches), not on what ran before
+    in the process: weights, head, order of examples and dropout follow `trial.seed`.
     Raises DivergedError when a loss or metric stops being finite, RunError when even one example at
     a time does not fit in memory, and UsageErrors for data or models that do not fit the task.
     """
@@ -67,7 +70,7 @@ def train(
         machine.reproducible(trial.seed, where, trial.recipe.precision),
         contextlib.closing(_Run(trial, data, where, depths, keep)) as run,
     ):
-        yield from run.evaluations()
+        yield from run.evaluations(on_step)
 
 
 def steps(trial: TrialSpec, data: TaskData, *, device: str) -> Generator[IndexArray]:
@@ -160,7 +163,7 @@ class _Run:
         del self.runner, self.optimizer, self.schedule, self.trained, self.named
         machine.release()
 
-    def evaluations(self) -> Iterator[EpochResult]:
+    def evaluations(self, on_step: OnStep | None = None) -> Iterator[EpochResult]:
         """Train from evaluation to evaluation."""
         batches = shuffled_batches(self.trial, len(self.data.train))
         step, seen = 0, 0
@@ -172,7 +175,9 @@ class _Run:
             for batch in itertools.islice(batches, point - step):
                 loss_sum += self.step(batch)
                 examples += len(batch)
-            step = point
+                step += 1
+                if on_step is not None:
+                    on_step(step, self.points[-1])
             # The one GPU-CPU synchronisation of this stretch.
             train_loss = float(loss_sum) / examples
             self.train_seconds += time.perf_counter() - started

@@ -1,7 +1,9 @@
 """A trained classifier as a folder that `from_pretrained` loads, and what such a folder answers."""
 
 import hashlib
+import inspect
 import logging
+import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import pipeline
 
-from elsa_tune.errors import DataError, ModelError, RunError, first_line
+from elsa_tune.errors import DataError, ModelError, first_line
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Pooling, Recipe, TrialSpec
 from elsa_tune.tables.table_file import format_of, read_table
@@ -67,14 +69,18 @@ def save_classifier(
         "embeddings_frozen": trial.depth.embeddings_frozen,
         "prefix_sha256": digest({n: p for n, p in model.named_parameters() if n in frozen}),
         "max_length": trial.recipe.max_length,
+        "text_columns": list(trial.task.text_columns),
     }
     names = dict(enumerate(trial.task.classes or (trial.task.label_column,)))
     model.config.id2label = names
     model.config.label2id = {name: i for i, name in names.items()}
     model.config.elsa_tune = facts
-    tokenizer = load_tokenizer(trial.model)
+    tokenizer: Any = load_tokenizer(trial.model)
     tokenizer.model_max_length = trial.recipe.max_length
     tokenizer.chat_template = None  # their names would become files, and a classifier reads none
+    # BERT's tokenizer beside DistilBERT's weights also gives token types, which that cannot read.
+    taken = inspect.signature(model.forward).parameters
+    tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name in taken]
     with quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -121,7 +127,8 @@ def save_onnx(folder: Path) -> None:
     """Write a saved model's `onnx/model.onnx`, beside it model.onnx.data with the weights: from the
     tokenizer's outputs [rows, tokens] to `logits` [rows, labels], rows and tokens as many as given.
 
-    Raises RunError where torch cannot, as for architectures that it cannot trace.
+    Raises ModelError where torch cannot, as for architectures that it cannot trace; OSError where
+    the files cannot be written. Then no folder `onnx` is left.
     """
     ask = classifier(folder)
     row = " ".join(["word"] * 7)
@@ -142,7 +149,19 @@ def save_onnx(folder: Path) -> None:
                 verbose=False,
             )
     except Exception as error:  # of torch, onnxscript or the architecture's own code
-        raise RunError(f"torch made no ONNX file: {first_line(error)}") from error
+        shutil.rmtree(target.parent, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise
+        raise ModelError(
+            f"torch cannot make an ONNX file of this model ({_root(error)}); leave `onnx` out"
+        ) from error
+
+
+def _root(error: BaseException) -> str:
+    """What was wrong at first: torch's exporter wraps the reason in advice of its own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)
 
 
 def predict(folder: Path, texts: Sequence[Sequence[str]]) -> np.ndarray:

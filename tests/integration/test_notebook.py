@@ -22,13 +22,13 @@ def test_the_notebook_runs_to_its_end(
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
     cells = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     assert not [output for cell in cells for output in cell if output.get("name") == "stdout"]
-    _, searched, table, classified = cells
+    _, searched, table, classified, predicted = cells
     # One live table, drawn again in its place; Ray would have cleared it with its own.
     [board] = [output for output in searched if output.output_type == "display_data"]
     assert "6/6 trials: 6 done" in board.data["text/html"]
-    assert (
-        "of 6 layers" in searched[-1].data["text/html"] and "<svg" in searched[-1].data["text/html"]
-    )
+    answer = searched[-1].data["text/html"]
+    assert "Fine-tune" in answer and "<svg" in answer
     assert "quality" in table[-1].data["text/html"]
     labels = classified[-1].data["text/plain"]
     assert labels.count("'label': ") == 2 and "'score': " in labels
+    assert "confidence" in predicted[-1].data["text/html"]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jedi
 import numpy as np
 import pytest
 import ray
@@ -143,3 +144,19 @@ def test_two_tasks_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     CliRunner().invoke(app, models, catch_exceptions=False)
     saved = sorted(path.parent.name for path in Path("models").glob("*/model.safetensors"))
     assert saved == sorted(["other", name[1]])
+
+
+def test_an_editor_completes_names_and_arguments(root: Path) -> None:
+    """As Jupyter and editors ask for them: nothing is run."""
+    project = jedi.Project(root)
+    names = {
+        one.name for one in jedi.Script("import elsa_tune\nelsa_tune.", project=project).complete()
+    }
+    assert set(elsa_tune.__all__) <= names
+    for function, argument in (("search", "max_time"), ("export", "onnx"), ("freeze", "model")):
+        code = f"import elsa_tune\nelsa_tune.{function}("
+        [signature] = jedi.Script(code, project=project).get_signatures()
+        assert argument in [parameter.name for parameter in signature.params]
+    code = "import elsa_tune\nelsa_tune.load_search('moods')."
+    methods = {one.name for one in jedi.Script(code, project=project).complete()}
+    assert {"answer", "trials", "to_dataframe"} <= methods

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import elsa_tune
+from elsa_tune import api
 from elsa_tune.errors import DataError, NoAnswerError, ResultsError, UnknownNameError, UsageError
+from elsa_tune.searching.inputs import SearchOptions, read_duration
+from elsa_tune.specs.space import FIELDS
+from elsa_tune.specs.space_fields import SpaceFields
+from elsa_tune.specs.task import Cleaning
 from elsa_tune.tables.task_file import read_task_file
 from elsa_tune.tables.task_frames import write_task
+from elsa_tune.training.data.texts import read_texts
 
 NAMES = ["Answers", "Curves", "Search", "answer", "bundle", "curve", "export", "freeze"]
-NAMES += ["load_bundle", "load_search", "resume", "search"]
+NAMES += ["load_bundle", "load_search", "predict", "resume", "search"]
+FUNCTIONS = [name for name in NAMES if name[0].islower()]
 
 
 def results() -> pd.DataFrame:
@@ -41,6 +53,141 @@ def test_these_names_and_no_others() -> None:
             assert hints.return_annotation is not inspect.Signature.empty
     with pytest.raises(AttributeError, match="no attribute 'sarch'"):
         _ = elsa_tune.sarch
+
+
+def test_the_stub_for_editors_has_the_same_names() -> None:
+    """They run nothing, so that what is found when it is used must be written down for them."""
+    stub = ast.parse((Path(elsa_tune.__file__).parent / "__init__.pyi").read_text())
+    imported = {
+        alias.asname: (node.module, alias.name)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name: module for name, (module, _) in imported.items()} == elsa_tune._SURFACE
+    assert all(name == given for name, (_, given) in imported.items())
+
+
+def test_every_argument_has_a_kind_and_every_field_of_the_space_is_one() -> None:
+    for name in FUNCTIONS:
+        for argument, hint in get_type_hints(getattr(elsa_tune, name)).items():
+            assert hint is not Any, (name, argument)
+    options = inspect.signature(elsa_tune.search).parameters.keys()
+    assert SpaceFields.__annotations__.keys() == FIELDS[""] - options
+    names = {one.name for one in fields(SearchOptions)} - {"settings"}
+    assert names <= options
+
+
+VALID: dict[str, dict[str, Any]] = {
+    "answer": {"source": "published"},
+    "bundle": {"models": ["a", "b"], "out": "c"},
+    "curve": {"source": "published"},
+    "export": {"source": "moods", "out": "model"},
+    "freeze": {"model": None},
+    "load_bundle": {"folder": "router"},
+    "load_search": {"name": "moods"},
+    "predict": {"model": "model", "rows": ["a text"]},
+    "resume": {"name": "moods"},
+    "search": {"model": "minilm", "task": "stdlib"},
+}
+ARGUMENTS = [
+    (name, argument)
+    for name in FUNCTIONS
+    for argument in inspect.signature(getattr(elsa_tune, name)).parameters
+]
+
+
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+@pytest.mark.parametrize("wrong", [object(), b"bytes", [object()]])
+def test_an_argument_of_a_wrong_kind_is_one_sentence(
+    name: str, argument: str, wrong: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"epochs": wrong} if argument == "fields" else {argument: wrong}
+    with pytest.raises(UsageError) as refused:
+        getattr(elsa_tune, name)(**{**VALID[name], **given})
+    said = str(refused.value)
+    assert "\n" not in said and " object at 0x" not in said
+    own_words = argument in ("fields", "task", "rows") or (name, argument) == ("freeze", "model")
+    assert own_words or said.startswith(f"`{argument}` is a")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: elsa_tune.search(7, "stdlib"), "`model` is 7; give a text or a path"),
+        (lambda: elsa_tune.search("m", "t", seeds=True), "`seeds` is True; give a whole number"),
+        (lambda: elsa_tune.search("m", "t", seeds="3"), "`seeds` is '3'; give a whole number"),
+        (lambda: elsa_tune.search("m", "t", until="x"), "`until` is 'x'; give 'certified'"),
+        (
+            lambda: elsa_tune.search("m", "t", task_name="x"),
+            "`task_name` is for rows that are given",
+        ),
+        (
+            lambda: elsa_tune.bundle("mood", "b"),
+            "`models` is 'mood'; give a list of texts or paths",
+        ),
+        (lambda: elsa_tune.resume("x", max_time=[60]), "a text, a number or a timedelta"),
+        (lambda: elsa_tune.predict("m", "r.csv", task=3), "is 3; give a text or a list of texts"),
+        (lambda: elsa_tune.predict("m", "r.csv", text={"a": 1}), "`text` is a dict; give a text"),
+        (lambda: elsa_tune.freeze(object()), "a object is no transformers model"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_an_argument_is_and_what_to_give(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        call()
+    assert words in str(refused.value)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ({"seeds": np.int64(3)}, {"gpu_hours": np.float32(2)}, {"epochs": np.int64(2)}):
+        with pytest.raises(UnknownNameError, match="unknown search space 'none'"):
+            elsa_tune.search("minilm", "stdlib", space="none", **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [90, 90.0, "90s", "1.5m", timedelta(seconds=90)])
+def test_a_time_is_a_text_seconds_or_a_timedelta(
+    given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[SearchOptions]()
+
+    def stop(options: SearchOptions, task: str) -> None:
+        asked.append(options)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(api, "read_request", stop)
+    with pytest.raises(UsageError, match="enough"):
+        elsa_tune.search("minilm", "stdlib", max_time=given)
+    assert asked[0].max_time is not None and read_duration(asked[0].max_time) == 90
+    for wrong in (0, -5, float("nan"), timedelta(0)):
+        with pytest.raises(UsageError, match="write a time above 0 such as 90s"):
+            read_duration(api._time(wrong))
+
+
+def test_what_is_mended_in_given_rows_goes_into_their_task_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mended = {"drop_leaked": True, "missing_labels": ["N/A"]}
+    with pytest.raises(UnknownNameError, match="unknown search space 'none'"):
+        elsa_tune.search("minilm", rows(), text="said", label="mood", space="none", **mended)  # type: ignore[arg-type]
+    [file] = tmp_path.glob("mlruns/tasks/own-*/task.yaml")
+    cleaning = read_task_file(file).cleaning
+    assert (cleaning.drop_leaked, cleaning.missing_labels) == (True, ("N/A",))
+    assert {one.name for one in fields(Cleaning)} <= inspect.signature(api.search).parameters.keys()
+    with pytest.raises(UsageError, match="`drop_leaked` is for rows that are given here"):
+        elsa_tune.search("minilm", "stdlib", drop_leaked=True)
+
+
+def test_values_show_themselves_on_one_line() -> None:
+    answers = elsa_tune.answer(results())
+    assert repr(answers[0]) == "Answer(m on t: last 3 of 6 layers, corrected certified)"
+    nothing = elsa_tune.answer(results().assign(quality=0.5))
+    assert repr(nothing[0]) == "Answer(m on t: none, full model did not learn)"
+    assert repr(elsa_tune.curve(results())[0]) == "FreezeCurve(m on t: 4 of 4 depths measured)"
+    assert repr(answers) == f"({answers[0]!r},)"
 
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
@@ -157,12 +304,32 @@ def test_labels_are_classes_unless_they_have_fractions(
     assert task.classes == classes
 
 
+@pytest.mark.parametrize("kind", ["csv", "frame", "numbers"])
+def test_rows_without_a_label_are_skipped_and_counted(kind: str, tmp_path: Path) -> None:
+    """In a DataFrame as in a file."""
+    frame = rows(40).assign(mood=["good", None, "bad", "bad"] * 10)
+    if kind == "numbers":
+        frame["mood"] = frame["mood"].map({"good": 1.0, "bad": 0.0})
+    file = write_task((frame, frame), tmp_path, "own", "said", "mood")
+    if kind == "csv":
+        frame.to_csv(tmp_path / "rows.csv", index=False)
+        frame.to_csv(tmp_path / "held.csv", index=False)
+        file = tmp_path / "task.yaml"
+        file.write_text(
+            "name: own\nfiles: {train: rows.csv, evaluation: held.csv}\ntext: said\nlabel: mood\n"
+        )
+    task = read_task_file(file)
+    assert task.classes == (("0", "1") if kind == "numbers" else ("bad", "good"))
+    train = read_texts(task)["train"]
+    assert len(train) == 30
+    [note] = train.notes
+    assert note.startswith("10 of 40 rows of ") and "skipped: missing mood" in note
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         (rows().rename(columns={"said": "text"}), "train rows have no column 'said'; they have"),
-        (rows().assign(mood=[None, *["bad"] * 7]), "1 of 8 train rows have no label"),
-        ((rows(), rows().assign(mood=float("nan"))), "8 of 8 evaluation rows have no label"),
         ({"train": rows()}, "splits train; a task needs `train` and `validation`"),
         ((rows(), [1, 2]), "as a DataFrame or a Dataset, not as a list"),
         (7, "two of them or a DatasetDict, not a int"),

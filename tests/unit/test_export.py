@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -15,6 +19,7 @@ import torch
 import yaml
 from safetensors import SafetensorError
 
+import elsa_tune
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.cli.printing import with_options
 from elsa_tune.errors import (
@@ -26,7 +31,7 @@ from elsa_tune.errors import (
     StorageError,
     UsageError,
 )
-from elsa_tune.exporting import model
+from elsa_tune.exporting import model, progress
 from elsa_tune.exporting.choice import choose
 from elsa_tune.exporting.model import ExportRequest, export
 from elsa_tune.searching.specification import load_specification, replace_specification
@@ -40,6 +45,7 @@ from elsa_tune.training.data.preparation import read_splits
 from elsa_tune.training.saved import classifier, predict
 from tests.exporting import CURVE, kept_predictions, made_up_search
 from tests.searching import make_bench
+from tests.unit.tiny_models import make_tiny
 
 
 @pytest.fixture
@@ -90,11 +96,14 @@ def test_the_certified_depth_is_trained_once_more_and_counted_nowhere(paths: Sea
     half = 3.18245 * math.sqrt(variance * (1 + 1 / 3))
     assert (low, high) == pytest.approx((0.906667 - half, 0.906667 + half), abs=1e-5)
     place = "below" if done.quality < low else "above" if done.quality > high else "within"
-    assert f", {place} 87.7..93.6, the 95 % interval" in done.said[-2]
+    assert f", {place} 87.7..93.6, the 95 % interval" in done.said[-3]
 
     spec = load_specification(paths)
     texts = read_splits(spec.task, spec.recipe)["evaluation"].texts
-    assert predict(done.folder, texts).tolist() == kept_predictions(paths, key).tolist()
+    kept = kept_predictions(paths, key).tolist()
+    assert predict(done.folder, texts).tolist() == kept
+    scored = elsa_tune.predict(done.folder, paths.storage.parent / "dev.csv")
+    assert list(scored["prediction"]) == [spec.task.classes[one] for one in kept]
 
     exported(paths, "again")
     weights = "model.safetensors"
@@ -112,16 +121,17 @@ def test_the_card_says_what_the_search_found(paths: SearchPaths) -> None:
     [result] = metadata["model-index"][0]["results"]
     assert result["metrics"] == [{"type": "accuracy", "value": pytest.approx(done.quality)}]
     assert "Fine-tuned layers: 1 of 2 layers (certified to keep 90 % of the full model)." in body
-    assert done.said[-2] in body
+    assert done.said[-3] in body
     assert "| **1** | **1** | **90.7 ± 0.6** |" in body
     assert "The labels are `bad`, `good`, read from `text`." in body
+    assert "elsa-tune predict . ROWS.csv > scored.csv" in body
     assert (done.folder / "freeze_curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_depth_that_is_asked_for_and_a_file_to_check(paths: SearchPaths) -> None:
     check = paths.storage.parent / "dev.csv"
     done = exported(paths, layers=2, check=check)
-    assert "64 rows of" in done.said[-2] and "accuracy" in done.said[-2]
+    assert "64 rows of" in done.said[-3] and "accuracy" in done.said[-3]
     about = json.loads((done.folder / "elsa-tune.json").read_text())["exported"]
     assert about["frozen_layers"] == 0 and about["chosen"] == "as asked for"
     with pytest.raises(UsageError, match=r"is 5, but .* measured: 2, 1, 0"):
@@ -192,21 +202,106 @@ def test_what_is_there_is_not_written_over(what: str, paths: SearchPaths, tmp_pa
     assert not list(tmp_path.glob(".empty*"))
 
 
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        (OSError(28, "No space left on device"), "No space left on device"),
-        (SafetensorError("disk full"), "the weights could not be written: disk full"),
-    ],
-)
-def test_an_end_in_mid_write_leaves_nothing(
-    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_place_without_room_is_found_before_the_training(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {file.name for file in tmp_path.iterdir()} - {"cache"}
-    monkeypatch.setattr(model, "_write_about", Mock(side_effect=error))
-    with pytest.raises(StorageError, match=rf"cannot be written to .*out: {why}"):
-        exported(paths)
+    monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
+    for error, why in (
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (SafetensorError("disk full"), "the weights could not be written: disk full"),
+    ):
+        monkeypatch.setattr(model.saved, "save_classifier", Mock(side_effect=error))
+        with pytest.raises(StorageError, match=rf"cannot be written to .*out: {why}"):
+            exported(paths)
     assert {file.name for file in tmp_path.iterdir()} - {"cache"} == before
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "why"),
+    [
+        ("_write_about", OSError(28, "No space left on device"), "elsa-tune.json .*No space left"),
+        ("_write_figure", ValueError("no font"), "freeze_curve.png .*no font"),
+        ("_write_figure", KeyboardInterrupt(), "freeze_curve.png .*KeyboardInterrupt"),
+    ],
+)
+def test_a_step_behind_the_training_that_fails_costs_no_model(
+    step: str,
+    error: BaseException,
+    why: str,
+    paths: SearchPaths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, step, Mock(side_effect=error))
+    with pytest.raises(RunError, match=rf"the model itself is complete in .*out, but {why}"):
+        exported(paths)
+    assert classifier(tmp_path / "out")("a good film")[0]["label"] in ("bad", "good")
+
+
+def test_a_check_that_fails_costs_no_model(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.saved, "predict", Mock(side_effect=MemoryError("too long")))
+    with pytest.raises(RunError, match=r"complete in .*out, but .*dev\.csv was not scored \(too"):
+        exported(paths, check=tmp_path / "dev.csv")
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_a_disk_that_fills_while_it_trains_moves_the_model(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = model.aside
+
+    @contextlib.contextmanager
+    def no_room(out: Path, what: str) -> Iterator[Path]:
+        with real(out, what) as folder:
+            if out == tmp_path / "out":
+                full()
+            yield folder
+
+    monkeypatch.setattr(model, "aside", no_room)
+    with pytest.raises(RunError, match=r"complete in .*/first/model, but .*out: No space left"):
+        exported(paths)
+    assert not (tmp_path / "out").exists()
+    assert classifier(paths.folder / "model")("a good film")[0]["label"] in ("bad", "good")
+
+
+def test_without_room_anywhere_the_model_waits_for_some(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tries = model.saved.save_classifier, list[Path]()
+
+    def fuller(folder: Path, *arguments: Any) -> dict[str, Any]:
+        tries.append(folder)
+        if 1 < len(tries) < 6:  # the rehearsal fits, and the second try of the place asked for
+            full()
+        return real(folder, *arguments)
+
+    monkeypatch.setattr(model.saved, "save_classifier", fuller)
+    monkeypatch.setattr(model, "AGAIN", 0.01)
+    monkeypatch.setattr(model.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    with pytest.raises(RunError, match=r"complete in .*/first/model"):
+        exported(paths)
+    monkeypatch.setattr(model, "PATIENCE", 0.0)
+    tries.clear()
+    with pytest.raises(StorageError, match="No space left"):
+        exported(paths)
+    assert len(tries) == 4  # the rehearsal, and each place once
+
+
+def test_how_far_the_training_is(paths: SearchPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    said = exported(paths).said
+    assert "training: 2 epochs of 96 rows" in said
+    steps = [line for line in said if line.startswith("training: epoch")]
+    assert len(steps) == 12  # 6 batches an epoch
+    assert steps[2].startswith("training: epoch 1 of 2, 25%")
+    assert steps[-1] == "training: epoch 2 of 2, 100%"
 
 
 def test_bad_input_is_said_before_anything_is_trained(
@@ -269,13 +364,52 @@ def test_an_onnx_file_answers_as_the_model(
         assert np.abs(found - ask.model(**batch).logits.numpy()).max() < 1e-4
 
 
-def test_what_torch_cannot_trace_is_one_sentence(
+def test_a_tokenizer_of_another_architecture_gives_what_the_model_reads(
+    paths: SearchPaths, tmp_path: Path
+) -> None:
+    """BERT's tokenizer gives token types, which DistilBERT cannot read."""
+    mixed = make_tiny("distilbert", tmp_path / "mixed", layers=2)
+    for file in (tmp_path / "model").glob("tokenizer*"):
+        shutil.copy(file, mixed)
+    other = made_up_search(tmp_path, str(mixed), str(tmp_path / "task.yaml"), name="mixed")
+    done = exported(other, "out", onnx=True)
+    session = onnxruntime.InferenceSession(done.folder / "onnx" / "model.onnx")
+    ask = classifier(done.folder)
+    batch = ask.tokenizer(["a good film"], return_tensors="np")
+    assert {one.name for one in session.get_inputs()} == {"input_ids", "attention_mask"}
+    [found] = session.run(["logits"], dict(batch))
+    label = ask.model.config.id2label[int(found.argmax())]
+    assert label == ask("a good film")[0]["label"]
+
+
+def test_what_torch_cannot_trace_is_said_before_the_training(
     paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.onnx, "export", Mock(side_effect=ValueError("no\nway")))
-    with pytest.raises(RunError, match=r"torch made no ONNX file: no$"):
+    monkeypatch.setattr(model, "train_final", Mock(side_effect=AssertionError))
+    wrapped = RuntimeError("Failed to export; next steps")
+    wrapped.__cause__ = ValueError("no\nway")
+    monkeypatch.setattr(torch.onnx, "export", Mock(side_effect=wrapped))
+    with pytest.raises(
+        ModelError, match=r"make an ONNX file of this model \(no\); leave `onnx` out"
+    ):
         exported(paths, onnx=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_trace_that_fails_behind_the_training_costs_no_model(
+    paths: SearchPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed = list[Path]()
+
+    def once(folder: Path) -> None:
+        rehearsed.append(folder)
+        if len(rehearsed) > 1:
+            full()
+
+    monkeypatch.setattr(model.saved, "save_onnx", once)
+    with pytest.raises(RunError, match=r"but an ONNX file could not be written .*No space left"):
+        exported(paths, onnx=True)
+    assert classifier(tmp_path / "out")("a good film")[0]["label"] in ("bad", "good")
 
 
 def test_an_mlflow_that_fails_costs_nothing_else(
@@ -283,5 +417,6 @@ def test_an_mlflow_that_fails_costs_nothing_else(
 ) -> None:
     monkeypatch.setattr(model, "log_model", Mock(side_effect=OSError("no room")))
     done = exported(paths)
-    assert done.said[-1] == "the model did not reach MLflow: no room"
+    assert "the model did not reach MLflow: no room" in done.said
+    assert done.said[-1] == f"Next: elsa-tune predict {done.folder} ROWS.csv > scored.csv"
     assert (done.folder / "config.json").exists()

@@ -15,7 +15,6 @@ import pytest
 
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.analysis.warning import WarningCode
-from elsa_tune.api import _row_settings
 from elsa_tune.errors import DataError
 from elsa_tune.searching.record import started
 from elsa_tune.searching.specification import differences, load_specification, save_specification
@@ -293,16 +292,12 @@ def test_results_before_and_after_are_never_pooled(task: Task, tmp_path: Path) -
 
 def test_rows_from_python_are_mended_alike(tmp_path: Path) -> None:
     frame = pd.DataFrame(PLAIN * 3, columns=["text", "label"])
-    given_so = {"drop_duplicates": True}
-    settings = {**given_so, "epochs": 3}
-    given = _row_settings(settings)
-    assert settings == {"epochs": 3}
-    own = read_task_file(write_task(frame, tmp_path, **given))
+    given = (frame, tmp_path, "own", "text", "label")
+    own = read_task_file(write_task(*given, {"drop_duplicates": True}))
     assert own.cleaning == Cleaning(drop_duplicates=True)
     assert sum(map(len, read_splits(own, Recipe()).values())) == len(PLAIN)
     # As they are, they are another task file.
-    files = {write_task(frame, tmp_path, **_row_settings(dict(one))) for one in (given_so, {})}
-    assert len(files) == 2
+    assert len({write_task(*given, one) for one in ({"drop_duplicates": True}, {})}) == 2
 
 
 # --- Recorded ------------------------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Rows in, the same rows with an exported model's or a bundle's answers out."""
+
+import io
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from elsa_tune.errors import StorageError, UsageError
+from elsa_tune.exporting.predicting import Predictor
+from elsa_tune.exporting.progress import Progress
+from elsa_tune.files import write_aside
+from elsa_tune.searching.saying import Say
+from elsa_tune.tables.row_files import STDIN, Chunk, RowFile, Written, input_format
+from elsa_tune.tables.table_file import format_of
+from elsa_tune.words import duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictRequest:
+    """Which rows are predicted by what, and where they go.
+
+    model: a folder of `export` or `bundle`. rows: a file, or `-` for stdin. out: None for stdout.
+    format, input_format: None takes the files' endings. text: the columns with the texts, None
+    takes those of the task. tasks: of a bundle, None for all.
+    """
+
+    model: Path
+    rows: str
+    out: Path | None = None
+    format: str | None = None
+    input_format: str | None = None
+    text: Sequence[str] | None = None
+    tasks: Sequence[str] | None = None
+    probabilities: bool = False
+    overwrite: bool = False
+
+
+def predict_file(request: PredictRequest, say: Say) -> int:
+    """Write the rows with their predictions, in their order; returns how many.
+
+    Raises UsageErrors, those on late rows after earlier ones were written to stdout; a file of
+    `out` is written complete or not at all.
+    """
+    format = _formats(request)
+    predictor = Predictor(
+        request.model, request.tasks, request.text, probabilities=request.probabilities
+    )
+    given: Path | BinaryIO = Path(request.rows)
+    if request.rows == STDIN:
+        given = sys.stdin.buffer
+        say("predict: reading rows from stdin")
+    source = RowFile(given, input_format(request.rows, request.input_format))
+    added = predictor.added(source.names, str(source.where))
+    scoring = _Scoring(source, predictor, say)
+
+    def write(target: Any) -> None:
+        written = Written(target, format, (*source.names, *added), added, source)
+        written.write(scoring.chunks(target))
+
+    try:
+        _write_to(request.out, format, write)
+    except OSError as error:
+        where, why = request.out or "stdout", error.strerror or error
+        raise StorageError(f"the rows cannot be written to {where}: {why}") from error
+    spent = f"{duration(scoring.progress.seconds)} ({scoring.rate:,.0f} rows a second)"
+    say(f"predict: {scoring.rows:,} rows in {spent}")
+    if predictor.empty:
+        say(f"predict: {predictor.empty:,} rows have an empty text, and were predicted as such")
+    return scoring.rows
+
+
+def _formats(request: PredictRequest) -> str:
+    """The format to write. Raises UsageError for what cannot be written, before anything is."""
+    out, here = request.out, input_format(request.rows, request.input_format)
+    format = request.format or (None if out is None else format_of(out)) or here
+    if format == "parquet" and out is None:
+        raise UsageError(
+            "Parquet is not written to stdout: name a file with `out`, or choose a `format`"
+        )
+    if out is None:
+        return format
+    if request.rows != STDIN and out.exists() and out.samefile(request.rows):
+        raise UsageError(f"`out` {out} is the file with the rows; name another")
+    if out.exists() and not request.overwrite:
+        raise UsageError(f"{out} is there already; name another file, or give `overwrite`")
+    if not out.parent.is_dir():
+        raise UsageError(f"`out` {out}: there is no folder {out.parent}; create it first")
+    return format
+
+
+def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> None:
+    if out is None:
+        write(sys.stdout)
+        return
+
+    def to_file(file: BinaryIO) -> None:
+        if format == "parquet":
+            write(file)
+            return
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        write(text)
+        text.flush()
+        text.detach()
+
+    write_aside(out, to_file)
+
+
+class _Scoring:
+    """A file's chunks on their way through a model. rows: those that are through."""
+
+    def __init__(self, source: RowFile, predictor: Predictor, say: Say) -> None:
+        self._source, self._predictor = source, predictor
+        self.progress, self.rows = Progress(say), 0
+
+    def chunks(self, target: Any) -> Iterator[Chunk]:
+        """Every chunk with its predictions, until nobody reads them from the target any more."""
+        for chunk in self._source:
+            if getattr(target, "is_gone", False):
+                return
+            yield chunk.with_columns(self._predictor.predict(chunk, self._source.where))
+            self.rows += len(chunk.rows)
+            where = f"predict: {self.rows:,} rows, {self.rate:,.0f} a second"
+            self.progress.at(where, self._source.share)
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return self.rows / max(self.progress.seconds, 1e-9)

@@ -1,0 +1,199 @@
+"""An exported model or a bundle, and the columns that it adds to rows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elsa_tune.errors import DataError, UnknownNameError, UsageError
+from elsa_tune.exporting.bundle import LIMIT
+from elsa_tune.tables.row_files import Chunk
+from elsa_tune.training import bundled
+from elsa_tune.training.bundled import Bundle, Member, Prediction, Text
+from elsa_tune.training.forward.equality import twin
+from elsa_tune.words import listed
+
+COMPARED = 8  # rows, before a model runs on packed tokens
+
+
+class Predictor:
+    """An exported model or a bundle, and the columns that it adds to rows.
+
+    Of a model `prediction` and, of classes, `confidence`, the predicted one's probability, and
+    `probability_LABEL` of each where they are asked for; of a bundle each task's, as
+    `TASK_prediction`. empty: rows so far of which a text has no word; they are predicted as any
+    other.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tasks: Sequence[str] | None = None,
+        text: Sequence[str] | None = None,
+        *,
+        probabilities: bool = False,
+    ) -> None:
+        """Raises UsageErrors for a folder, tasks or columns that do not go together."""
+        self._folder, self._probabilities = folder, probabilities
+        self.empty = 0
+        if not folder.is_dir():
+            raise UsageError(
+                f"there is no folder {folder}; `elsa-tune export` and `elsa-tune bundle` write one"
+            )
+        self._is_bundle = (folder / bundled.ABOUT).is_file()
+        self._member: Member | None = None  # until it is compared with how it runs here
+        if self._is_bundle:
+            self._bundle = bundled.load_bundle(folder)
+        elif tasks is not None:
+            raise UsageError(f"{folder} is one model and no bundle; leave `task` out")
+        else:
+            [(name, self._member)] = bundled.read_members(folder).items()
+            self._bundle = _alone(name, self._member)
+        self._tasks = self._bundle.tasks if tasks is None else tuple(dict.fromkeys(tasks))
+        for name in self._tasks:
+            if name not in self._bundle.tasks:
+                raise UnknownNameError.among("task", name, self._bundle.tasks)
+        self._reads = {
+            name: _columns_read(folder, self._bundle.facts(name), text) for name in self._tasks
+        }
+
+    @property
+    def bundle(self) -> Bundle:
+        """What answers; a single model is a bundle of one."""
+        return self._bundle
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those with the texts, each once."""
+        return tuple(dict.fromkeys(name for task in self._tasks for name in self._reads[task]))
+
+    def added(self, names: Sequence[str], where: str) -> dict[str, type]:
+        """The columns that are added to rows with these, and their types, `str` or `float`.
+
+        where: what has the rows. Raises DataError for a column that is missing, there twice, or
+        there already.
+        """
+        there = ", ".join(f"'{name}'" for name in names)
+        for name in self.columns:
+            if name not in names:
+                raise DataError(
+                    f"{where} has no column '{name}', which {self._folder} reads; its columns are "
+                    f"{there}: name the right one with `text`"
+                )
+            if list(names).count(name) > 1:
+                raise DataError(f"{where} has the column '{name}' twice; rename or drop one")
+        added = {name: kind for task in self._tasks for name, kind in self._added(task).items()}
+        for name in names:
+            if name in added:
+                raise DataError(
+                    f"{where} has a column '{name}' already, which predictions are to have; rename "
+                    "or drop it"
+                )
+        return added
+
+    def _added(self, task: str) -> dict[str, type]:
+        labels, before = self._bundle.labels(task), self._before(task)
+        if not labels:
+            return {f"{before}prediction": float}
+        added: dict[str, type] = {f"{before}prediction": str, f"{before}confidence": float}
+        if self._probabilities:
+            added |= {f"{before}probability_{label}": float for label in labels}
+        return added
+
+    def _before(self, task: str) -> str:
+        return f"{task}_" if self._is_bundle else ""
+
+    def predict(self, chunk: Chunk, where: Path) -> dict[str, list[Any]]:
+        """The added columns of some rows. where: what has them. Raises DataError for bad texts."""
+        columns = {name: chunk.texts(name, where) for name in self.columns}
+        rows = zip(*columns.values(), strict=True)
+        self.empty += sum(not all(text.strip() for text in row) for row in rows)
+        found: dict[str, Prediction] = {}
+        for names in dict.fromkeys(self._reads[task] for task in self._tasks):
+            tasks = [task for task in self._tasks if self._reads[task] == names]
+            parts = [columns[name] for name in names]
+            texts: list[Text] = list(parts[0])
+            if len(parts) > 1:
+                texts = list(zip(*parts, strict=True))
+            if texts and self._member is not None:
+                self._check_packed(tasks[0], texts)
+            found |= self._bundle.predict(texts, tasks)
+        return {
+            name: cells
+            for task in self._tasks
+            for name, cells in self._cells(task, found[task]).items()
+        }
+
+    def _cells(self, task: str, found: Prediction) -> dict[str, list[Any]]:
+        labels, before = self._bundle.labels(task), self._before(task)
+        if not labels:
+            return {f"{before}prediction": _numbers(found.scores)}
+        probabilities = softmax(found.logits)
+        cells: dict[str, list[Any]] = {
+            f"{before}prediction": list(found.labels),
+            f"{before}confidence": _numbers(probabilities.max(axis=1)),
+        }
+        if self._probabilities:
+            for label, column in zip(labels, probabilities.T, strict=True):
+                cells[f"{before}probability_{label}"] = _numbers(column)
+        return cells
+
+    def _check_packed(self, task: str, texts: Sequence[Text]) -> None:
+        """Once: on packed tokens, if these give what the model gives by transformers' own code."""
+        member, self._member = self._member, None
+        assert member is not None
+        if self._bundle.how != "packed":
+            return
+        by_length = sorted(texts, key=_length)
+        places = np.linspace(0, len(texts) - 1, min(COMPARED, len(texts))).round().astype(int)
+        some = [by_length[place] for place in places]
+        expected = bundled.alone(member, some)
+        found = self._bundle.predict(some)[task].logits
+        scale = max(1.0, float(np.abs(expected).max()))
+        if not np.abs(expected - found).max() <= LIMIT * scale:  # nor NaN
+            self._bundle = Bundle({task: member}, packed=False)
+
+
+def _columns_read(
+    folder: Path, facts: Mapping[str, Any], text: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The columns that a model reads. facts: of its export. text: other names of them."""
+    recorded: Sequence[str] | None = facts.get("text_columns")
+    if text is None and recorded is None:
+        raise UsageError(
+            f"{folder} was exported before exports kept the names of the text columns; name them "
+            "with `text`"
+        )
+    given = tuple(text or recorded or ())
+    expected = len(recorded or given)
+    if len(given) != expected or not 1 <= expected <= 2 or len(set(given)) != expected:
+        raise UsageError(
+            f"`text` names {listed(given) or 'nothing'}; give "
+            f"{'one column' if expected == 1 else 'two different columns'}, as {folder} reads"
+        )
+    return given
+
+
+def _alone(name: str, member: Member) -> Bundle:
+    """A model without others, on packed tokens if its architecture is known to run so."""
+    try:
+        return Bundle({name: Member(twin(member.model), member.tokenizer)}, packed=True)
+    except ValueError:
+        return Bundle({name: member}, packed=False)
+
+
+def _length(text: Text) -> int:
+    return len(text) if isinstance(text, str) else sum(map(len, text))
+
+
+def _numbers(values: NDArray[np.float32]) -> list[float]:
+    """As few digits as tell a float32 from its neighbours."""
+    return [float(str(value)) for value in values]
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Probabilities [E, C] of logits [E, C]."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)  # type: ignore[no-any-return]  # numpy's

@@ -1,0 +1,33 @@
+"""How far a long piece of work is, said on stderr now and then."""
+
+import time
+
+from elsa_tune.searching.saying import Say
+from elsa_tune.words import duration
+
+EVERY = 10.0  # seconds between two lines; whoever waits less than that needs none
+
+
+class Progress:
+    """Says where the work is, at most once in EVERY seconds."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._began = self._said = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the work began."""
+        return time.monotonic() - self._began
+
+    def at(self, where: str, share: float | None) -> None:
+        """where: in words. share: of all the work, above 0 and up to 1; None if nobody knows."""
+        now = time.monotonic()
+        if now - self._said < EVERY:
+            return
+        self._said = now
+        self._say(where if share is None else f"{where}, {share:.0%}{self._left(share)}")
+
+    def _left(self, share: float) -> str:
+        seconds = self.seconds * (1 - share) / share if share > 0 else 0.0
+        return f", about {duration(seconds)} left" if seconds >= 1 else ""

@@ -1,0 +1,43 @@
+"""The fields of a search space as keyword arguments, for editors and type checkers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+_Rates = float | Sequence[float] | Mapping[str, float] | str
+
+
+class SpaceFields(TypedDict, total=False):
+    """Every field that has no option of its own; docs/reference/spaces.md says what each does. What
+    a value may be is checked by `Space`.
+    """
+
+    depths: str | Sequence[int | str]
+    learning_rate: _Rates
+    full_model_learning_rate: _Rates
+    strategy: str
+    target: float
+    thorough: bool
+    speculate: bool
+    tries: int
+    extend: bool
+    sampler: str
+    asha: Mapping[str, Any] | None
+    seed: int
+    linear_probe: bool
+    epochs: int
+    revision: str
+    batch_size: int
+    max_length: int
+    subset_seed: int
+    warmup_ratio: float
+    weight_decay: float
+    max_grad_norm: float
+    evaluations_per_epoch: int
+    frozen_dropout: bool
+    precision: str
+    prefix_cache: str
+    selection: str
+    holdout: float
+    pooling: str
+    standardize_targets: bool
+    eval_batch_size: int

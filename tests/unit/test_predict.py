@@ -1,0 +1,351 @@
+"""`elsa-tune predict`: the rows that come out, in every format, from models and bundles."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import io
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from transformers import pipeline
+
+import elsa_tune
+from elsa_tune.exporting import predicted_file, predicting, progress
+from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
+from elsa_tune.tables import row_files
+from tests.conftest import Run
+from tests.exporting import exported_model
+from tests.unit.test_saved import task_of
+from tests.unit.tiny_models import make_tiny
+
+TEXTS = ["good film", 'the "best", of\nall: never', "a dull plot " * 20, "é", "bad", "fun fun"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With the base model `base`, the exported model `mood`, and `rows.csv`."""
+    monkeypatch.chdir(tmp_path)
+    base = make_tiny("bert", tmp_path / "base")
+    exported_model(tmp_path / "mood", base, task_of(tmp_path / "task"), 2)
+    with open("rows.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(TEXTS)])
+    return tmp_path
+
+
+def of_pairs(task: TaskSpec, place: Path) -> TaskSpec:
+    """The same task with its text beside itself."""
+    for name in ("train", "dev"):
+        frame = pd.read_csv(place / f"{name}.csv").assign(other=lambda one: one["text"])
+        frame.to_csv(place / f"{name}.csv", index=False)
+    return dataclasses.replace(task, text_columns=("other", "text"))
+
+
+def by_transformers(folder: str, rows: list[Any]) -> tuple[list[str], list[float]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pipeline("text-classification", folder, truncation=True)(rows)
+    return [one["label"] for one in found], [one["score"] for one in found]
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+@pytest.mark.parametrize("chunk", [1024, 2])
+def test_rows_keep_their_order_and_columns_and_answers_are_the_pipelines(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(row_files, "ROWS", chunk)
+    status, out, said = run("predict", "mood", "rows.csv", "--probabilities")
+    assert status == 0, said
+    rows = rows_of(out)
+    names = ["id", "text", "prediction", "confidence", "probability_bad", "probability_good"]
+    assert list(rows[0]) == names
+    assert [(row["id"], row["text"]) for row in rows] == [
+        (str(number), text) for number, text in enumerate(TEXTS)
+    ]
+    labels, scores = by_transformers("mood", TEXTS)
+    assert [row["prediction"] for row in rows] == labels
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(scores, abs=1e-5)
+    for row in rows:
+        assert row["confidence"] == row[f"probability_{row['prediction']}"]
+        assert float(row["probability_bad"]) + float(row["probability_good"]) == pytest.approx(1)
+    assert "6 rows in" in said
+
+
+@pytest.mark.parametrize("architecture", ["distilbert", "xlnet", "deberta-v2"])
+def test_other_architectures_and_pairs_of_texts(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = of_pairs(task_of(tmp_path / "task"), tmp_path / "task")
+    exported_model(tmp_path / "mood", make_tiny(architecture, tmp_path / "base"), task, 2)
+    rows = pd.DataFrame({"text": TEXTS, "other": TEXTS[::-1]}, index=range(7, 13))
+    found = elsa_tune.predict("mood", rows)
+    pairs = [{"text": b, "text_pair": a} for a, b in zip(TEXTS, TEXTS[::-1], strict=True)]
+    labels, scores = by_transformers("mood", pairs)
+    assert list(found["prediction"]) == labels
+    assert list(found["confidence"]) == pytest.approx(scores, abs=1e-5)
+    assert list(found.index) == list(rows.index)
+
+
+def test_packed_rows_that_differ_are_run_padded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicting, "LIMIT", -1.0)
+    predictor = predicting.Predictor(Path("mood"))
+    chunk = row_files.Chunk(("text",), [[text] for text in TEXTS], list(range(6)))
+    found = predictor.predict(chunk, Path("rows"))
+    assert repr(predictor.bundle) == "Bundle(mood; padded)"
+    labels, scores = by_transformers("mood", TEXTS)
+    assert found["prediction"] == labels
+    assert found["confidence"] == pytest.approx(scores, abs=1e-5)
+
+
+def test_a_regression_has_values_alone(folder: Path, run: Run) -> None:
+    task = task_of(folder / "numbers")
+    for name in ("train.csv", "dev.csv"):
+        file = folder / "numbers" / name
+        file.write_text(file.read_text().replace(",good", ",105.0").replace(",bad", ",95.0"))
+    task = dataclasses.replace(
+        task, kind=TaskKind.REGRESSION, classes=(), metric=Metric.PEARSON, companions=()
+    )
+    exported_model(folder / "heat", folder / "base", task, 2, standardize_targets=True)
+    status, out, said = run("predict", "heat", "rows.csv", "--probabilities")
+    assert status == 0, said
+    rows = rows_of(out)
+    assert list(rows[0]) == ["id", "text", "prediction"]
+    _, values = by_transformers("heat", TEXTS)
+    assert [float(row["prediction"]) for row in rows] == pytest.approx(values, rel=1e-5)
+
+
+def test_every_format_is_read_and_written(folder: Path, run: Run) -> None:
+    labels, _ = by_transformers("mood", TEXTS)
+    records = [
+        {"text": text, "n": n, "more": {"a": [n]}, "part": n / 3} for n, text in enumerate(TEXTS)
+    ]
+    del records[2]["n"]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    status, out, said = run("predict", "mood", "rows.jsonl")
+    assert status == 0, said
+    back = [json.loads(line) for line in out.splitlines()]
+    assert [one.pop("prediction") for one in back] == labels
+    assert all(0.5 <= one.pop("confidence") <= 1 for one in back)
+    assert back == records  # values as they came, and what lacks lacks
+
+    frame = pd.DataFrame(
+        {
+            "text": TEXTS,
+            "day": [datetime.date(2026, 1, 2)] * 6,
+            "n": pd.array([1, None] * 3, "Int8"),
+        }
+    )
+    frame.to_parquet("rows.parquet")
+    assert run("predict", "mood", "rows.parquet", "--out", "scored.parquet")[:2] == (0, "")
+    scored = pd.read_parquet("scored.parquet")
+    assert list(scored.pop("prediction")) == labels
+    assert scored.pop("confidence").dtype == float
+    pd.testing.assert_frame_equal(scored, pd.read_parquet("rows.parquet"))
+
+    for out_name in ("a.csv", "b.jsonl", "c.parquet"):
+        for source in ("rows.csv", "rows.jsonl", "rows.parquet"):
+            done = run("predict", "mood", source, "--out", out_name, "--overwrite")
+            assert (done.status, done.out) == (0, ""), done.err
+            suffix = Path(out_name).suffix
+            if suffix == ".csv":
+                found = rows_of(Path(out_name).read_text())
+            elif suffix == ".jsonl":
+                found = list(map(json.loads, Path(out_name).read_text().splitlines()))
+            else:
+                found = pd.read_parquet(out_name).to_dict("records")
+            assert [one["prediction"] for one in found] == labels
+            assert [one["text"] for one in found] == TEXTS
+
+    Path("rows.tsv").write_text('text\tn\n"quoted\t1\nplain\t2\n')
+    status, out, _ = run("predict", "mood", "rows.tsv")
+    assert [line.split("\t")[:2] for line in out.splitlines()[1:]] == [
+        ['"quoted', "1"],
+        ["plain", "2"],
+    ]
+    status, _, said = run("predict", "mood", "rows.csv", "--format", "tsv")
+    assert status == 2 and "line 3 has a tab or a line break in a cell" in said
+
+
+def test_rows_on_stdin_and_none_at_all(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stdin:
+        buffer = io.BytesIO(b"\xef\xbb\xbftext\r\ngood\r\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    status, out, said = run("predict", "mood", "-", "--input-format", "csv")
+    assert status == 0 and "reading rows from stdin" in said
+    assert out.splitlines()[1].startswith("good,")
+    Path("none.csv").write_text("id,text\n")
+    assert run("predict", "mood", "none.csv")[:2] == (0, "id,text,prediction,confidence\n")
+
+
+def test_empty_texts_are_predicted_and_counted(folder: Path, run: Run) -> None:
+    Path("gaps.csv").write_text("id,text\n1,good\n2,\n3\n4,  \n")
+    status, out, said = run("predict", "mood", "gaps.csv")
+    assert status == 0
+    assert [row["id"] for row in rows_of(out)] == ["1", "2", "3", "4"]
+    labels, _ = by_transformers("mood", ["good", "", "", "  "])
+    assert [row["prediction"] for row in rows_of(out)] == labels
+    assert "3 rows have an empty text, and were predicted as such" in said
+
+
+def test_a_bundle_answers_for_each_task(folder: Path, run: Run) -> None:
+    task = task_of(folder / "pairs")
+    pair = of_pairs(task, folder / "pairs")
+    exported_model(folder / "tone", folder / "base", pair, 3)
+    elsa_tune.bundle(["mood", "tone"], "both")
+    with open("more.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["other", "text"], *zip(TEXTS[::-1], TEXTS, strict=True)])
+    status, out, said = run("predict", "both", "more.csv")
+    assert status == 0, said
+    added = ["mood_prediction", "mood_confidence", "tone_prediction", "tone_confidence"]
+    assert list(rows_of(out)[0]) == ["other", "text", *added]
+    for name in ("mood", "tone"):
+        _, alone, _ = run("predict", name, "more.csv")
+        expected = [row["prediction"] for row in rows_of(alone)]
+        assert [row[f"{name}_prediction"] for row in rows_of(out)] == expected
+    status, out, _ = run("predict", "both", "rows.csv", "--task", "mood")
+    assert (status, list(rows_of(out)[0])) == (0, ["id", "text", *added[:2]])
+    status, _, said = run("predict", "both", "rows.csv", "--task", "mod")
+    assert status == 2 and "unknown task 'mod': did you mean 'mood'" in said
+    status, _, said = run("predict", "both", "rows.csv")
+    assert status == 2 and "rows.csv has no column 'other', which both reads" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", "rows.csv"], "there is no folder nowhere; `elsa-tune export` and"),
+        (["task", "rows.csv"], "task cannot be read as an exported model"),
+        (["base", "rows.csv"], "base cannot be read as an exported model"),
+        (["mood", "no.csv"], "data file no.csv does not exist"),
+        (["mood", "rows.txt"], "rows.txt ends in none of .csv, .tsv, .jsonl, .parquet"),
+        (["mood", "-"], "say what they are with --input-format: csv, tsv, jsonl, parquet"),
+        (["mood", "-", "--input-format", "parquet", "--out", "x.csv"], "stdin has none: name the"),
+        (["mood", "other.csv"], "no column 'text', which mood reads; its columns are 'a', 'b'"),
+        (["mood", "rows.csv", "--text", "body"], "no column 'body'"),
+        (["mood", "rows.csv", "--text", "id", "--text", "text"], "give one column, as mood reads"),
+        (["mood", "rows.csv", "--task", "mood"], "mood is one model and no bundle; leave --task"),
+        (["mood", "scored.csv"], "has a column 'prediction' already"),
+        (["mood", "twice.csv"], "has the column 'text' twice"),
+        (["mood", "same.csv", "--format", "jsonl"], "has the column 'x' twice, which jsonl"),
+        (["mood", "empty.csv"], "empty.csv is empty"),
+        (["mood", "long.csv"], "has more fields than its header in line 3"),
+        (["mood", "latin.csv"], "latin.csv is not UTF-8"),
+        (["mood", "half.jsonl"], "half.jsonl line 1 has half of a character"),
+        (["mood", "list.jsonl"], "list.jsonl line 1 holds a list in column 'text'"),
+        (["mood", "rows.csv", "--out", "rows.csv"], "--out rows.csv is the file with the rows"),
+        (["mood", "rows.csv", "--out", "other.csv"], "other.csv is there already"),
+        (["mood", "rows.csv", "--out", "no/x.csv"], "there is no folder no; create it first"),
+        (["mood", "rows.csv", "--format", "parquet"], "Parquet is not written to stdout: name a"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_sentence(
+    arguments: list[str], words: str, folder: Path, run: Run
+) -> None:
+    Path("other.csv").write_text("a,b\n1,2\n")
+    Path("scored.csv").write_text("text,prediction\na,b\n")
+    Path("twice.csv").write_text("text,text\na,b\n")
+    Path("same.csv").write_text("text,x,x\na,b,c\n")
+    Path("empty.csv").write_text("")
+    Path("long.csv").write_text("text\na\nb,c\n")
+    Path("latin.csv").write_bytes(b"text\ncaf\xe9\n")
+    Path("half.jsonl").write_text('{"text": "a \\ud800 b"}\n')
+    Path("list.jsonl").write_text('{"text": ["a"]}\n')
+    Path("rows.txt").write_text("text\na\n")
+    status, _, said = run("predict", *arguments)
+    assert status == 2
+    assert words in said
+    [line] = [line for line in said.splitlines() if line.startswith("elsa-tune: ")]
+    assert said.splitlines()[-1] == line
+    assert not Path("x.csv").exists()
+
+
+def test_what_was_exported_before_needs_its_columns(folder: Path, run: Run) -> None:
+    config = Path("mood/config.json")
+    facts = json.loads(config.read_text())
+    del facts["elsa_tune"]["text_columns"]
+    config.write_text(json.dumps(facts))
+    status, _, said = run("predict", "mood", "rows.csv")
+    assert status == 2 and "name them with --text" in said
+    assert run("predict", "mood", "rows.csv", "--text", "text").status == 0
+
+
+def test_rows_come_as_they_are_read(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with a late row costs no earlier one on stdout, and leaves no file."""
+    monkeypatch.setattr(row_files, "ROWS", 2)
+    Path("late.csv").write_text("text\n" + "good\n" * 5 + "a,b\n")
+    status, out, said = run("predict", "mood", "late.csv")
+    assert status == 2 and "more fields than its header in line 7" in said
+    assert len(rows_of(out)) == 4
+    assert run("predict", "mood", "late.csv", "--out", "late-scored.csv").status == 2
+    assert not list(folder.glob("*late-scored*"))
+    records = [{"text": "a"}, {"text": "b"}, {"text": "c", "new": 1}]
+    Path("late.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    status, _, said = run("predict", "mood", "late.jsonl", "--format", "csv")
+    assert status == 2 and "has 'new' in later rows only" in said
+    assert run("predict", "mood", "late.jsonl").status == 0
+
+
+def test_how_far_it_is_goes_to_stderr(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(row_files, "ROWS", 3)
+    for source in ("rows.csv", "rows.parquet"):
+        pd.read_csv("rows.csv").to_parquet("rows.parquet")
+        _, _, said = run("predict", "mood", source, "--format", "csv")
+        lines = [line for line in said.splitlines() if " a second, " in line]
+        assert lines[-1].startswith("predict: 6 rows, ") and lines[-1].endswith(" a second, 100%")
+
+
+def test_a_full_disk_is_one_sentence(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(row_files.Written, "write", full)
+    status, _, said = run("predict", "mood", "rows.csv", "--out", "x.csv")
+    assert status == 2 and "cannot be written to x.csv: No space left on device" in said
+    assert not list(folder.glob("*x.csv*"))
+
+
+def test_nobody_is_predicted_for_who_left(folder: Path) -> None:
+    class Left(io.StringIO):
+        is_gone = True
+
+    predictor = predicting.Predictor(Path("mood"))
+    source = row_files.RowFile(Path("rows.csv"), "csv")
+    scoring = predicted_file._Scoring(source, predictor, print)
+    assert list(scoring.chunks(Left())) == []
+    assert len(list(scoring.chunks(io.StringIO()))) == 1
+
+
+def test_from_python_texts_a_frame_or_a_file(folder: Path) -> None:
+    labels, scores = by_transformers("mood", TEXTS)
+    found = elsa_tune.predict("mood", TEXTS)
+    assert list(found.columns) == ["text", "prediction", "confidence"]
+    assert list(found["prediction"]) == labels
+    assert list(found["confidence"]) == pytest.approx(scores, abs=1e-5)
+    frame = pd.DataFrame({"said": TEXTS, "n": range(6)})
+    again = elsa_tune.predict(Path("mood"), frame, text="said", probabilities=True)
+    assert list(again["prediction"]) == labels and list(again["n"]) == list(range(6))
+    assert "prediction" not in frame
+    for source in ("rows.csv", Path("rows.csv")):
+        assert list(elsa_tune.predict("mood", source)["prediction"]) == labels
