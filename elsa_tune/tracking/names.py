@@ -42,6 +42,8 @@ DESCRIPTION: Final = "description"
 LADDER: Final = "ladder"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
+# The search's parameter that has the command that starts such a search.
+COMMAND: Final = "command"
 # On the search's run: the machine that its driver runs on.
 MACHINE_TAG: Final = "machine"
 # There too: what is odd about its rows, as JSON.
