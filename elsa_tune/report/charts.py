@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer
+from elsa_tune.analysis.answer import Action, Answer
 from elsa_tune.analysis.curve import CurvePoint
-from elsa_tune.report.recommended import recommended
 from elsa_tune.words import metric_text, of_layers, rate_text, target_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
@@ -233,7 +232,7 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     ]
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
-    chosen = recommended(answer)
+    chosen = answer.recommendation.point
     there = {point.depth: point for point in found if chosen is None or point != chosen}
     for name, how, one in decided:
         # The arrow says all of the answer itself.
@@ -261,8 +260,12 @@ def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
 
 
 def _arrow(answer: Answer) -> Arrow | None:
-    """To the number of layers that the answer names."""
-    point = recommended(answer)
+    """To what the answer recommends."""
+    advice, probe = answer.recommendation, answer.probe
+    if advice.action is Action.LINEAR_MODEL and probe is not None:
+        first = min(map(place, answer.with_quality))
+        return Arrow(text="answer: fine-tune nothing", x=first, y=100 * probe.quality)
+    point = advice.point
     if point is None or point.quality is None:
         return None
     text = f"answer: {of_layers(point.fine_tuned_layers, answer.layers)}"

@@ -12,15 +12,16 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer
+from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
+from elsa_tune.analysis.warning import DETAILS
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.figures import draw, page_svgs
-from elsa_tune.report.recommended import FirstLines, first_lines, recommended
 from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.tables.results_csv import write_results
@@ -64,7 +65,10 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One answer on the page. figures: its drawings by the key of their chart."""
+    """One answer on the page.
+
+    figures: its drawings by the key of their chart. remarks: the warnings that change no decision.
+    """
 
     key: str
     name: str
@@ -74,6 +78,7 @@ class Section:
     costs: Table
     in_full: str
     warnings: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 def write_report(
@@ -164,17 +169,18 @@ def page_html(
             Section(
                 key=f"answer-{number}",
                 name=name,
-                card=first_lines(answer),
+                card=answer.first_lines,
                 figures=figures.get(name, {}),
                 table=curve_table(name, answer),
                 costs=cost_table(name, answer),
                 in_full=in_full(answer),
-                warnings=tuple(warning.text for warning in answer.warnings),
+                warnings=tuple(one.text for one in answer.warnings if one.code not in DETAILS),
+                remarks=tuple(one.text for one in answer.warnings if one.code in DETAILS),
             )
             for number, (name, answer) in enumerate(named.items(), 1)
         ],
         joint=[
-            (f"{one.model}, all tasks together", first_lines(one), in_full(one))
+            (f"{one.model}, all tasks together", one.first_lines, in_full(one))
             for one in answers
             if one.decided_by is not None
         ],
@@ -219,11 +225,10 @@ def in_full(answer: Answer) -> str:
 
 def _export_command(answer: Answer) -> str:
     """The command that trains and saves the model of an answer from one recorded search."""
-    recorded = {run.row.search for point in answer.points for run in point.runs if run.row.trial}
-    if not answer.is_answered or len(recorded) != 1:
+    name = recorded_search(answer)
+    if name is None or not answer.is_answered:
         return ""
-    name = shlex.quote(str(recorded.pop()))
-    return f"elsa-tune export --search {name} --out {name}-model"
+    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
 
 
 def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str, list[str]]:
@@ -280,7 +285,7 @@ def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chosen(answer: Answer) -> int | None:
-    point = recommended(answer)
+    point = answer.recommendation.point
     depths = [one.depth for one in answer.points]
     return None if point is None else depths.index(point.depth)
 

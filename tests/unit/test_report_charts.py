@@ -137,7 +137,7 @@ def test_a_line_holds_the_completed_trials_of_a_depth_and_marks_its_rate() -> No
     assert series["last 3"].y[1] == pytest.approx(70.0)
     marks = [one for one in panel.series if one.name == "measured"]
     assert len(marks) == 5 and {one.x for one in marks} == {series["all layers"].x}
-    assert [text for _, text in panel.ticks] == ["3e-05", "0.0001"]
+    assert [text for _, text in panel.ticks] == ["3e-5", "1e-4"]
 
 
 def test_depths_differ_in_more_than_colour() -> None:

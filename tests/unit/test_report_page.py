@@ -14,7 +14,6 @@ from markupsafe import escape
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
 from elsa_tune.report.page import cost_table, curve_table, facts, in_full, summary
-from elsa_tune.report.recommended import first_lines
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import Origin
 from elsa_tune.specs.trial import Phase
@@ -105,7 +104,7 @@ def test_the_card_of_one_answer_has_its_first_lines_and_the_rest_is_folded() -> 
     (answer,) = answers_of(falling_curve())
     page = page_of(falling_curve())
     card = page.split('<div class="card">')[1].split("</div>")[0]
-    lines = first_lines(answer)
+    lines = answer.first_lines
     assert f'<p class="headline">{escape(lines.headline)}</p>' in card
     for label, text in lines.lines:
         assert f"<dt>{label}</dt><dd>{escape(text)}</dd>" in card
@@ -148,7 +147,7 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
     # What to type to have all of it again.
     again = page_of(rows, origins=origins).split('id="again"')[1]
     assert escape(command) in again
-    assert "elsa-tune export --search first --out first-model" in again
+    assert "elsa-tune export first --out first-model" in again
 
 
 def test_a_page_of_rows_without_a_search_names_no_command_that_needs_one() -> None:
@@ -182,12 +181,15 @@ def test_the_page_says_how_it_was_decided_and_by_which_target() -> None:
     assert "at least 90 % of the full model's" in text
 
 
-def test_a_warning_stands_with_its_answer() -> None:
+def test_a_warning_stands_with_its_answer_and_what_decides_nothing_is_folded() -> None:
     page = page_of(falling_curve(chance=None) + falling_curve(task="cola"))
     first, second = page.split('class="answer"')[1:]
-    warning = escape("chance is not known for this task: what a constant answer keeps")
-    assert first.split('class="warnings"')[1].count(warning) == 1
-    assert warning not in second.split('class="warnings"')[1]
+    warning = str(escape("chance is not known for this task: what a constant answer keeps"))
+    assert first.split('class="warnings"')[1].split("</div>")[0].count(warning) == 1
+    assert warning not in second
+    shown, folded = second.split("<details>")
+    remark = "raw and corrected answers disagree"
+    assert remark in folded and remark not in shown
 
 
 def test_the_curve_table_points_out_the_answer() -> None:
