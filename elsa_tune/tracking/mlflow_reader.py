@@ -7,7 +7,6 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -22,6 +21,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_pages import page_of
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
 from elsa_tune.tracking.state import SearchState, TrialState, is_planned
 from elsa_tune.tracking.uris import shown_uri
@@ -245,7 +245,7 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
-    """The search that started last, and the page of its runs at this address; None without any."""
+    """The search that started last, and the page of its task's searches; None without any."""
     tag = f"tags.`{names.SEARCH_TAG}`"
     found = client.search_runs(
         _experiments(client),
@@ -255,8 +255,4 @@ def latest_page(client: Any, address: str) -> tuple[str, str] | None:
     )
     if not found:
         return None
-    name, experiment = found[0].data.tags[names.SEARCH_TAG], found[0].info.experiment_id
-    wanted = quote(f"{tag} = '{name}'", safe="")
-    # Without the type MLflow 3 shows its menu for language models around the table.
-    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
-    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"
+    return found[0].data.tags[names.SEARCH_TAG], page_of(address, found[0].info.experiment_id)

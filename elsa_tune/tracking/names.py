@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
-from elsa_tune.words import rate_text
+from elsa_tune.words import percent, rate_text
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -69,6 +69,9 @@ _OF_CURVE = {
     "corrected": "corrected_retention",
     "seeds": "seeds",
 }
+# On the search's run: its answer in a few words, by the names of the columns that show it.
+ANSWER_TAGS: Final = ("k", "kept", "certified", "rate")
+_CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measured": "no"}
 _POINTS = {"fine_tuned_layers": "operating_point", "certified_fine_tuned_layers": "certified"}
 
 
@@ -99,9 +102,8 @@ def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None 
 
 def curve_reports(answers: Any, time: float) -> list[Report]:
     """The curve as metrics with step = frozen layers, and the operating points; [] for several."""
-    if not (isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)):
+    if (answer := _only(answers)) is None:
         return []
-    [answer] = answers
     found: dict[int, dict[str, float]] = {0: {}}
     for depth in answer.get("curve", ()):
         step, is_bare = depth["frozen_layers"], depth["embeddings_frozen"]
@@ -117,6 +119,48 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
         Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
         for step, metrics in found.items()
     ]
+
+
+def answer_tags(answers: Any) -> dict[str, str]:
+    """What the lists of runs show of a search's answer, all of ANSWER_TAGS; {} for several."""
+    answer = _only(answers)
+    advice = None if answer is None else answer.get("recommendation")
+    if answer is None or advice is None:  # several, or of an older search
+        return {}
+    tuned, rate = advice.get("fine_tuned_layers"), advice.get("learning_rate")
+    if tuned is None:
+        return dict.fromkeys(ANSWER_TAGS, "-") | {"k": "no answer"}
+    k = f"{tuned} of {answer.get('layers')}"
+    kept = next(
+        (
+            depth["retention"]
+            for depth in answer.get("curve", ())
+            if depth["fine_tuned_layers"] == tuned
+            and (depth["frozen_layers"] or not depth["embeddings_frozen"])
+        ),
+        None,
+    )
+    return {
+        "k": f"{k} (a linear model will do)" if advice["action"] == "linear_model" else k,
+        "kept": percent(kept),
+        "certified": _CERTIFIED.get(str(advice.get("basis")), "-"),
+        "rate": "-" if rate is None else rate_text(rate),
+    }
+
+
+def search_run_name(search: str, answers: Any) -> str:
+    """`4 of 6, 99.8 %: demo`: the answer first, for MLflow cuts long names."""
+    tags = answer_tags(answers)
+    if not tags:
+        return search
+    shown = [tags[name] for name in ("k", "kept") if tags[name] != "-"]
+    return f"{', '.join(shown)}: {search}"
+
+
+def _only(answers: Any) -> dict[str, Any] | None:
+    """The one answer of a recorded decision; None for none and for several."""
+    is_one = isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)
+    return answers[0] if is_one else None
 
 
 def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:
