@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer, FirstLines
+from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Action, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
 from elsa_tune.analysis.warning import DETAILS
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
@@ -285,9 +285,11 @@ def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chosen(answer: Answer) -> int | None:
-    point = answer.recommendation.point
-    depths = [one.depth for one in answer.points]
-    return None if point is None else depths.index(point.depth)
+    """The row of the depth to fine-tune; None where a linear model is enough."""
+    advice, depths = answer.recommendation, [one.depth for one in answer.points]
+    if advice.point is None or advice.action is Action.LINEAR_MODEL:
+        return None
+    return depths.index(advice.point.depth)
 
 
 def _overview(answers: Sequence[Answer], named: Mapping[str, Answer]) -> Table:

@@ -125,24 +125,27 @@ def answer_tags(answers: Any) -> dict[str, str]:
     """What the lists of runs show of a search's answer, all of ANSWER_TAGS; {} for several."""
     answer = _only(answers)
     advice = None if answer is None else answer.get("recommendation")
-    if answer is None or advice is None:  # several, or of an older search
+    if answer is None or advice is None:  # none, several, or of an older search
         return {}
-    tuned, rate = advice.get("fine_tuned_layers"), advice.get("learning_rate")
+    tuned, layers = advice.get("fine_tuned_layers"), answer.get("layers")
+    none = dict.fromkeys(ANSWER_TAGS, "-")
     if tuned is None:
-        return dict.fromkeys(ANSWER_TAGS, "-") | {"k": "no answer"}
-    k = f"{tuned} of {answer.get('layers')}"
-    kept = next(
-        (
-            depth["retention"]
-            for depth in answer.get("curve", ())
-            if depth["fine_tuned_layers"] == tuned
-            and (depth["frozen_layers"] or not depth["embeddings_frozen"])
-        ),
-        None,
-    )
+        return none | {"k": "no answer"}
+    if advice["action"] == "linear_model":
+        probe = answer.get("linear_probe") or {}
+        kept = percent(probe.get("retention"))
+        return none | {"k": f"0 of {layers} (linear model)", "kept": kept, "certified": "no"}
+    depths = [
+        depth
+        for depth in answer.get("curve", ())
+        if depth["fine_tuned_layers"] == tuned
+        # Frozen embeddings alone leave as many layers to fine-tune as the full model has.
+        and (depth["frozen_layers"] or not depth["embeddings_frozen"])
+    ]
+    rate = advice.get("learning_rate")
     return {
-        "k": f"{k} (a linear model will do)" if advice["action"] == "linear_model" else k,
-        "kept": percent(kept),
+        "k": f"{tuned} of {layers}",
+        "kept": percent(depths[0]["retention"] if depths else None),
         "certified": _CERTIFIED.get(str(advice.get("basis")), "-"),
         "rate": "-" if rate is None else rate_text(rate),
     }

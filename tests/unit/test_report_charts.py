@@ -14,6 +14,7 @@ from elsa_tune.analysis.answer import Certified
 from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Panel, Series, all_charts
+from elsa_tune.report.page import curve_table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
@@ -68,6 +69,13 @@ def test_the_linear_probe_is_a_line_and_no_depth() -> None:
     assert line.y == pytest.approx((70, 70)) and line.look["marker"] == ""
     assert line.x[0] < 0 and line.x[1] > 6
     assert series["mean over seeds"].x == (0, 1, 2, 3, 6)
+
+
+def test_where_a_linear_model_is_enough_the_arrow_points_at_its_line() -> None:
+    ((name, answer),) = named([*falling_curve(), probe(0.89)]).items()
+    arrow = only(charts.freeze_curve({name: answer})).arrow
+    assert arrow == charts.Arrow(text="answer: fine-tune nothing", x=0, y=pytest.approx(89))
+    assert curve_table(name, answer).chosen is None
 
 
 def test_without_an_answer_nothing_is_pointed_at() -> None:
