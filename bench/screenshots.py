@@ -31,10 +31,11 @@ from elsa_tune.tracking.names import SEARCH_TAG
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-SIZE = (1400, 860)
+SIZE = (1600, 940)
 # Of the report's windows: a phone, a tablet, a desk. Their pictures begin at the page's top.
 REPORT_SIZES = ((400, 1500), (800, 1500), (1400, 1300))
-COLOURS = 64  # enough for a page of text, in files a third as large
+TYPE = "?workflowType=machine_learning"  # else MLflow shows its menu for language models
+COLOURS = 256  # enough for a page, in files a third as large
 # MLflow opens a chat beside every page; what closes it is the last button of its title.
 CLOSE_ASSISTANT = """
 const found = document.elementFromPoint(window.innerWidth - 36, 36);
@@ -58,8 +59,8 @@ def pages(store: str) -> dict[str, str]:
         for run in runs
         if run.data.tags.get("mlflow.parentRunId") == newest.info.run_id
         and run.data.tags.get(SEARCH_TAG)
-        and "quality" in run.data.metrics
-    ][:2]
+        and run.data.params.get("phase") == "measure"
+    ]
     curves = [run for run in parents if run.info.experiment_id == here][:2]
 
     def of(chosen: list[Run]) -> str:
@@ -69,9 +70,9 @@ def pages(store: str) -> dict[str, str]:
     kept = f"metric={quote(json.dumps('kept'))}&plot_metric_keys={quote(json.dumps(['kept']))}"
     return {
         "mlflow_runs": page_of("", here).partition("#/")[2],
-        "mlflow_search": f"experiments/{here}/runs/{newest.info.run_id}",
+        "mlflow_search": f"experiments/{here}/runs/{newest.info.run_id}{TYPE}",
         "mlflow_freeze_curves": f"metric?{of(curves)}&{kept}&x_axis=step",
-        "mlflow_trials": f"compare-runs?{of(children)}",
+        "mlflow_trials": f"compare-runs?{of([children[0], children[-1]])}",
     }
 
 

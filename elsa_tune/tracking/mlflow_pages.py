@@ -71,7 +71,7 @@ def _description(searches: Iterable[Any]) -> str:
     first = "No search has an answer yet."
     if search:
         told = zip(names.ANSWER_TAGS, answer, strict=True)
-        first = f"{', '.join(f'{name} {value}' for name, value in told)}: {search}"
+        first = f"{'; '.join(f'{name} {value}' for name, value in told)} (search {search})"
     while len(text := "\n".join([first, "", *lines, "", _OURS])) > _NOTE_LENGTH:
         lines.pop()
     return text

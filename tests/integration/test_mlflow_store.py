@@ -273,7 +273,7 @@ def test_an_answer_is_read_from_the_lists_of_runs_and_experiments(
     shown = {name: runs[1].data.tags[name] for name in ("k", "kept", "certified", "rate")}
     assert shown == {"k": "4 of 6", "kept": "99.8 %", "certified": "yes, raw", "rate": "1e-4"}
     note = experiment.tags["mlflow.note.content"].splitlines()
-    assert note[0] == "k 2 of 6, kept 93.0 %, certified yes, raw, rate 1e-4: second"
+    assert note[0] == "k 2 of 6; kept 93.0 %; certified yes, raw; rate 1e-4 (search second)"
     assert "| first | minilm | 4 of 6 | 99.8 % | yes, raw | 1e-4 |" in note
     # A saved view has the same columns, as MLflow's own page reads it.
     view = json.loads(experiment.tags["mlflow.sharedViewState.elsa-tune"])

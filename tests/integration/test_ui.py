@@ -44,7 +44,8 @@ def test_the_page_that_it_names_shows_the_answer_without_a_click(
                 narrow(browser, 1400)
                 browser.get(said)
                 for text in (*COLUMNS, *SHOWN, "4 of 6, 99.8 %: first"):
-                    one = (By.XPATH, f"//*[contains(@class, 'ag-root')]//*[normalize-space(text())='{text}']")
+                    shown = f"//*[contains(@class, 'ag-root')]//*[normalize-space(text())='{text}']"
+                    one = (By.XPATH, shown)
                     there = WebDriverWait(browser, 90).until(presence_of_element_located(one))
                     # In the window, not beyond its edge.
                     assert 0 < there.rect["x"] + there.rect["width"] <= 1400
