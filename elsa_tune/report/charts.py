@@ -263,8 +263,9 @@ def _arrow(answer: Answer) -> Arrow | None:
     """To what the answer recommends."""
     advice, probe = answer.recommendation, answer.probe
     if advice.action is Action.LINEAR_MODEL and probe is not None:
-        first = min(map(place, answer.with_quality))
-        return Arrow(text="answer: fine-tune nothing", x=first, y=100 * probe.quality)
+        # To the line's right end, below which no curve lies that rises.
+        last = max(map(place, answer.with_quality))
+        return Arrow(text="answer: fine-tune nothing", x=last, y=100 * probe.quality)
     point = advice.point
     if point is None or point.quality is None:
         return None

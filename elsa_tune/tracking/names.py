@@ -72,7 +72,11 @@ _OF_CURVE = {
 # On the search's run: its answer in a few words, by the names of the columns that show it.
 ANSWER_TAGS: Final = ("k", "kept", "certified", "rate")
 _CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measured": "no"}
-_POINTS = {"fine_tuned_layers": "operating_point", "certified_fine_tuned_layers": "certified"}
+_POINTS = {
+    "recommended_fine_tuned_layers": "recommendation",
+    "fine_tuned_layers": "operating_point",
+    "certified_fine_tuned_layers": "certified",
+}
 
 
 def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
@@ -113,8 +117,8 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
             there = {name: float(value) for name, value in values.items() if value is not None}
             found.setdefault(step, {}).update(there)
     for metric, name in _POINTS.items():
-        if answer.get(name):
-            found[0][metric] = float(answer[name]["fine_tuned_layers"])
+        if (tuned := (answer.get(name) or {}).get("fine_tuned_layers")) is not None:
+            found[0][metric] = float(tuned)
     return [
         Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
         for step, metrics in found.items()

@@ -9,7 +9,7 @@ import pytest
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.tracking.mlflow_pages import page_of
-from elsa_tune.tracking.names import answer_tags, search_run_name
+from elsa_tune.tracking.names import answer_tags, curve_reports, search_run_name
 from tests.unit.report_examples import answers_of
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, seeds
 from tests.unit.test_probe_answer import probe
@@ -53,6 +53,14 @@ def test_without_an_answer_the_name_says_so() -> None:
     found = recorded(seeds(3, [0.8, 0.81]))
     assert answer_tags(found) == {"k": "no answer", "kept": "-", "certified": "-", "rate": "-"}
     assert search_run_name("demo", found) == "no answer: demo"
+
+
+def test_the_recommended_number_is_a_metric_beside_the_operating_point() -> None:
+    [first, *_] = curve_reports(recorded(falling_curve()), 0.0)
+    assert first.metrics["recommended_fine_tuned_layers"] == 3
+    assert first.metrics["fine_tuned_layers"] == 2
+    [bare, *_] = curve_reports(recorded(seeds(3, [0.8, 0.81])), 0.0)
+    assert not {"recommended_fine_tuned_layers", "fine_tuned_layers"} & bare.metrics.keys()
 
 
 @pytest.mark.parametrize("answers", [None, [], [{"layers": 6}], [{}, {}], "none"])

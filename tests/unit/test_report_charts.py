@@ -74,7 +74,7 @@ def test_the_linear_probe_is_a_line_and_no_depth() -> None:
 def test_where_a_linear_model_is_enough_the_arrow_points_at_its_line() -> None:
     ((name, answer),) = named([*falling_curve(), probe(0.89)]).items()
     arrow = only(charts.freeze_curve({name: answer})).arrow
-    assert arrow == charts.Arrow(text="answer: fine-tune nothing", x=0, y=pytest.approx(89))
+    assert arrow == charts.Arrow(text="answer: fine-tune nothing", x=6, y=pytest.approx(89))
     assert curve_table(name, answer).chosen is None
 
 
