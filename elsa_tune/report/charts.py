@@ -263,9 +263,10 @@ def _arrow(answer: Answer) -> Arrow | None:
     """To what the answer recommends."""
     advice, probe = answer.recommendation, answer.probe
     if advice.action is Action.LINEAR_MODEL and probe is not None:
-        # To the line's right end, below which no curve lies that rises.
-        last = max(map(place, answer.with_quality))
-        return Arrow(text="answer: fine-tune nothing", x=last, y=100 * probe.quality)
+        # Toward the line's right end, below which no curve lies that rises, and between its depths.
+        places = [place(point) for point in answer.with_quality]
+        at = min(places) + 0.8 * (max(places) - min(places))
+        return Arrow(text="answer: fine-tune nothing", x=at, y=100 * probe.quality)
     point = advice.point
     if point is None or point.quality is None:
         return None

@@ -74,7 +74,11 @@ def test_the_linear_probe_is_a_line_and_no_depth() -> None:
 def test_where_a_linear_model_is_enough_the_arrow_points_at_its_line() -> None:
     ((name, answer),) = named([*falling_curve(), probe(0.89)]).items()
     arrow = only(charts.freeze_curve({name: answer})).arrow
-    assert arrow == charts.Arrow(text="answer: fine-tune nothing", x=6, y=pytest.approx(89))
+    assert arrow is not None and (arrow.text, arrow.y) == (
+        "answer: fine-tune nothing",
+        pytest.approx(89),
+    )
+    assert arrow.x not in (0, 1, 2, 3, 6)  # no depth's place
     assert curve_table(name, answer).chosen is None
 
 
