@@ -1,14 +1,16 @@
-"""What MLflow's pages show of recorded searches, for docs/concepts/what-is-kept.md.
+"""What MLflow's pages and a report show of recorded searches, for the documentation.
 
     python bench/screenshots.py FOLDER          # a folder with mlruns/, in which searches have run
 
 A real MLflow server and Chromium (chromedriver beside it). Nothing on the pages is set up by hand:
-each picture is an address and what MLflow shows there by itself.
+each picture is an address and what MLflow shows there by itself; and the report of the search that
+began last, in windows of three widths.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
 import socket
@@ -21,13 +23,19 @@ from urllib.parse import quote
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from PIL import Image
 from selenium import webdriver
 
+from elsa_tune.tracking.mlflow_pages import page_of
 from elsa_tune.tracking.names import SEARCH_TAG
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-SIZE = (1700, 1000)
+SIZE = (1600, 940)
+# Of the report's windows: a phone, a tablet, a desk. Their pictures begin at the page's top.
+REPORT_SIZES = ((400, 1500), (800, 1500), (1400, 1300))
+TYPE = "?workflowType=machine_learning"  # else MLflow shows its menu for language models
+COLOURS = 256  # enough for a page, in files a third as large
 # MLflow opens a chat beside every page; what closes it is the last button of its title.
 CLOSE_ASSISTANT = """
 const found = document.elementFromPoint(window.innerWidth - 36, 36);
@@ -51,8 +59,8 @@ def pages(store: str) -> dict[str, str]:
         for run in runs
         if run.data.tags.get("mlflow.parentRunId") == newest.info.run_id
         and run.data.tags.get(SEARCH_TAG)
-        and "quality" in run.data.metrics
-    ][:2]
+        and run.data.params.get("phase") == "measure"
+    ]
     curves = [run for run in parents if run.info.experiment_id == here][:2]
 
     def of(chosen: list[Run]) -> str:
@@ -61,10 +69,10 @@ def pages(store: str) -> dict[str, str]:
 
     kept = f"metric={quote(json.dumps('kept'))}&plot_metric_keys={quote(json.dumps(['kept']))}"
     return {
-        "mlflow_runs": f"experiments/{here}/runs?workflowType=machine_learning",
-        "mlflow_search": f"experiments/{here}/runs/{newest.info.run_id}",
+        "mlflow_runs": page_of("", here).partition("#/")[2],
+        "mlflow_search": f"experiments/{here}/runs/{newest.info.run_id}{TYPE}",
         "mlflow_freeze_curves": f"metric?{of(curves)}&{kept}&x_axis=step",
-        "mlflow_trials": f"compare-runs?{of(children)}",
+        "mlflow_trials": f"compare-runs?{of([children[0], children[-1]])}",
     }
 
 
@@ -95,12 +103,25 @@ def main() -> None:
             time.sleep(DRAWN)
             browser.execute_script(CLOSE_ASSISTANT)
             time.sleep(2.0)
-            browser.save_screenshot(str(options.out / f"{name}.png"))
-            print(options.out / f"{name}.png", flush=True)
+            save(browser, options.out / f"{name}.png")
+        pages_of_searches = (options.folder / "mlruns" / "searches").glob("*/report/index.html")
+        report = max(pages_of_searches, key=lambda page: page.stat().st_mtime).absolute()
+        for width, height in REPORT_SIZES:
+            window = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", window)
+            browser.get(report.as_uri())
+            save(browser, options.out / f"report_{width}.png")
     finally:
         browser.quit()
         server.terminate()
         server.wait()
+
+
+def save(browser: webdriver.Chrome, file: Path) -> None:
+    """What its window shows, in few colours."""
+    shown = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
+    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(file, flush=True)
 
 
 def wait_for(address: str) -> None:

@@ -22,7 +22,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.model import KNOWN_MODELS
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.tables.results_csv import import_results, published_rows
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.mlflow_reader import (
@@ -83,8 +83,8 @@ class Source(ABC):
         """Folders and states of the searches asked for, by their start; [] for no record."""
         return []
 
-    def origins(self, question: Question) -> dict[str, str]:
-        """By search: when it started and on which machine, as far as that is kept."""
+    def origins(self, question: Question) -> dict[str, Origin]:
+        """By search: when, where and by which command it started, as far as that is kept."""
         states = [state for _, state in self.searches(question)]
         return {state.search.name: origin_of(state) for state in states if state.search.attempt}
 

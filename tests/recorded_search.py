@@ -111,6 +111,25 @@ def whole_trial(key: str, quality: float, search: str = "first") -> Iterator[Rec
     yield trial_ended(key, TrialStatus.COMPLETED, quality)
 
 
+def answered(name: str, fine_tuned: int, kept: float) -> list[Record]:
+    """A search that ended with an answer."""
+    point = {"fine_tuned_layers": fine_tuned, "frozen_layers": 6 - fine_tuned}
+    curve = {**point, "embeddings_frozen": True, "quality": 0.8, "retention": kept}
+    advice = {**point, "action": "fine_tune", "learning_rate": 1e-4, "basis": "raw_certified"}
+    answer = {
+        "layers": 6,
+        "operating_point": point,
+        "certified": None,
+        "recommendation": advice,
+        "curve": [{**curve, "corrected_retention": None, "seeds": 2}],
+    }
+    return [
+        search_started(name),
+        Decision(what="answer", value=[answer]),
+        SearchEnded(status=SearchStatus.COMPLETED),
+    ]
+
+
 def probed(quality: float, search: str = "first") -> Iterator[Record]:
     """A linear probe, as a search records it."""
     key = f"probe-N{LAYERS}"

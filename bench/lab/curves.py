@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from record import FOLDER, SIZES, unpacked
-from rules import RULES, chart, markdown
+from rules import LAYERS, RULES, chart, markdown
 
 from elsa_tune.analysis.answer_json import answer_object
 from elsa_tune.analysis.answers import answer_rows
@@ -52,7 +52,6 @@ ROOT = FOLDER.parents[1]
 FIGURES = ROOT / "docs" / "figures"
 RESULTS = ROOT / "bench" / "results"
 
-LAYERS = 6
 DEPTHS = (0, 3, 4, 5, 6)  # those of the default search
 TARGET = 0.9
 PAPER_RANGE = (1e-5, 5e-5)

@@ -11,18 +11,18 @@ from typing import Any
 from elsa_tune.analysis.statistics.uncertainty import FEWEST_SEEDS
 from elsa_tune.report.charts import (
     CHANCE,
-    FROZEN_TITLE,
     INK,
     SERIES,
+    TUNED_TITLE,
     Chart,
     Panel,
     Series,
     depth_ticks,
     look,
 )
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.words import metric_text
 
+LAYERS = 6  # of MiniLM
 RULES = {
     "paper": "1e-5 to 5e-5, the full model's rate",
     "same_range": "1e-5 to 5e-5, each depth's own rate",
@@ -40,19 +40,15 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
     """A panel a task, a curve a rule."""
     panels = []
     for of in results:
-        depths = {
-            FreezeDepth.of(point["frozen_layers"])
-            for rule in rules
-            for point in of["rules"][rule]["depths"]
-        }
-        if not depths:
+        places = {tuned(point) for rule in rules for point in of["rules"][rule]["depths"]}
+        if not places:
             continue
-        ends = (min(depths).frozen_layers - 0.3, max(depths).frozen_layers + 0.3)
+        ends = (min(places) - 0.3, max(places) + 0.3)
         level = (100 * of["chance"],) * 2
         panels.append(
             Panel(
                 title=of["task"],
-                x_title=FROZEN_TITLE,
+                x_title=TUNED_TITLE,
                 y_title=f"{metric_text(of['metric'])} × 100",
                 series=(
                     *(
@@ -63,7 +59,7 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
                     Series(name="constant answer", look=CHANCE, x=ends, y=level),
                     *(series for rule in rules for series in answer_series(of["rules"][rule])),
                 ),
-                ticks=depth_ticks(depths),
+                ticks=depth_ticks(places),
             )
         )
     return Chart(
@@ -72,6 +68,11 @@ def chart(results: Sequence[Mapping[str, Any]], rules: Sequence[str]) -> Chart:
         caption="",
         panels=tuple(panels),
     )
+
+
+def tuned(point: Mapping[str, Any]) -> float:
+    """Where a depth stands: its fine-tuned layers."""
+    return float(LAYERS - point["frozen_layers"])
 
 
 def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series]:
@@ -85,7 +86,7 @@ def curve_series(of: Mapping[str, Any], rule: str, chance: float) -> list[Series
         Series(
             name=RULES[rule],
             look=LOOKS[rule],
-            x=tuple(float(point["frozen_layers"]) for point in points),
+            x=tuple(map(tuned, points)),
             y=tuple(100 * point["quality"] for point in points),
             low=tuple(
                 100 * max(point["low"], min(chance, point["quality"])) if known else None
@@ -104,7 +105,7 @@ def answer_series(of: Mapping[str, Any]) -> list[Series]:
     point = (of["answer"] or {}).get("corrected_operating_point")
     if point is None:
         return []
-    x, y = float(point["frozen_layers"]), 100 * point["quality"]
+    x, y = tuned(point), 100 * point["quality"]
     return [Series(name="fewest layers for 90 %, corrected", look=ANSWERED, x=(x,), y=(y,))]
 
 

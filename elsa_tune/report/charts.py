@@ -5,16 +5,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elsa_tune.analysis.answer import Answer
-from elsa_tune.specs.freeze import FreezeDepth
-from elsa_tune.words import depths_text, metric_text
+from elsa_tune.analysis.answer import Action, Answer
+from elsa_tune.analysis.curve import CurvePoint
+from elsa_tune.words import metric_text, of_layers, rate_text, target_text
 
 # Okabe and Ito's colours (2008, "Color Universal Design"), which people with any common colour
 # blindness tell apart; yellow is left out, as it vanishes on paper.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK, GROUND = "#3d4451", "#ffffff"
 
-FROZEN_TITLE = "frozen layers N"
+TUNED_TITLE = "layers fine-tuned"
+EMBEDDINGS_TICK = "emb."
+
+# Of two runs Student's t makes an interval as wide as the figure.
+FEWEST_RUNS = 3
 
 # More ticks run into one another in a panel.
 MOST_TICKS, MOST_RATE_TICKS = 13, 6
@@ -52,11 +56,12 @@ def look(
 
 TARGET = look(INK, marker="", line="--", width=1.4)
 CHANCE = look(INK, marker="", line=":", width=1.4)
+PROBE = look(SERIES[3], marker="", line="-.", width=1.6)
 SEEDS = look(SERIES[0], line="", hollow=True, size=4, width=1)
 MEANS = look(SERIES[0])
 OPERATING = look(SERIES[1], marker="*", line="", size=15)
 CORRECTED = look(SERIES[4], marker="v", line="", size=10)
-CERTIFIED = look(SERIES[2], marker="D", line="", hollow=True, size=15, width=2)
+CERTIFIED = look(SERIES[2], marker="D", line="", size=9)
 CHOSEN = look(INK, line="", hollow=True, size=12, width=1.2)
 
 # What tells depths apart besides their colour.
@@ -68,7 +73,8 @@ LINES = ("-", "--", "-.", ":")
 class Series:
     """Points under one name of the legend; the same name in several panels is one entry.
 
-    x, y: as long as each other. low, high: a band around y, None where a point has none.
+    x, y: as long as each other. low, high: the ends of a bar through y, None where a point has
+    none.
     """
 
     name: str
@@ -80,6 +86,15 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """What the figure is about: a few words that point to one place of it."""
+
+    text: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """One pair of axes. ticks: (position, text) on the x axis."""
 
@@ -88,6 +103,7 @@ class Panel:
     y_title: str
     series: tuple[Series, ...]
     ticks: Ticks
+    arrow: Arrow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,32 +122,47 @@ def all_charts(named: Mapping[str, Answer]) -> list[Chart]:
 
 
 def freeze_curve(named: Mapping[str, Answer]) -> Chart:
-    """Each named curve with its interval, the target, chance, and the points that were decided."""
+    """Each named curve with its single runs, the target, the floors, and what was decided."""
     panels = []
     for name, answer in named.items():
         if answer.with_quality:
-            series = _curve_series(answer)
-            ticks = depth_ticks({point.depth for point in answer.with_quality})
-            panels.append(_panel(name, answer, FROZEN_TITLE, series, ticks))
+            panels.append(
+                Panel(
+                    title=name,
+                    x_title=TUNED_TITLE,
+                    y_title=_quality_title(answer),
+                    series=tuple(_curve_series(answer)),
+                    ticks=depth_ticks(map(place, answer.with_quality)),
+                    arrow=_arrow(answer),
+                )
+            )
     return Chart(
         key="freeze_curve",
         title="The freeze curve",
-        caption="Mean over the measuring seeds with its 95 % interval (a wide one goes on beyond "
-        "the axis); hollow dots are single seeds.",
+        caption="Mean over the measuring seeds; hollow dots are single runs. Bars are 95 % "
+        f"intervals, drawn from {FEWEST_RUNS} runs on; a wide one goes on beyond the axis.",
         panels=tuple(panels),
     )
 
 
 def learning_rates(named: Mapping[str, Answer]) -> Chart:
     """Mean quality of the completed trials over the learning rate, a line a depth."""
-    depths = sorted({point.depth for answer in named.values() for point in answer.points})
+    points = {point for answer in named.values() for point in map(_depth_name, answer.points)}
+    names = [name for _, name in sorted(points, reverse=True)]
     panels = []
     for name, answer in named.items():
         rates = sorted({math.log10(rate) for p in answer.points for rate, _ in p.tried.means})
         if len(rates) > 1:
-            ticks = tuple((x, f"{10**x:.2g}") for x in _spaced(rates, MOST_RATE_TICKS))
-            series = _rate_series(answer, depths)
-            panels.append(_panel(name, answer, "learning rate", series, ticks))
+            places = _spaced(rates, MOST_RATE_TICKS)
+            panels.append(
+                Panel(
+                    title=name,
+                    x_title="learning rate",
+                    y_title=_quality_title(answer),
+                    series=tuple(_rate_series(answer, names)),
+                    ticks=tuple((x, rate_text(float(f"{10**x:.2g}"))) for x in places),
+                )
+            )
     return Chart(
         key="learning_rates",
         title="Learning rates",
@@ -142,55 +173,58 @@ def learning_rates(named: Mapping[str, Answer]) -> Chart:
     )
 
 
-def _panel(
-    name: str, answer: Answer, x_title: str, series: Iterable[Series], ticks: Ticks
-) -> Panel:
-    y_title = f"{metric_text(answer.metric)} × 100"
-    return Panel(title=name, x_title=x_title, y_title=y_title, series=tuple(series), ticks=ticks)
+def _quality_title(answer: Answer) -> str:
+    return f"{metric_text(answer.metric)} × 100"
 
 
-def depth_ticks(depths: set[FreezeDepth]) -> Ticks:
-    """A tick at each measured depth that has room for one."""
-    whole = sorted({d.frozen_layers for d in depths if not d.is_embeddings_only})
+def place(point: CurvePoint) -> float:
+    """Where a depth stands on the x axis: its fine-tuned layers, half a layer less where only the
+    embeddings are frozen.
+    """
+    return point.fine_tuned_layers - 0.5 * point.depth.is_embeddings_only
+
+
+def depth_ticks(places: Iterable[float]) -> Ticks:
+    """A tick at each measured depth that has room for one, the fewest layers among them."""
+    rising = sorted(set(places))
+    whole = [one for one in rising if one.is_integer()]
+    halves = [one for one in rising if not one.is_integer()]
     if not whole:
-        return ((0.5, "emb."),)
-    ticks = [(float(number), f"{number:g}") for number in _spaced(whole, MOST_TICKS)]
-    if whole[-1] - whole[0] <= MOST_TICKS / 2 and any(depth.is_embeddings_only for depth in depths):
-        ticks.append((0.5, "emb."))
+        return tuple((one, EMBEDDINGS_TICK) for one in halves)
+    # Counted from the deep end, where the answer lies.
+    ticks = [(-one, f"{-one:g}") for one in _spaced([-one for one in whole[::-1]], MOST_TICKS)]
+    if whole[-1] - whole[0] <= MOST_TICKS / 2:
+        ticks += [(one, EMBEDDINGS_TICK) for one in halves]
     return tuple(sorted(ticks))
 
 
 def _spaced(places: Sequence[float], most: int) -> list[float]:
-    """Rising places on an axis that have room; the last, where the answer lies, is among them."""
+    """Rising places on an axis that have room; the last is among them."""
     kept = [places[-1]]
-    for place in places[-2::-1]:
-        if kept[-1] - place >= (places[-1] - places[0]) / most:
-            kept.append(place)
+    for one in places[-2::-1]:
+        if kept[-1] - one >= (places[-1] - places[0]) / most:
+            kept.append(one)
     return kept[::-1]
 
 
 def _curve_series(answer: Answer) -> Iterator[Series]:
-    found = answer.with_quality
-    first, last = _position(found[0].depth), _position(found[-1].depth)
-    margin = max(0.3, 0.03 * (last - first))
-    ends = (first - margin, last + margin)
-    if answer.full is not None and answer.full.quality is not None:
-        goal = 100 * answer.target * answer.full.quality
-        yield Series(name="target", look=TARGET, x=ends, y=(goal, goal))
-    if answer.chance is not None:
-        level = 100 * answer.chance
-        yield Series(name="constant answer", look=CHANCE, x=ends, y=(level, level))
-    seeds = [(_position(point.depth), 100 * one) for point in found for one in point.qualities]
-    if seeds:
-        x, y = zip(*seeds, strict=True)
-        yield Series(name="single seeds", look=SEEDS, x=x, y=y)
+    found = sorted(answer.with_quality, key=place)
+    yield from _levels(answer, place(found[0]), place(found[-1]))
+    runs = [(place(point), 100 * one) for point in found for one in point.qualities]
+    if runs:
+        x, y = zip(*runs, strict=True)
+        yield Series(name="single runs", look=SEEDS, x=x, y=y)
+    ends = [
+        (None, None) if point.seeds < FEWEST_RUNS else (point.ci_low, point.ci_high)
+        for point in found
+    ]
     yield Series(
         name="mean over seeds",
         look=MEANS,
-        x=tuple(_position(point.depth) for point in found),
+        x=tuple(map(place, found)),
         y=tuple(100 * (point.quality or 0.0) for point in found),
-        low=tuple(None if p.ci_low is None else 100 * p.ci_low for p in found),
-        high=tuple(None if p.ci_high is None else 100 * p.ci_high for p in found),
+        low=tuple(None if low is None else 100 * low for low, _ in ends),
+        high=tuple(None if high is None else 100 * high for _, high in ends),
     )
     decided = [
         ("certified", CERTIFIED, answer.certified),
@@ -198,26 +232,67 @@ def _curve_series(answer: Answer) -> Iterator[Series]:
     ]
     if answer.corrected_operating_point != answer.operating_point:
         decided.append(("corrected for chance", CORRECTED, answer.corrected_operating_point))
-    heights = {point.depth: 100 * (point.quality or 0.0) for point in found}
-    for name, how, point in decided:
-        if point is not None and point.depth in heights:
-            place, height = _position(point.depth), heights[point.depth]
-            yield Series(name=name, look=how, x=(place,), y=(height,))
+    chosen = answer.recommendation.point
+    there = {point.depth: point for point in found if chosen is None or point != chosen}
+    for name, how, one in decided:
+        # The arrow says all of the answer itself.
+        if one is not None and (point := there.get(one.depth)) is not None:
+            yield Series(name=name, look=how, x=(place(point),), y=(100 * (point.quality or 0.0),))
 
 
-def _position(depth: FreezeDepth) -> float:
-    """Where a depth stands on the x axis; embeddings-only between the full model and N = 1."""
-    return 0.5 if depth.is_embeddings_only else float(depth.frozen_layers)
+def _levels(answer: Answer, first: float, last: float) -> Iterator[Series]:
+    """What a depth is compared with, as lines from the first depth to the last."""
+    margin = max(0.3, 0.03 * (last - first))
+    ends = (first - margin, last + margin)
+    full, probe = answer.full, answer.probe
+    levels: list[tuple[str, Look, float | None]] = [
+        (
+            f"target: {target_text(answer.target)} of the full model's",
+            TARGET,
+            None if full is None or full.quality is None else answer.target * full.quality,
+        ),
+        ("linear probe, nothing fine-tuned", PROBE, None if probe is None else probe.quality),
+        ("constant answer", CHANCE, answer.chance),
+    ]
+    for name, how, level in levels:
+        if level is not None:
+            yield Series(name=name, look=how, x=ends, y=(100 * level, 100 * level))
 
 
-def _rate_series(answer: Answer, depths: Sequence[FreezeDepth]) -> Iterator[Series]:
+def _arrow(answer: Answer) -> Arrow | None:
+    """To what the answer recommends."""
+    advice, probe = answer.recommendation, answer.probe
+    if advice.action is Action.LINEAR_MODEL and probe is not None:
+        # Toward the line's right end, below which no curve lies that rises, and between its depths.
+        places = [place(point) for point in answer.with_quality]
+        at = min(places) + 0.8 * (max(places) - min(places))
+        return Arrow(text="answer: fine-tune nothing", x=at, y=100 * probe.quality)
+    point = advice.point
+    if point is None or point.quality is None:
+        return None
+    text = f"answer: {of_layers(point.fine_tuned_layers, answer.layers)}"
+    return Arrow(text=text, x=place(point), y=100 * point.quality)
+
+
+def _depth_name(point: CurvePoint) -> tuple[float, str]:
+    """How a line is called, and a number that grows with the layers it fine-tunes."""
+    if point.depth.is_full_model:
+        return math.inf, "all layers"
+    if point.depth.is_embeddings_only:
+        return 1e9, "all, embeddings frozen"
+    count = point.fine_tuned_layers
+    return count, f"last {count}" if count else "head alone"
+
+
+def _rate_series(answer: Answer, names: Sequence[str]) -> Iterator[Series]:
     """A line for each of the figure's depths, and its measured rate; x: the rate's logarithm."""
     tried = [point for point in answer.points if point.tried.means]
     for point in tried:
-        number = depths.index(point.depth)
+        _, name = _depth_name(point)
+        number = names.index(name)
         means = {rate: 100 * mean for rate, mean in point.tried.means}
         yield Series(
-            name=depths_text([point.depth], answer.layers),
+            name=name,
             look=look(
                 SERIES[number % len(SERIES)],
                 marker=MARKERS[number % len(MARKERS)],

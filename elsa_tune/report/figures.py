@@ -7,20 +7,19 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib import font_manager, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from elsa_tune.errors import shortened
-from elsa_tune.report.charts import GROUND, INK, SERIES, Chart, Panel
+from elsa_tune.report.charts import GROUND, INK, SERIES, Arrow, Chart, Panel
 from elsa_tune.visible import visible
 
 GRID = "#e3e5e9"
@@ -34,12 +33,13 @@ VARIABLES = {
 
 PNG_DPI = 160
 MOST_COLUMNS = 3
-WIDTH, HEIGHT = 300.0, 217.0  # of a pair of axes, in points, which are pixels on the page
+# Of a pair of axes, in points: alone, as on the page, and beside others.
+ALONE, BESIDE = (430.0, 250.0), (300.0, 217.0)
 LEFT, RIGHT, BOTTOM, TOP = 52.0, 8.0, 38.0, 28.0  # around it
 LEGEND_HEIGHT = 19.0
 LONGEST_NAME = 40  # longer ones are shortened in the middle
 NAME_WIDTH, HANDLE_WIDTH = 6.0, 50.0  # of a character, and of what stands before a name
-WIDEST_BAND = 0.25  # how far beyond all points the axis goes for a band, in parts of their range
+WIDEST_BAR = 0.25  # how far beyond all points the axis goes for a bar, in parts of their range
 
 STYLE = Path(__file__).parent / "assets" / "figures.mplstyle"
 
@@ -100,14 +100,15 @@ def _saved(figure: Figure, kind: str, **how: Any) -> bytes:
 def _figure(chart: Chart) -> Figure:
     """Panels in rows under one legend, by fixed margins: layout engines are too slow."""
     count = len(chart.panels)
+    of_axes, height_of_axes = ALONE if count == 1 else BESIDE
     columns = min(count, 2 if count == 4 else MOST_COLUMNS)
     rows = math.ceil(count / columns)
     series = [one for panel in chart.panels for one in panel.series]
     legend = {_name(one.name): one.look for one in series}
-    width = columns * (LEFT + WIDTH + RIGHT)
+    width = columns * (LEFT + of_axes + RIGHT)
     in_a_row = int(width / (HANDLE_WIDTH + NAME_WIDTH * max(map(len, legend))))
     in_a_row = max(1, min(len(legend), in_a_row))
-    panels_height = rows * (TOP + HEIGHT + BOTTOM)
+    panels_height = rows * (TOP + height_of_axes + BOTTOM)
     height = panels_height + LEGEND_HEIGHT * math.ceil(len(legend) / in_a_row)
     figure = Figure((width / 72, height / 72))
     axes = figure.subplots(rows, columns, squeeze=False).flat
@@ -116,8 +117,8 @@ def _figure(chart: Chart) -> Figure:
         right=1 - RIGHT / width,
         bottom=BOTTOM / height,
         top=(panels_height - TOP) / height,
-        wspace=(LEFT + RIGHT) / WIDTH,
-        hspace=(BOTTOM + TOP) / HEIGHT,
+        wspace=(LEFT + RIGHT) / of_axes,
+        hspace=(BOTTOM + TOP) / height_of_axes,
     )
     for panel, of in zip(chart.panels, axes, strict=False):
         _draw(of, panel)
@@ -144,16 +145,42 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel(panel.x_title)
     axes.set_ylabel(visible(panel.y_title))
     for layer, series in enumerate(panel.series, 2):
-        if series.low:
-            # A depth without a band leaves a gap, beside which only the bar tells of one.
-            low, high = np.array(series.low, dtype=float), np.array(series.high, dtype=float)
-            band: dict[str, Any] = {"color": series.look["color"], "zorder": 1}
-            axes.fill_between(series.x, low, high, alpha=0.2, linewidth=0, **band)
-            axes.vlines(series.x, low, high, alpha=0.4, linewidth=1, **band)
+        for x, low, high in zip(series.x, series.low, series.high, strict=False):
+            if low is not None and high is not None:
+                how: dict[str, Any] = {"color": series.look["color"], "linewidth": 4}
+                axes.vlines(x, low, high, alpha=0.3, zorder=1, **how)
         axes.plot(series.x, series.y, zorder=layer, **series.look)
     axes.set_xticks([at for at, _ in panel.ticks], [text for _, text in panel.ticks])
-    # Two seeds' interval may be most of what there is: it must not squeeze what was measured.
+    # A wide interval may be most of what there is: it must not squeeze what was measured.
     ys = [y for series in panel.series for y in series.y]
-    room = WIDEST_BAND * (max(ys) - min(ys) or 1.0)
+    room = WIDEST_BAR * (max(ys) - min(ys) or 1.0)
     bottom, top = axes.get_ylim()
     axes.set_ylim(max(bottom, min(ys) - room), min(top, max(ys) + room))
+    if panel.arrow is not None:
+        _point_to(axes, panel.arrow, [one.y[0] for one in panel.series if not one.look["marker"]])
+
+
+def _point_to(axes: Axes, arrow: Arrow, levels: Sequence[float]) -> None:
+    """The words stand to the right of their place and below it, where a curve that rises leaves
+    room; above, where there is none. levels: of lines across the axes, which they leave clear.
+    """
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    a_point = (top - bottom) / (72 * axes.bbox.height / axes.figure.dpi)
+    is_left = arrow.x - left < 0.6 * (right - left)
+    down = arrow.y - bottom > 90 * a_point
+    offsets = [-size if down else size for size in (50, 35, 65, 80)]
+    heights = [arrow.y + offset * a_point for offset in offsets]
+    distances = [min((abs(y - level) for level in levels), default=math.inf) for y in heights]
+    clear = [far > 11 * a_point for far in distances]
+    height = heights[clear.index(True)] if any(clear) else heights[0]
+    axes.annotate(
+        visible(arrow.text),
+        xy=(arrow.x, arrow.y),
+        xytext=(arrow.x + 0.04 * (right - left) if is_left else right, height),
+        horizontalalignment="left" if is_left else "right",
+        verticalalignment="center",
+        fontweight="bold",
+        bbox={"boxstyle": "square,pad=0.2", "facecolor": GROUND, "edgecolor": "none"},
+        arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.6, "shrinkB": 6},
+        zorder=20,
+    )

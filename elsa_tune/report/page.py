@@ -5,21 +5,24 @@ written aside and renamed, the page last: a reader never meets half of one.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Answer
+from elsa_tune.analysis.answer import ALL_TASKS, DEFAULT_TARGET, Action, Answer, FirstLines
 from elsa_tune.analysis.answer_json import answer_object, answers_csv, as_json, curves_csv
+from elsa_tune.analysis.warning import DETAILS
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
+from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
 from elsa_tune.errors import StorageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.figures import draw, page_svgs
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import PROBE_FEATURES, Phase
 from elsa_tune.tables.results_csv import write_results
 from elsa_tune.visible import visible
@@ -32,12 +35,59 @@ OVERVIEW = "Every answer at a glance. k: fine-tuned layers; kept: share of the f
 _OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns by name, each row's cells in their order, and the number of the row to point out.
+
+    links: for each row the key of the section it leads to, or "".
+    """
+
+    caption: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    chosen: int | None = None
+    links: tuple[str, ...] = ()
+
+    @property
+    def is_number(self) -> tuple[bool, ...]:
+        """Of each column, whether it is set to the right."""
+        columns = zip(*self.rows, strict=True)
+        return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure of one answer, drawn."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One answer on the page.
+
+    figures: its drawings by the key of their chart. remarks: the warnings that change no decision.
+    """
+
+    key: str
+    name: str
+    card: FirstLines
+    figures: Mapping[str, Drawing]
+    table: Table
+    costs: Table
+    in_full: str
+    warnings: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
 def write_report(
     answers: Sequence[Answer],
     rows: Sequence[ResultRow],
     folder: Path,
     command: str = "",
-    origins: Mapping[str, str] | None = None,
+    origins: Mapping[str, Origin] | None = None,
 ) -> list[Path]:
     """Write the report of these answers and the rows they came from; returns its files, page first.
 
@@ -90,12 +140,12 @@ def page_html(
     rows: Sequence[ResultRow],
     charts: Sequence[Chart],
     command: str = "",
-    origins: Mapping[str, str] | None = None,
+    origins: Mapping[str, Origin] | None = None,
 ) -> str:
     """The complete file. Every name in it is text: the template escapes all but our own drawings.
 
     rows: of the trials that the answers came from. command: what made this report, for the reader
-    to repeat. origins: when and where a search ran, by its name.
+    to repeat. origins: of each search by its name.
     """
     environment = Environment(
         loader=PackageLoader("elsa_tune.report", "assets"),
@@ -110,21 +160,37 @@ def page_html(
     models, tasks = ({getattr(one, what) for one in named.values()} for what in ("model", "task"))
     about = models.pop() if len(models) == 1 else f"{len(models)} models"
     about += f" on {tasks.pop() if len(tasks) == 1 else f'{len(tasks)} tasks'}"
+    figures = _figures(charts)
+    of_searches = {} if origins is None else origins
     return environment.get_template("page.html.jinja").render(
         heading=f"How many layers must be fine-tuned to keep {target_text(target)}: {about}",
-        story=story(answers),
-        facts=facts(rows, origins or {}),
-        overview=None if len(answers) == 1 else _table(OVERVIEW, map(_answer_cells, answers)),
-        warnings=_warnings(answers, named),
-        charts=charts,
-        page_svgs=page_svgs,
+        summary=summary(answers),
+        facts=facts(rows, of_searches),
+        overview=None if len(answers) == 1 else _overview(answers, named),
         sections=[
-            (name, _paragraph(answer), answer.next_step, curve_table(name, answer))
-            for name, answer in named.items()
+            Section(
+                key=f"answer-{number}",
+                name=name,
+                card=answer.first_lines,
+                figures=figures.get(name, {}),
+                table=curve_table(name, answer),
+                costs=cost_table(name, answer),
+                in_full=in_full(answer),
+                warnings=tuple(one.text for one in answer.warnings if one.code not in DETAILS),
+                remarks=tuple(one.text for one in answer.warnings if one.code in DETAILS),
+            )
+            for number, (name, answer) in enumerate(named.items(), 1)
+        ],
+        joint=[
+            (f"{one.model}, all tasks together", one.first_lines, in_full(one))
+            for one in answers
+            if one.decided_by is not None
         ],
         target=target_text(target),
         procedures=list(dict.fromkeys(a.certified.procedure for a in answers if a.certified)),
         probe_features=PROBE_FEATURES if any(answer.probe for answer in answers) else "",
+        searches=list(dict.fromkeys(one.command for one in of_searches.values() if one.command)),
+        exports=list(dict.fromkeys(filter(None, map(_export_command, named.values())))),
         command=command,
         again=f"elsa-tune report --from trials.csv --target {target:g} --out again",
     )
@@ -136,37 +202,48 @@ def _shown(value: object) -> object:
     return value if is_ours or not isinstance(value, str) else visible(value)
 
 
-def story(answers: Sequence[Answer]) -> list[str]:
-    """The one answer, then all that is said of it; of several what they have in common."""
+def _figures(charts: Sequence[Chart]) -> dict[str, dict[str, Drawing]]:
+    """The drawings by the name of their answer and the key of their chart."""
+    found: dict[str, dict[str, Drawing]] = {}
+    for chart in charts:
+        for panel, svg in zip(chart.panels, page_svgs(chart), strict=True):
+            drawing = Drawing(title=chart.title, caption=chart.caption, svg=svg)
+            found.setdefault(panel.title, {})[chart.key] = drawing
+    return found
+
+
+def summary(answers: Sequence[Answer]) -> str:
+    """How many of several questions have an answer; "" for one, whose card says all."""
     named = by_name(answers)
     if len(named) == 1:
-        [answer] = named.values()
-        return [text for text in (answer.sentence, _beside(answer)) if text]
+        return ""
     missing = [name for name, answer in named.items() if not answer.is_answered]
-    first = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
+    told = f"{len(named) - len(missing)} of {len(named)} questions have an answer"
     if missing:
         names = listed(missing) if len(missing) <= 6 else f"{len(missing)} of them"
-        first += f"; there is none for {names}, and the reason stands with each"
-    joint = [answer for answer in answers if answer.decided_by is not None]
-    return [f"{first}.", *(f"{one.model}, all tasks together: {one}" for one in joint)]
+        told += f"; there is none for {names}, and the reason stands with each"
+    return f"{told}."
 
 
-def _beside(answer: Answer) -> str:
-    """What it saves, how sure it is, and the floor that costs no training."""
+def in_full(answer: Answer) -> str:
+    """All that is said of an answer: raw, corrected, how sure, what it saves, and the floor."""
     saves, floor = saves_sentence(answer.operating_point), probe_sentence(answer.probe)
-    return " ".join(filter(None, (saves, answer.certainty, floor)))
+    return " ".join(filter(None, (answer.sentence, saves, answer.certainty, floor)))
 
 
-def _paragraph(answer: Answer) -> str:
-    """One answer of several, with the gravest warning."""
-    warned = [f"Warning: {warning.text}." for warning in answer.warnings[:1]]
-    return " ".join(filter(None, (answer.sentence, _beside(answer), *warned)))
+def _export_command(answer: Answer) -> str:
+    """The command that trains and saves the model of an answer from one recorded search."""
+    name = recorded_search(answer)
+    if name is None or not answer.is_answered:
+        return ""
+    return f"elsa-tune export {name} --out {shlex.quote(f'{answer.search}-model')}"
 
 
-def facts(rows: Sequence[ResultRow], origins: Mapping[str, str]) -> dict[str, list[str]]:
-    """Searches and data, as far as they are known. origins: when and where each search ran."""
-    searches = [f"{row.search}, {origins.get(row.search, '')}" for row in rows if row.search]
-    found = {"Search": [name.removesuffix(", ") for name in searches], "Data": map(_data, rows)}
+def facts(rows: Sequence[ResultRow], origins: Mapping[str, Origin]) -> dict[str, list[str]]:
+    """Searches and data, as far as they are known."""
+    searches = {row.search: origins.get(row.search, Origin()) for row in rows if row.search}
+    named = [", ".join(filter(None, (name, one.place))) for name, one in searches.items()]
+    found = {"Search": named, "Data": map(_data, rows)}
     told = {name: [text for text in dict.fromkeys(texts) if text] for name, texts in found.items()}
     return {name: texts for name, texts in told.items() if texts}
 
@@ -182,48 +259,52 @@ def _data(row: ResultRow) -> str:
     return ", ".join([row.task, *filter(None, known)]) if any(known) else ""
 
 
-def _warnings(answers: Sequence[Answer], named: Mapping[str, Answer]) -> dict[str, list[str]]:
-    """Each warning once, with the names of the answers that carry it."""
-    names = {id(answer): name for name, answer in named.items()}
-    found: dict[str, list[str]] = {}
-    for answer in answers:
-        name = names.get(id(answer), f"{answer.model}, all tasks together")
-        for warning in answer.warnings:
-            found.setdefault(warning.text, []).append(name)
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """Columns by name, each row's cells in their order, and the number of the row to point out."""
-
-    caption: str
-    names: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    chosen: int | None = None
-
-    @property
-    def is_number(self) -> tuple[bool, ...]:
-        """Of each column, whether it is set to the right."""
-        columns = zip(*self.rows, strict=True)
-        return tuple(any(cell[:1].isdigit() for cell in column) for column in columns)
-
-
 def curve_table(name: str, answer: Answer) -> Table:
-    """One row a depth; the operating point is pointed out."""
-    depths = [point.depth for point in answer.points]
-    chosen = answer.operating_point
+    """One row a depth, what it scores and how that was measured; the answer is pointed out."""
+    cells = [_of_curve(point_cells(point)) for point in answer.points]
+    caption = f"{name}: quality × 100 by fine-tuned layers, all of them first."
+    return _table(caption, cells, _chosen(answer))
+
+
+def cost_table(name: str, answer: Answer) -> Table:
+    """One row a depth, what a trial costs and how many were run."""
     cells = [
         {
-            **point_cells(point),
+            "tuned": str(point.fine_tuned_layers),
+            "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
             "seconds": number_text(point.train_seconds, "{:,.1f}"),
             "peak MiB": number_text(point.peak_memory_mb, "{:,.0f}"),
-            "trained parameters": number_text(point.trainable_parameters, "{:,.0f}"),
+            "tries": str(point.explored or ""),
+            "stopped": str(point.stopped_early or ""),
         }
         for point in answer.points
     ]
-    caption = f"{name}: quality × 100 by frozen layers, the full model first."
-    return _table(caption, cells, None if chosen is None else depths.index(chosen.depth))
+    caption = f"{name}: what a measuring trial took, and how many exploring trials were run."
+    table = _table(caption, cells, _chosen(answer))
+    return table if len(table.names) > 1 else replace(table, rows=())
+
+
+# Of the curve's cells, those that say what was found; the rest says what it took.
+_FOUND = (*("tuned", "frozen", "quality", "95 %", "kept", "corrected", "rate", "seeds", "failed"),)
+
+
+def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:
+    return {name: cells[name] for name in _FOUND}
+
+
+def _chosen(answer: Answer) -> int | None:
+    """The row of the depth to fine-tune; None where a linear model is enough."""
+    advice, depths = answer.recommendation, [one.depth for one in answer.points]
+    if advice.point is None or advice.action is Action.LINEAR_MODEL:
+        return None
+    return depths.index(advice.point.depth)
+
+
+def _overview(answers: Sequence[Answer], named: Mapping[str, Answer]) -> Table:
+    """A row for each answer, which leads to its section; a joint one has none."""
+    table = _table(OVERVIEW, map(_answer_cells, answers))
+    keys = {id(answer): f"answer-{number}" for number, answer in enumerate(named.values(), 1)}
+    return replace(table, links=tuple(keys.get(id(answer), "") for answer in answers))
 
 
 def _answer_cells(answer: Answer) -> dict[str, str]:

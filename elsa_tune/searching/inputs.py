@@ -1,6 +1,7 @@
 """From a user's words to checked values; heavy imports come after the cheap checks."""
 
 import re
+import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from elsa_tune.specs.trial import Recipe, TrialSpec
 from elsa_tune.tables.task_draft import GUESSED, Columns
 from elsa_tune.tables.task_file import has_columns, resolve_task
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.uris import shown_uri
 
 if TYPE_CHECKING:
     from elsa_tune.specs.space import Space
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_SPACE = "joint"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _STAMP = "%Y%m%d-%H%M%S"
+# Another search may have them otherwise, and finds the same.
+_NOT_REPEATED = ("name", "tracking_uri", "storage_path", "address")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -134,7 +138,8 @@ class Request(Inputs):
 
     trials: exploring trials in all, seeds: measuring trials per depth; None takes the space's.
     max_time: seconds. gpu_hours: hours of a GPU, in all. cpus_per_trial and gpus_per_trial: None
-    lets the machine decide. whole_ladder: of a hunt, whose depths others are to have too.
+    lets the machine decide. whole_ladder: of a hunt, whose depths others are to have too. command:
+    what is typed to ask the same again, "" where that is not known.
     """
 
     name: str
@@ -149,6 +154,25 @@ class Request(Inputs):
     cpus_per_trial: float | None = None
     gpus_per_trial: float | None = None
     whole_ladder: bool = False
+    command: str = ""
+
+
+def search_command(options: SearchOptions) -> str:
+    """The command line that starts such a search, which is called by the time of its start.
+
+    Left out is what only says where records and Ray are.
+    """
+    words = ["elsa-tune", "search"]
+    inherited = {one.name for one in fields(Places)}
+    for one in sorted(fields(SearchOptions), key=lambda one: one.name in inherited):
+        value = getattr(options, one.name)
+        if one.name in _NOT_REPEATED or value in (None, one.default):
+            continue
+        option = "--set" if one.name == "settings" else f"--{one.name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [value]
+        for each in values:
+            words += [option, f"{each:g}" if isinstance(each, float) else str(each)]
+    return shlex.join(map(shown_uri, words))
 
 
 def read_requests(options: SearchOptions) -> list[Request]:
@@ -169,8 +193,9 @@ def read_requests(options: SearchOptions) -> list[Request]:
     for one, count in Counter(names).items():
         if count > 1:
             raise UsageError(f"{count} of the tasks would share the search name '{one}'")
+    command = search_command(options)
     pairs = zip(found, names, strict=True)
-    return [replace(one, name=name, whole_ladder=True) for one, name in pairs]
+    return [replace(one, name=name, whole_ladder=True, command=command) for one, name in pairs]
 
 
 def _options_of(task: str, options: SearchOptions, tasks: Sequence[str]) -> SearchOptions:
@@ -235,6 +260,7 @@ def read_request(options: SearchOptions, name: str) -> Request:
         address=options.address,
         cpus_per_trial=options.cpus_per_trial,
         gpus_per_trial=options.gpus_per_trial,
+        command=search_command(options),
     )
 
 

@@ -31,7 +31,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import FINDINGS_TAG, LADDER, MACHINE_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -276,6 +276,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             "depths": " ".join(depth.label for depth in spec.depths),
             "asha": asha,
             "chance": f"{spec.chance:.6g}",
+            **({COMMAND: spec.command} if spec.command else {}),
         },
         tags={
             **spec.versions,

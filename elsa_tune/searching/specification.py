@@ -110,6 +110,7 @@ def specify(request: Request) -> SearchSpec:
         exploring_limit=request.trials if space.extend and explored else None,
         max_time=request.max_time,
         linear_probe=space.linear_probe,
+        command=request.command,
     )
     return until_certain(spec) if request.until_certified or space.thorough else spec
 

@@ -76,3 +76,14 @@ class Predictions:
     predictions: NDArray[np.generic] = field(repr=False)
     labels: NDArray[np.generic] = field(repr=False)
     classes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a search's rows come from, "" for what is not known.
+
+    place: when and on which machine it ran. command: what starts such a search.
+    """
+
+    place: str = ""
+    command: str = ""

@@ -190,6 +190,7 @@ class SearchSpec:
     train_examples: those that are trained on; holdout_examples: those held out beside them.
     fingerprints: compared before results are pooled. linear_probe: the frozen model is probed too.
     findings: what is odd about the rows in use.
+    command: what is typed to start such a search, "" where that is not known.
     """
 
     name: str
@@ -228,6 +229,7 @@ class SearchSpec:
     versions: dict[str, str] = field(default_factory=dict)
     linear_probe: bool = False
     findings: tuple[RowFinding, ...] = ()
+    command: str = ""
 
     def trial(self, phase: Phase, depth: FreezeDepth, learning_rate: float, seed: int) -> TrialSpec:
         """The trial of this search with these coordinates."""

@@ -140,6 +140,8 @@ class Connection:
             store_at: Any = SqlAlchemyStore  # untyped in MLflow
             # As a URI, because MLflow writes the place into its SQL without quoting an apostrophe.
             store = store_at(f"sqlite:///{made}", (file.parent / "artifacts").as_uri())
+            # An experiment that nobody made, which MLflow's list would begin with.
+            store.delete_experiment(store_at.DEFAULT_EXPERIMENT_ID)
             store.engine.dispose()
             write_aside(file, made.read_bytes())
 

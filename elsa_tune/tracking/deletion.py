@@ -6,6 +6,7 @@ from pathlib import Path
 from elsa_tune.errors import StorageError, TrackingError
 from elsa_tune.tracking.connection import Connection, reason
 from elsa_tune.tracking.journal import take_lock
+from elsa_tune.tracking.mlflow_pages import describe
 from elsa_tune.tracking.mlflow_reader import is_unmade, runs_of
 from elsa_tune.tracking.names import TRIAL_TAG
 from elsa_tune.tracking.paths import SearchPaths, find_search
@@ -55,6 +56,8 @@ def _delete_runs(paths: SearchPaths, tracking_uri: str) -> int:
         # The parent goes last: while it stands, a deletion that was cut short can be repeated.
         for run in sorted(runs, key=lambda run: TRIAL_TAG not in run.data.tags):
             store.client().delete_run(run.info.run_id)
+        for experiment in {run.info.experiment_id for run in runs}:
+            describe(store.client(), experiment)
         return len(runs)
     except Exception as error:  # of any library; the folder is kept whatever it was
         raise TrackingError(

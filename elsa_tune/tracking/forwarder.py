@@ -283,8 +283,10 @@ class Sender:
             # MLflow cannot take a point of the curve back: it waits until there is no more to come.
             is_over = record.status in (SearchStatus.COMPLETED, SearchStatus.TIME_UP)
             answer = self.state.decisions.get(names.ANSWER) if is_over else None
+            reports = names.curve_reports(answer, record.time)
             tags = {names.TRIALS_DONE_TAG: str(self.state.trials_done)}
-            self._store.end(search, record, names.curve_reports(answer, record.time), tags)
+            name = names.search_run_name(search.name, answer)
+            self._store.end(search, record, reports, tags, name)
         elif isinstance(record, TrialStarted):
             self._store.begin_trial(search, record)
         elif isinstance(record, Decision):
@@ -340,6 +342,8 @@ class Sender:
             tags = names.described(decisions, self._store.run_id(search))
         else:
             tags = {f"{names.DECISION_PREFIX}{record.what}": names.tag_text(record.value)}
+            if record.what == names.ANSWER:
+                tags |= names.answer_tags(record.value)
         self._store.log(search, "", [], tags)
 
     def _add_artifact(self, trial: str, artifact: str) -> None:

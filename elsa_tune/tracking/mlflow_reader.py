@@ -7,7 +7,6 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from elsa_tune.errors import TrackingError
 from elsa_tune.specs.trial import QUALITY, TrialStatus
@@ -22,6 +21,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.mlflow_pages import page_of
 from elsa_tune.tracking.paths import SEARCH_NAME, lock_of, sqlite_file
 from elsa_tune.tracking.state import SearchState, TrialState, is_planned
 from elsa_tune.tracking.uris import shown_uri
@@ -250,7 +250,7 @@ def _experiments(client: Any, tasks: Iterable[str] | None = None) -> list[str]:
 
 
 def latest_page(client: Any, address: str) -> tuple[str, str] | None:
-    """The search that started last, and the page of its runs at this address; None without any."""
+    """The search that started last, and the page of its task's searches; None without any."""
     found = client.search_runs(
         _experiments(client),
         filter_string=f"tags.`{names.SEARCH_ID_TAG}` LIKE '%'",
@@ -259,10 +259,5 @@ def latest_page(client: Any, address: str) -> tuple[str, str] | None:
     )
     if not found:
         return None
-    tags, experiment = found[0].data.tags, found[0].info.experiment_id
-    name = names.search_of(tags) or ""
-    tag = names.SEARCH_TAG if names.SEARCH_TAG in tags else names.OTHER_SEARCH_TAG
-    wanted = quote(f"tags.`{tag}` = '{name}'", safe="")
-    # Without the type MLflow 3 shows its menu for language models around the table.
-    shown = f"runs?workflowType=machine_learning&searchFilter={wanted}"
-    return name, f"{address.rstrip('/')}/#/experiments/{experiment}/{shown}"
+    name = names.search_of(found[0].data.tags) or ""
+    return name, page_of(address, found[0].info.experiment_id)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from elsa_tune.files import slug
-from elsa_tune.tracking import names
+from elsa_tune.tracking import mlflow_pages, names
 from elsa_tune.tracking.connection import Connection, set_environment
 from elsa_tune.tracking.journal_records import (
     Report,
@@ -104,7 +104,7 @@ class MlflowStore(Connection):
         name: str | None = None,
     ) -> None:
         """Let a run read as ended. name: its new one, or None. At a search's end, runs that a lost
-        answer made twice are removed.
+        answer made twice are removed, and the experiment's description says what was found.
         """
         trial = record.trial if isinstance(record, TrialEnded) else ""
         message = {"message": record.message} if record.message else {}
@@ -117,6 +117,7 @@ class MlflowStore(Connection):
         if not trial:
             self.forget()
             self._runs_of(search)
+            mlflow_pages.describe(self.client(), self._experiment_id)
 
     def add_artifact(self, search: SearchStarted, trial: str, source: Path) -> None:
         """Keep a file with the trial's run, or a folder ("" for trial) with the search's; once more
@@ -223,7 +224,7 @@ class MlflowStore(Connection):
             root = self.artifact_root
             location = None if root is None else (root / slug(task)).absolute().as_uri()
             try:
-                client.create_experiment(name, location, names.EXPERIMENT_TAGS)
+                client.create_experiment(name, location, mlflow_pages.experiment_tags())
             except MlflowException as error:
                 # Another search was faster.
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
@@ -232,6 +233,7 @@ class MlflowStore(Connection):
             assert found is not None
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
+        mlflow_pages.add_view(client, found)
         return str(found.experiment_id)
 
 

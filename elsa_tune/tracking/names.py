@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from elsa_tune.specs.trial import Phase, TrialStatus
 from elsa_tune.tracking.journal_records import Report, Scalar, SearchStarted
-from elsa_tune.words import rate_text
+from elsa_tune.words import percent, rate_text
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -44,6 +44,8 @@ DESCRIPTION: Final = "description"
 LADDER: Final = "ladder"
 # The decision that names the folder of figures and page, and the folder's name in MLflow.
 REPORT: Final = "report"
+# The search's parameter that has the command that starts such a search.
+COMMAND: Final = "command"
 # On the search's run: the machine that its driver runs on.
 MACHINE_TAG: Final = "machine"
 # There too: what is odd about its rows, as JSON.
@@ -69,7 +71,14 @@ _OF_CURVE = {
     "corrected": "corrected_retention",
     "seeds": "seeds",
 }
-_POINTS = {"fine_tuned_layers": "operating_point", "certified_fine_tuned_layers": "certified"}
+# On the search's run: its answer in a few words, by the names of the columns that show it.
+ANSWER_TAGS: Final = ("k", "kept", "certified", "rate")
+_CERTIFIED = {"corrected_certified": "yes", "raw_certified": "yes, raw", "measured": "no"}
+_POINTS = {
+    "recommended_fine_tuned_layers": "recommendation",
+    "fine_tuned_layers": "operating_point",
+    "certified_fine_tuned_layers": "certified",
+}
 
 
 def search_of(tags: Mapping[str, str]) -> str | None:
@@ -104,9 +113,8 @@ def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None 
 
 def curve_reports(answers: Any, time: float) -> list[Report]:
     """The curve as metrics with step = frozen layers, and the operating points; [] for several."""
-    if not (isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)):
+    if (answer := _only(answers)) is None:
         return []
-    [answer] = answers
     found: dict[int, dict[str, float]] = {0: {}}
     for depth in answer.get("curve", ()):
         step, is_bare = depth["frozen_layers"], depth["embeddings_frozen"]
@@ -116,12 +124,57 @@ def curve_reports(answers: Any, time: float) -> list[Report]:
             there = {name: float(value) for name, value in values.items() if value is not None}
             found.setdefault(step, {}).update(there)
     for metric, name in _POINTS.items():
-        if answer.get(name):
-            found[0][metric] = float(answer[name]["fine_tuned_layers"])
+        if (tuned := (answer.get(name) or {}).get("fine_tuned_layers")) is not None:
+            found[0][metric] = float(tuned)
     return [
         Report(trial="", evaluation=0, step=step, metrics=metrics, time=time)
         for step, metrics in found.items()
     ]
+
+
+def answer_tags(answers: Any) -> dict[str, str]:
+    """What the lists of runs show of a search's answer, all of ANSWER_TAGS; {} for several."""
+    answer = _only(answers)
+    advice = None if answer is None else answer.get("recommendation")
+    if answer is None or advice is None:  # none, several, or of an older search
+        return {}
+    tuned, layers = advice.get("fine_tuned_layers"), answer.get("layers")
+    none = dict.fromkeys(ANSWER_TAGS, "-")
+    if tuned is None:
+        return none | {"k": "no answer"}
+    if advice["action"] == "linear_model":
+        probe = answer.get("linear_probe") or {}
+        kept = percent(probe.get("retention"))
+        return none | {"k": f"0 of {layers} (linear model)", "kept": kept, "certified": "no"}
+    depths = [
+        depth
+        for depth in answer.get("curve", ())
+        if depth["fine_tuned_layers"] == tuned
+        # Frozen embeddings alone leave as many layers to fine-tune as the full model has.
+        and (depth["frozen_layers"] or not depth["embeddings_frozen"])
+    ]
+    rate = advice.get("learning_rate")
+    return {
+        "k": f"{tuned} of {layers}",
+        "kept": percent(depths[0]["retention"] if depths else None),
+        "certified": _CERTIFIED.get(str(advice.get("basis")), "-"),
+        "rate": "-" if rate is None else rate_text(rate),
+    }
+
+
+def search_run_name(search: str, answers: Any) -> str:
+    """`4 of 6, 99.8 %: demo`: the answer first, for MLflow cuts long names."""
+    tags = answer_tags(answers)
+    if not tags:
+        return search
+    shown = [tags[name] for name in ("k", "kept") if tags[name] != "-"]
+    return f"{', '.join(shown)}: {search}"
+
+
+def _only(answers: Any) -> dict[str, Any] | None:
+    """The one answer of a recorded decision; None for none and for several."""
+    is_one = isinstance(answers, list) and len(answers) == 1 and isinstance(answers[0], dict)
+    return answers[0] if is_one else None
 
 
 def described(decisions: Mapping[str, Any], run_id: str) -> dict[str, str]:

@@ -14,12 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from elsa_tune.errors import ResultsError, SpaceError
 from elsa_tune.specs.checked import problems
-from elsa_tune.specs.result_row import Predictions, ResultRow
+from elsa_tune.specs.result_row import Origin, Predictions, ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.connection import Connection
-from elsa_tune.tracking.names import FINDINGS_TAG, MACHINE_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG
 from elsa_tune.tracking.state import SearchState, TrialState
 
 _ROW = TypeAdapter(ResultRow)
@@ -48,10 +48,11 @@ def findings_of(state: SearchState) -> tuple[RowFinding, ...]:
         return ()
 
 
-def origin_of(state: SearchState) -> str:
-    """When a search started and, where that is recorded, on which machine, as a page says it."""
+def origin_of(state: SearchState) -> Origin:
+    """When a search started, on which machine and by which command, as far as that is recorded."""
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(state.started))
-    return ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
+    place = ", ".join(filter(None, [started, state.search.tags.get(MACHINE_TAG)]))
+    return Origin(place=place, command=state.search.params.get(COMMAND, ""))
 
 
 def _row(search: str, trial: TrialState, folder: Path | None) -> ResultRow:

@@ -129,7 +129,7 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
     client = MlflowClient(server.uri)
     experiment = client.get_experiment_by_name("elsa-tune/stdlib")
     runs = client.search_runs([experiment.experiment_id])
-    [parent] = [run for run in runs if run.info.run_name == "first"]
+    [parent] = [run for run in runs if "elsa_tune.trial" not in run.data.tags]
     assert [one.model_id for one in parent.outputs.model_outputs] == [model[1].partition("/")[2]]
     assert parent.info.status == "FINISHED"
     assert [run.info.run_name for run in runs if "final" in run.info.run_name] == ["N5 0.003 final"]

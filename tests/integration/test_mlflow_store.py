@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import socket
 import sqlite3
@@ -41,6 +42,7 @@ from elsa_tune.tracking.names import TRIALS_DONE_TAG
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
+    answered,
     journal_rows,
     probed,
     record,
@@ -253,6 +255,62 @@ def test_the_search_s_run_has_its_freeze_curve(places: StorePaths, store: Mlflow
     assert data.dataset.name == "rte"
     experiment = client.get_experiment_by_name("elsa-tune/rte")
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_an_answer_is_read_from_the_lists_of_runs_and_experiments(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    record(SearchPaths(places.storage, "first"), answered("first", 4, 0.998), store)
+    record(SearchPaths(places.storage, "second"), answered("second", 2, 0.93), store)
+    client = client_of(places)
+    # Nobody made an experiment called Default.
+    [experiment] = client.search_experiments(view_type=ViewType.ACTIVE_ONLY)
+    runs = client.search_runs([experiment.experiment_id])
+    assert [run.info.run_name for run in runs] == [
+        "2 of 6, 93.0 %: second",
+        "4 of 6, 99.8 %: first",
+    ]
+    shown = {name: runs[1].data.tags[name] for name in ("k", "kept", "certified", "rate")}
+    assert shown == {"k": "4 of 6", "kept": "99.8 %", "certified": "yes, raw", "rate": "1e-4"}
+    note = experiment.tags["mlflow.note.content"].splitlines()
+    assert note[0] == "k 2 of 6; kept 93.0 %; certified yes, raw; rate 1e-4 (search second)"
+    assert "| first | minilm | 4 of 6 | 99.8 % | yes, raw | 1e-4 |" in note
+    # A saved view has the same columns, as MLflow's own page reads it.
+    view = json.loads(experiment.tags["mlflow.sharedViewState.elsa-tune"])
+    columns = json.loads(view["state"])["selectedColumns"]
+    assert columns == ["params.`model`", *(f"tags.`{name}`" for name in shown)]
+    # It says no more of a search that is deleted.
+    delete_search(places.storage, "second", places.tracking_uri())
+    left = client.get_experiment(experiment.experiment_id).tags["mlflow.note.content"]
+    assert "second" not in left and left.startswith("k 4 of 6")
+
+
+def test_a_description_that_somebody_wrote_stays(places: StorePaths, store: MlflowStore) -> None:
+    record(SearchPaths(places.storage, "first"), answered("first", 4, 0.998), store)
+    client = client_of(places)
+    experiment = client.get_experiment_by_name("elsa-tune/rte").experiment_id
+    client.set_experiment_tag(experiment, "mlflow.note.content", "ours, for the paper")
+    record(SearchPaths(places.storage, "second"), answered("second", 2, 0.93), store)
+    tags = client.get_experiment(experiment).tags
+    assert tags["mlflow.note.content"] == "ours, for the paper"
+
+
+def test_the_default_experiment_of_a_store_that_was_there_stays(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/theirs.db"
+    theirs = MlflowClient(uri)
+    theirs.create_experiment("theirs")
+    MlflowStore(uri).initialise()
+    assert {one.name for one in theirs.search_experiments()} == {"Default", "theirs"}
+
+
+def test_an_experiment_of_an_earlier_version_gets_the_view(
+    places: StorePaths, store: MlflowStore
+) -> None:
+    store.initialise()
+    client = client_of(places)
+    experiment = client.create_experiment("elsa-tune/rte")
+    record(SearchPaths(places.storage, "first"), answered("first", 4, 0.998), store)
+    assert "mlflow.sharedViewState.elsa-tune" in client.get_experiment(experiment).tags
 
 
 def test_more_than_one_request_takes(places: StorePaths, store: MlflowStore) -> None:

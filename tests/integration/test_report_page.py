@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
+from PIL import Image
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from elsa_tune.cli.app import app
 from elsa_tune.report.page import write_report
 from elsa_tune.specs.trial import Phase
+from tests.browsing import Browser, browsing, narrow, needs_chromium
 from tests.unit.report_examples import NASTY, answers_of, searched
-from tests.unit.result_rows import row
+from tests.unit.result_rows import row, seeds
 
 STUDY = Path(__file__).parents[2] / "bench" / "results" / "elsa_minilm" / "trials.csv"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
+WIDTHS = (400, 800, 1400)
+PAGES = {
+    "one answer": searched(),
+    "no answer": seeds(3, [0.8, 0.81]),
+    "two tasks": [*searched(), *searched("second", task="cola")],
+}
 
-pytestmark = [
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None,
-        reason="needs Chromium and its driver (Debian: chromium, chromium-driver)",
-    ),
-    pytest.mark.timeout(240),
-]
-
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--disable-dev-shm-usage",
-)
-Browser = webdriver.Chrome
+pytestmark = [needs_chromium, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.add_argument("about:blank")  # a distribution may have set a page to start with
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(executable_path=DRIVER)
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
+    with browsing(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +54,6 @@ def page(browser: Browser, report: Path) -> Browser:
     return browser
 
 
-def narrow(browser: Browser, width: int) -> None:
-    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
 def scheme(browser: Browser, name: str) -> None:
     features = [{"name": "prefers-color-scheme", "value": name}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -91,7 +70,7 @@ def column(table: WebElement, name: str) -> tuple[WebElement, list[str]]:
 
 
 def test_every_figure_is_drawn_without_a_word_of_complaint(page: Browser) -> None:
-    figures = page.find_elements(By.CSS_SELECTOR, "figure > svg")
+    figures = page.find_elements(By.CSS_SELECTOR, "figure svg")
     # Only the first task was tried at several rates.
     assert len(figures) == 2 + 1
     assert page.get_log("browser") == []
@@ -105,13 +84,15 @@ def test_a_reproduced_study_is_read(browser: Browser, tmp_path: Path) -> None:
     app(report, standalone_mode=False)
     narrow(browser, 1600)
     browser.get((out / "index.html").as_uri())
-    said = browser.find_element(By.CSS_SELECTOR, ".answer").text
-    assert said.startswith("2 of 6 layers at 5e-05 keep 97.8 % of the full model's accuracy")
-    table = browser.find_element(By.CSS_SELECTOR, "#curves ~ section table")
+    said = browser.find_element(By.CSS_SELECTOR, ".headline").text
+    assert said.startswith("Fine-tune the last 2 of 6 layers at learning rate 5e-5")
+    table = browser.find_element(By.CSS_SELECTOR, "section.answer table")
     assert column(table, "kept")[1] == ["100.0 %", "98.0 %", "97.8 %", "85.5 %", "63.5 %"]
     # The line search tried five rates of the full model.
-    drawn = browser.find_elements(By.CSS_SELECTOR, "[aria-labelledby=learning_rates] svg text")
-    assert {f"{rate}e-05" for rate in (1, 2, 3, 5)} <= {text.text for text in drawn}
+    drawn = browser.find_elements(By.CSS_SELECTOR, "figure.learning_rates svg text")
+    assert {f"{rate}e-5" for rate in (1, 2, 3, 5)} <= {text.text for text in drawn}
+    pointed = browser.find_elements(By.CSS_SELECTOR, "figure.freeze_curve svg text")
+    assert "answer: 2 of 6 layers" in {text.text for text in pointed}
 
 
 def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
@@ -128,7 +109,7 @@ def test_nothing_but_the_file_is_asked_for(page: Browser, report: Path) -> None:
 
 
 def boxes(browser: Browser, selector: str, side: str) -> list[float]:
-    """A side of each such element, in pixels from the window's left edge."""
+    """A side of each such element, in pixels from the window's upper left corner."""
     script = (
         "return [...document.querySelectorAll(arguments[0])]"
         ".map((one) => one.getBoundingClientRect()[arguments[1]])"
@@ -136,42 +117,70 @@ def boxes(browser: Browser, selector: str, side: str) -> list[float]:
     return list(browser.execute_script(script, selector, side))
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
-@pytest.mark.parametrize("width", [400, 800, 1600])
-def test_nothing_is_cut_at_any_width(page: Browser, width: int, tasks: int, tmp_path: Path) -> None:
-    narrow(page, width)
-    if tasks == 1:
-        rows = searched()
-        page.get(write_report(answers_of(rows), rows, tmp_path)[0].as_uri())
+@pytest.fixture(params=PAGES.values(), ids=PAGES.keys())
+def opened(page: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Browser:
+    """A page with one of several kinds of answers."""
+    page.get(write_report(answers_of(request.param), request.param, tmp_path)[0].as_uri())
+    return page
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_cut_without_a_sign(opened: Browser, width: int) -> None:
+    narrow(opened, width)
     root = "document.documentElement"
-    needed, there = page.execute_script(f"return [{root}.scrollWidth, {root}.clientWidth]")
+    needed, there = opened.execute_script(f"return [{root}.scrollWidth, {root}.clientWidth]")
     assert needed <= there <= width
-    assert max(boxes(page, "figure svg text, h1, p, li, dd, dt", "right")) <= there
-    assert min(boxes(page, "figure svg text", "left")) >= 0
+    assert max(boxes(opened, "figure svg text, h1, p, li, dd, dt", "right")) <= there
+    assert min(boxes(opened, "figure svg text", "left"), default=0) >= 0
     # Signs that a phone can show and eyes can read.
-    heights = page.execute_script(
+    heights = opened.execute_script(
         "return [...document.querySelectorAll('figure svg text:not([transform])')]"
         ".map((text) => text.getBBox().height * text.getScreenCTM().d)"
     )
     assert min(heights) > 7
-    for box in page.find_elements(By.CSS_SELECTOR, ".table"):
-        inside, outside = page.execute_script(
+    for box in opened.find_elements(By.CSS_SELECTOR, ".table, pre"):
+        inside, outside = opened.execute_script(
             "return [arguments[0].scrollWidth, arguments[0].clientWidth]", box
         )
-        assert outside <= width and (width < 1600 or inside <= outside)
-    # A table wider than a phone is scrolled in its own box; of one search the quality is in sight.
-    for table in page.find_elements(By.CSS_SELECTOR, ".table") if tasks == 1 else ():
-        head, _ = column(table, "quality")
+        assert outside <= width
+        assert has_shade(opened, box) == (inside > outside)
+        # Only what there is no room for has to be scrolled.
+        assert width < 1400 or box.tag_name == "pre" or inside <= outside
+    for table in opened.find_elements(By.CSS_SELECTOR, "section.answer .table:first-child"):
+        # On a phone the quality is in sight, elsewhere all of the curve.
+        head, _ = column(table, "quality" if width == 400 else "seeds")
         assert head.rect["x"] + head.rect["width"] <= there
 
 
-def test_the_width_of_a_wide_window_is_used(page: Browser) -> None:
-    rights = boxes(page, "figure svg", "right")
-    assert max(rights) > 1500 and max(boxes(page, ".facts", "left")) > 700
+def has_shade(browser: Browser, box: WebElement) -> bool:
+    """Whether its right edge is darker than its middle, beside its last line's text."""
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
+    image = Image.open(io.BytesIO(box.screenshot_as_png)).convert("L")
+    # Between border and text: the padding above the box's first line.
+    edge, middle = (image.getpixel((image.width - back, 3)) for back in (4, 60))
+    return edge < middle - 15
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_card_stands_beside_its_figure_where_there_is_room(
+    opened: Browser, width: int, request: pytest.FixtureRequest
+) -> None:
+    narrow(opened, width)
+    cards = boxes(opened, "section.answer .card", "right")
+    tops = boxes(opened, "section.answer .card", "top")
+    lefts = boxes(opened, "figure.freeze_curve", "left")
+    figures = boxes(opened, "figure.freeze_curve", "top")
+    rights = boxes(opened, "figure.freeze_curve svg", "right")
+    assert len(cards) == len(lefts) == (2 if "two tasks" in request.node.name else 1)
+    for card, top, left, figure, right in zip(cards, tops, lefts, figures, rights, strict=True):
+        if width == 1400:
+            assert left > card and abs(figure - top) < 5 and right > 1300
+        else:
+            assert left < card and figure > top
 
 
 def test_dark_is_dark_and_paper_is_light(page: Browser) -> None:
-    line = page.find_element(By.CSS_SELECTOR, "[aria-labelledby=freeze_curve] path[style*='-0']")
+    line = page.find_element(By.CSS_SELECTOR, "figure.freeze_curve path[style*='-0']")
     text = page.find_element(By.CSS_SELECTOR, "figure svg text")
 
     def colours() -> tuple[str, str, str]:
@@ -192,4 +201,4 @@ def test_everything_is_there_without_scripts(page: Browser, report: Path) -> Non
     assert page.find_elements(By.TAG_NAME, "script") == []
     text = page.find_element(By.TAG_NAME, "main").text
     assert "2 of 2 questions have an answer" in text
-    assert "92.2 %" in text and "frozen layers N" in text
+    assert "95.0 %" in text and "layers fine-tuned" in text

@@ -13,6 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from elsa_tune.analysis.answers import answer_rows
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "measured.md"
 BEGIN, END = "<!-- computed: {} -->\n", "<!-- end -->"
@@ -56,6 +58,16 @@ def test_the_leaks_of_glue_are_as_many_as_they_were(
     for name in ("cola", "stsb", "rte"):
         again = program.looked_at(name, str(shared / "glue"))
         assert json.loads(json.dumps({**again, "seconds": 0})) == {**found[name], "seconds": 0}
+
+
+def test_the_first_figure_shows_the_answer_of_the_recorded_trials() -> None:
+    program = loaded("first_figure.py")
+    [answer] = answer_rows(list(program.measured()))
+    point = answer.recommendation.point
+    assert point is not None and point.fine_tuned_layers == 1
+    assert 0.95 < (point.retention or 0) < 0.97
+    drawn = (ROOT / "docs" / "figures" / "first.svg").read_text(encoding="utf-8")
+    assert "answer: 1 of 6 layers" in drawn and "layers fine-tuned" in drawn
 
 
 def test_the_time_left_is_as_far_off_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

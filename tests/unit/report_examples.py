@@ -8,7 +8,7 @@ from elsa_tune.analysis.answer import Answer
 from elsa_tune.analysis.answers import answer_rows
 from elsa_tune.report.charts import all_charts
 from elsa_tune.report.page import by_name, page_html
-from elsa_tune.specs.result_row import ResultRow
+from elsa_tune.specs.result_row import Origin, ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.result_rows import falling_curve, row
 
@@ -54,7 +54,7 @@ def answers_of(rows: list[ResultRow]) -> list[Answer]:
 
 
 def page_of(
-    rows: list[ResultRow], command: str = "", origins: Mapping[str, str] | None = None
+    rows: list[ResultRow], command: str = "", origins: Mapping[str, Origin] | None = None
 ) -> str:
     """The page of these rows."""
     answers = answers_of(rows)

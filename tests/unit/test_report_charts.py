@@ -14,11 +14,13 @@ from elsa_tune.analysis.answer import Certified
 from elsa_tune.errors import shortened
 from elsa_tune.report import charts, figures
 from elsa_tune.report.charts import Chart, Panel, Series, all_charts
+from elsa_tune.report.page import curve_table
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
 from tests.unit.report_examples import named, searched
 from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, row, seeds
+from tests.unit.test_probe_answer import probe
 
 
 def by_name(panel: Panel) -> dict[str, Series]:
@@ -46,14 +48,52 @@ def test_the_freeze_curve_marks_what_was_decided() -> None:
     )
     decided = replace(answer, certified=sure)
     series = by_name(only(charts.freeze_curve({name: decided})))
-    assert series["mean over seeds"].y == pytest.approx((90, 88, 83, 76, 60))
+    assert series["mean over seeds"].x == (0, 1, 2, 3, 6)
+    assert series["mean over seeds"].y == pytest.approx((60, 76, 83, 88, 90))
     assert (series["operating point"].x, series["operating point"].y) == (
-        (4,),
+        (2,),
         pytest.approx((83,)),
     )
-    assert (series["corrected for chance"].x, series["certified"].x) == ((3,), (3,))
-    assert series["target"].y == pytest.approx((81, 81))
+    assert series["target: 90 % of the full model's"].y == pytest.approx((81, 81))
     assert series["constant answer"].y == (50, 50)
+    # The certified depth is the answer: one arrow says it, and no marks stand below the arrow.
+    panel = only(charts.freeze_curve({name: decided}))
+    assert panel.arrow == charts.Arrow(text="answer: 3 of 6 layers", x=3, y=pytest.approx(88))
+    assert not {"corrected for chance", "certified"} & set(series)
+    assert panel.x_title == "layers fine-tuned"
+
+
+def test_the_linear_probe_is_a_line_and_no_depth() -> None:
+    series = by_name(only(charts.freeze_curve(named([*falling_curve(), probe(0.7)]))))
+    line = series["linear probe, nothing fine-tuned"]
+    assert line.y == pytest.approx((70, 70)) and line.look["marker"] == ""
+    assert line.x[0] < 0 and line.x[1] > 6
+    assert series["mean over seeds"].x == (0, 1, 2, 3, 6)
+
+
+def test_where_a_linear_model_is_enough_the_arrow_points_at_its_line() -> None:
+    ((name, answer),) = named([*falling_curve(), probe(0.89)]).items()
+    arrow = only(charts.freeze_curve({name: answer})).arrow
+    assert arrow is not None and (arrow.text, arrow.y) == (
+        "answer: fine-tune nothing",
+        pytest.approx(89),
+    )
+    assert arrow.x not in (0, 1, 2, 3, 6)  # no depth's place
+    assert curve_table(name, answer).chosen is None
+
+
+def test_without_an_answer_nothing_is_pointed_at() -> None:
+    assert only(charts.freeze_curve(named(seeds(3, [0.8, 0.81])))).arrow is None
+
+
+def test_two_runs_have_no_interval_and_three_have() -> None:
+    rows = seeds(0, [0.9, 0.91, 0.89]) + seeds(3, [0.85, 0.83])
+    ((name, answer),) = named(rows).items()
+    assert all(point.ci_low is not None for point in answer.points)
+    mean = by_name(only(charts.freeze_curve({name: answer})))["mean over seeds"]
+    assert mean.x == (3, 6)
+    assert mean.low[0] is None and mean.high[0] is None
+    assert mean.low[1] is not None and mean.high[1] is not None
 
 
 def test_the_freeze_curve_has_its_interval_and_its_seeds() -> None:
@@ -67,34 +107,33 @@ def test_the_freeze_curve_has_its_interval_and_its_seeds() -> None:
     told = {name: replace(answer, points=points)}
     series = by_name(only(charts.freeze_curve(told)))
     mean = series["mean over seeds"]
-    assert mean.low == (None, 70, 70, None, None)
-    assert mean.high == (None, 90, 90, None, None)
-    assert series["single seeds"].x[:4] == (0, 0, 0, 3)
-    assert series["single seeds"].y[:4] == pytest.approx((89, 90, 91, 87))
+    assert mean.low == (None, None, 70, 70, None)
+    assert mean.high == (None, None, 90, 90, None)
+    assert series["single runs"].x[-4:] == (3, 6, 6, 6)
+    assert series["single runs"].y[-3:] == pytest.approx((89, 90, 91))
 
 
 def test_a_wide_interval_does_not_squeeze_what_was_measured() -> None:
-    rows = seeds(0, [0.9, 0.86], chance=None) + seeds(3, [0.85, 0.8], chance=None)
+    rows = seeds(0, [0.9, 0.9, 0.86], chance=None) + seeds(3, [0.85, 0.85, 0.8], chance=None)
     ((name, answer),) = named(rows).items()
     points = tuple(replace(one, ci_low=0.0, ci_high=1.0) for one in answer.points)
     wide = {name: replace(answer, points=points)}
     texts = svg_of(charts.freeze_curve(wide)).iter("text")
     ticks = [float(text.text or "") for text in texts if "end" in text.get("style", "")]
-    # From the target, 79.2, to the best seed, 90.
+    # From the target, 79.8, to the best seed, 90.
     assert len(ticks) >= 3 and 75 < min(ticks) < max(ticks) < 95
 
 
-def test_embeddings_only_stands_between_the_full_model_and_the_first_layer() -> None:
+def test_embeddings_only_stands_before_the_full_model() -> None:
     rows = falling_curve() + seeds(EMBEDDINGS_ONLY, [0.89, 0.89])
     panel = only(charts.freeze_curve(named(rows)))
-    assert by_name(panel)["mean over seeds"].x[:3] == (0, 0.5, 3)
-    assert (0.5, "emb.") in panel.ticks
+    assert by_name(panel)["mean over seeds"].x[-3:] == (3, 5.5, 6)
+    assert (5.5, "emb.") in panel.ticks
 
 
 def test_ticks_leave_one_another_room() -> None:
-    depths = {FreezeDepth(n, n > 0) for n in range(25)} | {EMBEDDINGS_ONLY}
-    ticks = charts.depth_ticks(depths)
-    assert ticks[-1] == (24, "24")
+    ticks = charts.depth_ticks([*map(float, range(25)), 23.5])
+    assert ticks[0] == (0, "0")
     assert all(after[0] - before[0] >= 2 for before, after in itertools.pairwise(ticks))
 
 
@@ -102,22 +141,15 @@ def test_a_line_holds_the_completed_trials_of_a_depth_and_marks_its_rate() -> No
     rows = [*searched(), row(3, 0.7, phase=Phase.EXPLORE, learning_rate=1e-4, search="first")]
     panel = only(charts.learning_rates(named(rows)))
     series = by_name(panel)
-    assert list(series) == [
-        "the full model",
-        "the last 3 layers",
-        "the last 2 layers",
-        "the last layer",
-        "the head alone",
-        "measured",
-    ]
+    assert list(series) == ["all layers", "last 3", "last 2", "last 1", "head alone", "measured"]
     # 1e-05 was stopped everywhere.
-    assert series["the full model"].x == pytest.approx((math.log10(3e-5),))
-    assert series["the full model"].y == pytest.approx((100 * (0.89 + 0.9 + 0.91 + 0.8) / 4,))
-    assert series["the last 3 layers"].x == pytest.approx((math.log10(3e-5), -4))
-    assert series["the last 3 layers"].y[1] == pytest.approx(70.0)
+    assert series["all layers"].x == pytest.approx((math.log10(3e-5),))
+    assert series["all layers"].y == pytest.approx((100 * (0.89 + 0.9 + 0.91 + 0.8) / 4,))
+    assert series["last 3"].x == pytest.approx((math.log10(3e-5), -4))
+    assert series["last 3"].y[1] == pytest.approx(70.0)
     marks = [one for one in panel.series if one.name == "measured"]
-    assert len(marks) == 5 and {one.x for one in marks} == {series["the full model"].x}
-    assert [text for _, text in panel.ticks] == ["3e-05", "0.0001"]
+    assert len(marks) == 5 and {one.x for one in marks} == {series["all layers"].x}
+    assert [text for _, text in panel.ticks] == ["3e-5", "1e-4"]
 
 
 def test_depths_differ_in_more_than_colour() -> None:
@@ -165,7 +197,7 @@ def test_a_panel_of_the_page_has_text_and_variables() -> None:
     chart = charts.freeze_curve(named(falling_curve()))
     drawn = svg_of(chart)
     texts = [element.text for element in drawn.iter("text")]
-    assert {"frozen layers N", "accuracy × 100", "3"} <= set(texts)
+    assert {"layers fine-tuned", "accuracy × 100", "3"} <= set(texts)
     written = figures.page_svgs(chart)[0]
     assert "var(--series-0)" in written and not re.search("#[0-9a-f]{6}\\b", written)
 

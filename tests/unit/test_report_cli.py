@@ -92,9 +92,14 @@ def test_a_journal_without_a_record_is_bad_input(drawn: Run, tmp_path: Path) -> 
     assert len(found.err.splitlines()) == 1
 
 
+SEARCHED = "elsa-tune search --model minilm --task rte --seeds 2"
+
+
 def journal(storage: Path) -> Path:
     """A search with a measured curve and one exploring trial that was stopped."""
-    records: list[Record] = [search_started()]
+    begun = search_started()
+    begun.params["command"] = SEARCHED
+    records: list[Record] = [begun]
     for number, quality in ((0, 0.9), (0, 0.89), (3, 0.88), (3, 0.87)):
         key = f"measure-N{number}-s{len(records)}"
         records += whole_trial(key, quality)
@@ -116,6 +121,7 @@ def test_a_journal_also_tells_when_and_where_it_was_written(drawn: Run, tmp_path
         found = drawn(*way, "--out", out)
         assert found.status == 0, found.err
         page = (out / "index.html").read_text()
+        assert SEARCHED in page.split('id="again"')[1]
         assert re.search(r"<dd>first, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, lab3, 2 cores</dd>", page)
 
 

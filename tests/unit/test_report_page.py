@@ -4,16 +4,18 @@ network.
 
 from __future__ import annotations
 
-import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+from markupsafe import escape
+
 from elsa_tune.analysis.curve import Saves
 from elsa_tune.report.charts import SERIES, all_charts
-from elsa_tune.report.page import curve_table, facts, story
+from elsa_tune.report.page import cost_table, curve_table, facts, in_full, summary
 from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.result_row import Origin
 from elsa_tune.specs.trial import Phase
 from tests.unit.report_examples import NASTY, answers_of, named, page_of, searched
 from tests.unit.result_rows import falling_curve, row, seeds
@@ -98,19 +100,23 @@ def test_words_tables_and_figures_are_there_without_scripts() -> None:
     assert "accuracy × 100" in text
 
 
-def test_the_story_of_one_answer_is_its_sentence_and_how_sure_it_is() -> None:
+def test_the_card_of_one_answer_has_its_first_lines_and_the_rest_is_folded() -> None:
     (answer,) = answers_of(falling_curve())
-    first, beside = story([answer])
-    assert first == answer.sentence and beside == answer.certainty
-    elements = Elements(page_of(falling_curve()))
-    assert ("p", {"class": "answer"}) in elements.found and first in elements.texts
-    assert " ".join(elements.texts).count(first) == 1
+    page = page_of(falling_curve())
+    card = page.split('<div class="card">')[1].split("</div>")[0]
+    lines = answer.first_lines
+    assert f'<p class="headline">{escape(lines.headline)}</p>' in card
+    for label, text in lines.lines:
+        assert f"<dt>{label}</dt><dd>{escape(text)}</dd>" in card
+    folded = page.split("<details>")[1].split("</details>")[0]
+    assert escape(in_full(answer)) in folded
+    assert answer.sentence in in_full(answer) and answer.certainty in in_full(answer)
 
 
-def test_without_an_answer_the_story_says_why() -> None:
+def test_without_an_answer_the_card_says_why() -> None:
     rows = seeds(3, [0.8, 0.81])
-    (told,) = story(answers_of(rows))
-    assert "was not measured" in told
+    card = page_of(rows).split('<div class="card">')[1].split("</div>")[0]
+    assert "was not measured" in card
 
 
 def test_what_is_not_saved_is_no_saving() -> None:
@@ -118,9 +124,9 @@ def test_what_is_not_saved_is_no_saving() -> None:
     point = answer.operating_point
     assert point is not None
     saves = Saves(trainable_parameters=0.64, train_seconds=0.302, peak_memory_mb=-0.002)
-    _, beside = story([replace(answer, operating_point=replace(point, saves=saves))])
-    assert beside.startswith(
-        "Saves 64.0 % of the trained parameters, 30.2 % of the training time and no memory."
+    said = in_full(replace(answer, operating_point=replace(point, saves=saves)))
+    assert (
+        "Saves 64.0 % of the trained parameters, 30.2 % of the training time and no memory." in said
     )
 
 
@@ -130,25 +136,44 @@ def test_the_page_names_search_machine_date_data_and_what_comes_next() -> None:
         for data in ["weights=de70, data=949eccf9c86c, metric=accuracy"]
         for n, one in enumerate(seeds(0, [0.9, 0.89]) + seeds(3, [0.88, 0.87]))
     ]
-    origins = {"first": "2026-11-21 12:04 UTC, lab3, 2 cores"}
+    command = "elsa-tune search --model minilm --task rte --set 'epochs=6'"
+    origins = {"first": Origin(place="2026-11-21 12:04 UTC, lab3, 2 cores", command=command)}
     assert facts(rows, origins) == {
         "Search": ["first, 2026-11-21 12:04 UTC, lab3, 2 cores"],
         "Data": ["rte, 480 training rows, 600 evaluation rows, fingerprint 949eccf9c86c"],
     }
     text = " ".join(Elements(page_of(rows, origins=origins)).texts)
     assert "elsa-tune resume first --seeds" in text and "949eccf9c86c" in text
+    # What to type to have all of it again.
+    again = page_of(rows, origins=origins).split('id="again"')[1]
+    assert escape(command) in again
+    assert "elsa-tune export first --out first-model" in again
 
 
-def test_the_story_of_several_counts_them() -> None:
+def test_a_page_of_rows_without_a_search_names_no_command_that_needs_one() -> None:
+    again = page_of(falling_curve()).split('id="again"')[1]
+    assert "elsa-tune search" not in again and "elsa-tune export" not in again
+    assert "elsa-tune report --from trials.csv" in again
+
+
+def test_the_summary_of_several_counts_them() -> None:
     rows = falling_curve() + falling_curve(task="cola") + seeds(3, [0.8, 0.8], task="sst2")
-    overview, joint = story(answers_of(rows))
-    assert overview == (
+    assert summary(answers_of(rows)) == (
         "2 of 3 questions have an answer; there is none for minilm on sst2, and the reason stands "
         "with each."
     )
-    assert joint.startswith("minilm, all tasks together: No joint answer")
-    none, *_ = story(answers_of(seeds(3, [0.8, 0.8]) + seeds(3, [0.8, 0.8], task="cola")))
+    assert "minilm, all tasks together" in page_of(rows) and "No joint answer" in page_of(rows)
+    none = summary(answers_of(seeds(3, [0.8, 0.8]) + seeds(3, [0.8, 0.8], task="cola")))
     assert none.startswith("0 of 2 questions")
+    assert summary(answers_of(falling_curve())) == ""
+
+
+def test_each_of_several_answers_is_a_section_that_the_overview_leads_to() -> None:
+    rows = falling_curve() + falling_curve(task="cola")
+    elements = Elements(page_of(rows))
+    sections = [a["id"] for tag, a in elements.found if tag == "section" and "id" in a]
+    links = [a["href"] for tag, a in elements.found if tag == "a"]
+    assert sections == ["answer-1", "answer-2"] and links == ["#answer-1", "#answer-2"]
 
 
 def test_the_page_says_how_it_was_decided_and_by_which_target() -> None:
@@ -156,22 +181,31 @@ def test_the_page_says_how_it_was_decided_and_by_which_target() -> None:
     assert "at least 90 % of the full model's" in text
 
 
-def test_a_warning_of_many_answers_is_told_once() -> None:
-    rows = falling_curve(chance=None) + falling_curve(chance=None, task="cola")
-    page = page_of(rows)
-    warning = html.escape("chance is not known for this task: what a constant answer keeps")
-    listed = page.split('class="warnings"')[1].split("</div>")[0]
-    assert listed.count(warning) == 1 and "minilm on rte, minilm on cola" in listed
+def test_a_warning_stands_with_its_answer_and_what_decides_nothing_is_folded() -> None:
+    page = page_of(falling_curve(chance=None) + falling_curve(task="cola"))
+    first, second = page.split('class="answer"')[1:]
+    warning = str(escape("chance is not known for this task: what a constant answer keeps"))
+    assert first.split('class="warnings"')[1].split("</div>")[0].count(warning) == 1
+    assert warning not in second
+    shown, folded = second.split("<details>")
+    remark = "raw and corrected answers disagree"
+    assert remark in folded and remark not in shown
 
 
-def test_the_curve_table_points_out_the_operating_point() -> None:
+def test_the_curve_table_points_out_the_answer() -> None:
     ((name, answer),) = named(falling_curve()).items()
     table = curve_table(name, answer)
-    assert table.chosen == 2
+    # Of what the model learnt above chance, only three layers keep the target.
+    assert table.rows[table.chosen or 0][:2] == ("3", "3")
     found = dict(zip(table.names, table.rows[2], strict=True))
     assert (found["frozen"], found["kept"]) == ("4", "92.2 %")
     assert found["quality"] == "83.0 ± 1.0"
-    assert "seconds" not in table.names  # nothing to show in it
+    # Nothing is known of what it took.
+    assert cost_table(name, answer).rows == ()
+    ((name, answer),) = named(searched()).items()
+    assert cost_table(name, answer).names == (
+        *("tuned", "trained parameters", "seconds", "tries", "stopped"),
+    )
 
 
 def test_the_page_is_the_same_at_every_run() -> None:

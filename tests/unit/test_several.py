@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +12,11 @@ from typer.testing import CliRunner
 from elsa_tune.cli.app import app
 from elsa_tune.errors import NoAnswerError, StorageError, UsageError
 from elsa_tune.searching import several
-from elsa_tune.searching.inputs import Request, SearchOptions, read_requests
+from elsa_tune.searching.inputs import Request, SearchOptions, read_requests, search_command
 from elsa_tune.searching.several import curves_of
 from elsa_tune.searching.specification import (
     check_same,
+    load_specification,
     save_specification,
     specify,
     until_certain,
@@ -45,6 +47,30 @@ def test_each_task_is_a_search_named_after_it(tmp_path: Path) -> None:
     assert [one.name for one in requests(tmp_path, "rte")] == ["pair"]
     first, second = requests(tmp_path, "stdlib", "rte", name=None)
     assert first.name.removesuffix("-stdlib") == second.name.removesuffix("-rte")
+
+
+def test_a_search_records_the_command_that_starts_such_a_search(tmp_path: Path) -> None:
+    settings = ["epochs=6", "depths=[0,3]"]
+    given = {"settings": settings, "seeds": 3, "data_dir": "my data", "cpus_per_trial": 2.0}
+    first, second = requests(tmp_path, "stdlib", "rte", **given)
+    # Neither its name, which is taken, nor where it is kept: both say nothing of what it finds.
+    assert (
+        first.command
+        == second.command
+        == (
+            "elsa-tune search --model minilm --task stdlib --task rte --seeds 3 --set epochs=6 "
+            "--set 'depths=[0,3]' --data-dir 'my data' --cpus-per-trial 2"
+        )
+    )
+    assert load_specification(recorded(first)).command == first.command
+    words = shlex.split(first.command)[1:]
+    told = CliRunner().invoke(app, [*words, "--help"])
+    assert told.exit_code == 0
+
+
+def test_a_command_that_is_recorded_has_no_password() -> None:
+    options = SearchOptions(model="minilm", task=["https://me:secret@host/my.yaml"])
+    assert "secret" not in search_command(options)
 
 
 def test_a_file_lists_tasks(tmp_path: Path) -> None:

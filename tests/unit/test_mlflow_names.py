@@ -1,0 +1,75 @@
+"""What MLflow's lists say of a search's answer, in a few words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from elsa_tune.analysis.answer_json import answer_object
+from elsa_tune.tracking.mlflow_pages import page_of
+from elsa_tune.tracking.names import answer_tags, curve_reports, search_run_name
+from tests.unit.report_examples import answers_of
+from tests.unit.result_rows import EMBEDDINGS_ONLY, falling_curve, seeds
+from tests.unit.test_probe_answer import probe
+
+
+def recorded(rows: list[Any]) -> Any:
+    """Answers as a journal has them."""
+    return json.loads(json.dumps([answer_object(answer) for answer in answers_of(rows)]))
+
+
+def test_an_answer_in_four_cells_and_a_name() -> None:
+    rows = falling_curve(learning_rate=3e-5) + seeds(EMBEDDINGS_ONLY, [0.89], learning_rate=3e-5)
+    found = recorded(rows)
+    tags = answer_tags(found)
+    assert tags["k"] == "3 of 6" and tags["kept"] == "97.8 %" and tags["rate"] == "3e-5"
+    assert search_run_name("demo", found) == "3 of 6, 97.8 %: demo"
+
+
+@pytest.mark.parametrize(
+    ("basis", "said"),
+    [
+        ("corrected_certified", "yes"),
+        ("raw_certified", "yes, raw"),
+        ("measured", "no"),
+        ("full_model", "-"),
+    ],
+)
+def test_what_speaks_for_it(basis: str, said: str) -> None:
+    [answer] = recorded(falling_curve())
+    answer["recommendation"]["basis"] = basis
+    assert answer_tags([answer])["certified"] == said
+
+
+def test_a_linear_model_that_will_do_is_the_answer() -> None:
+    found = recorded([*falling_curve(learning_rate=3e-5), probe(0.89)])
+    shown = {"k": "0 of 6 (linear model)", "kept": "98.9 %", "certified": "no", "rate": "-"}
+    assert answer_tags(found) == shown
+
+
+def test_without_an_answer_the_name_says_so() -> None:
+    found = recorded(seeds(3, [0.8, 0.81]))
+    assert answer_tags(found) == {"k": "no answer", "kept": "-", "certified": "-", "rate": "-"}
+    assert search_run_name("demo", found) == "no answer: demo"
+
+
+def test_the_recommended_number_is_a_metric_beside_the_operating_point() -> None:
+    [first, *_] = curve_reports(recorded(falling_curve()), 0.0)
+    assert first.metrics["recommended_fine_tuned_layers"] == 3
+    assert first.metrics["fine_tuned_layers"] == 2
+    [bare, *_] = curve_reports(recorded(seeds(3, [0.8, 0.81])), 0.0)
+    assert not {"recommended_fine_tuned_layers", "fine_tuned_layers"} & bare.metrics.keys()
+
+
+@pytest.mark.parametrize("answers", [None, [], [{"layers": 6}], [{}, {}], "none"])
+def test_a_record_without_one_recommendation_leaves_the_name(answers: Any) -> None:
+    assert answer_tags(answers) == {}
+    assert search_run_name("demo", answers) == "demo"
+
+
+def test_the_page_has_no_filter_for_mlflow_then_leaves_the_view_alone() -> None:
+    page = page_of("http://here:5000/", "7")
+    assert page.startswith("http://here:5000/#/experiments/7/runs?")
+    assert "viewStateShareKey=elsa-tune" in page and "searchFilter" not in page
