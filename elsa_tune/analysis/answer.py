@@ -130,7 +130,8 @@ class Answer(FreezeCurve):
     point in four of five cases, if they spread like those that are there; None where that cannot be
     said, or is certain. examples_forbid: no number of seeds would do, for examples are too few.
     open_look: the search has a look left, for this target, that might certify the next depth.
-    recommendation: the one thing to do. first_lines: that in words, how sure it is, what fewer
+    hardly_learnt: in a joint answer the tasks whose target guessing reaches. recommendation: the
+    one thing to do. first_lines: that in words, how sure it is, what fewer
     layers would cost, what it saves, and what to type next.
     """
 
@@ -152,6 +153,7 @@ class Answer(FreezeCurve):
     seeds_to_settle: int | None = None
     examples_forbid: bool = False
     open_look: bool = False
+    hardly_learnt: tuple[str, ...] = ()
     recommendation: Recommendation = Recommendation(action=Action.WAIT)
     first_lines: FirstLines = FirstLines("")
 

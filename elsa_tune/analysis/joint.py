@@ -20,6 +20,7 @@ from elsa_tune.analysis.answer import (
 )
 from elsa_tune.analysis.certainty import certify, contrast_of, plausible, verdict_on
 from elsa_tune.analysis.curve import CurvePoint, saves
+from elsa_tune.analysis.recommendation import leaked_rows
 from elsa_tune.analysis.statistics.uncertainty import Interval, Learnt
 from elsa_tune.analysis.warning import AnswerWarning, WarningCode
 from elsa_tune.analysis.wording.certainty import plausible_text
@@ -103,6 +104,11 @@ def joint_answer(tasks: Sequence[Answer], excluded: Sequence[str] = ()) -> Answe
         certified=certified,
         corrected_certified=for_chance,
         plausible=numbers,
+        hardly_learnt=tuple(
+            task.task
+            for task in tasks
+            if any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in task.warnings)
+        ),
     )
     return replace(
         answer,
@@ -183,6 +189,9 @@ def _on_tasks(
     if len({task.train_size for task in tasks}) > 1:
         text = "the tasks were trained on different numbers of examples"
         yield AnswerWarning(WarningCode.TRAIN_SIZES_DIFFER, text)
+    if leaking := [task.task for task in tasks if leaked_rows(task) is not None]:
+        text = f"many evaluation rows are also in training on {listed(leaking)}"
+        yield AnswerWarning(WarningCode.LEAKED_ROWS, text)
     if excluded:
         yield AnswerWarning(WarningCode.TASKS_EXCLUDED, f"left out on request: {listed(excluded)}")
     anywhere = {point.depth for task in tasks for point in task.measured}
@@ -207,13 +216,8 @@ def _on_answer(tasks: Sequence[Answer], joint: Answer, raw: CurvePoint) -> Itera
             "full model gains over a constant answer; corrected, "
             f"{of_layers(corrected.fine_tuned_layers, joint.layers)}",
         )
-    constant = [
-        task.task
-        for task in tasks
-        if any(one.code is WarningCode.CONSTANT_REACHES_TARGET for one in task.warnings)
-    ]
-    if constant:
-        text = f"the target is reached by a constant answer on {listed(constant)}"
+    if joint.hardly_learnt:
+        text = f"the target is reached by guessing on {listed(joint.hardly_learnt)}"
         yield AnswerWarning(WarningCode.CONSTANT_REACHES_TARGET, text)
     if joint.failing_above:
         missing = depths_text([point.depth for point in joint.failing_above], joint.layers)

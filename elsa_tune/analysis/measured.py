@@ -112,12 +112,10 @@ def failure_text(
     diverged = sum(run.row.runs for run in failed if run.is_diverged)
     ways = {
         f"{diverged} diverged, counted as chance": diverged,
-        f"{count - diverged} no better than a constant answer": count - diverged,
+        f"{count - diverged} no better than guessing": count - diverged,
     }
     how = "; ".join(text for text, number in ways.items() if number)
-    return (
-        f"{count} of {seeds} seeds failed ({how}; chance is {points(chance)}); the mean has them in"
-    )
+    return f"{count} of {seeds} seeds failed ({how}, {points(chance)}); they count in the mean"
 
 
 def without_copies(

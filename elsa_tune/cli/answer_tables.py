@@ -78,7 +78,7 @@ def _answer(console: Console, answer: Answer, *, details: bool) -> None:
     more = f" and {left} more {'note' if left == 1 else 'notes'}" if left else ""
     name = recorded_search(answer)
     command = "--details" if name is None else f"elsa-tune answer {name} --details"
-    console.print(f"{command} has the complete statement{more}.", style="dim")
+    console.print(f"{command} prints the answer in full{more}.", style="dim")
 
 
 def _gravest(warnings: Sequence[AnswerWarning]) -> list[AnswerWarning]:
@@ -121,14 +121,20 @@ def stdout_console() -> Console:
 
 
 def _heading(console: Console, curve: FreezeCurve) -> None:
+    rows = {
+        "training": number_text(curve.train_size, "{:,}"),
+        "evaluation": number_text(curve.examples, "{:,}"),
+    }
+    counted = " and ".join(f"{number} {what}" for what, number in rows.items() if number)
     details = [
-        "" if curve.metric is None else metric_text(curve.metric),
-        number_text(curve.train_size, "{:,} training examples"),
-        "" if curve.search is None else f"search {curve.search}",
+        "" if curve.metric is None else f"{metric_text(curve.metric)} x 100",
+        f"{counted} rows" if counted else "",
+        "" if curve.search is None else f"search '{curve.search}'",
     ]
     told = "; ".join(detail for detail in details if detail)
-    task = "all tasks together" if curve.task == ALL_TASKS else curve.task
-    console.print(f"{curve.model} on {task}" + (f" ({told})" if told else ""), style="dim")
+    is_joint = curve.task == ALL_TASKS
+    about = f"{curve.model}, " + ("all tasks together" if is_joint else f"task {curve.task}")
+    console.print(f"{about} ({told})" if told else about, style="dim")
 
 
 def _marks(curve: FreezeCurve, depth: FreezeDepth, *, details: bool) -> str:
@@ -151,7 +157,7 @@ def _depths(console: Console, curve: FreezeCurve, *, details: bool) -> None:
     joint = curve.task == ALL_TASKS
     marks = [_marks(curve, point.depth, details=details) for point in curve.points]
     cells = [{"": mark, **point_cells(one)} for mark, one in zip(marks, curve.points, strict=True)]
-    hidden = () if details else DETAILED
+    hidden = set() if details else {*DETAILED, *({"failed"} if joint else ())}
     columns = {
         "least kept" if joint and name == "kept" else name: [cell[name] for cell in cells]
         for name in cells[0]
@@ -175,8 +181,12 @@ def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]
     told = [f"{mark} {what}" for mark, what in meanings.items() if mark in "".join(marks)]
     borders = {point.tried.at_border for point in curve.points} if "rate" in columns else set()
     told += [f"{BORDER_ARROWS[one]} {BORDER_WORDS[one]}" for one in BORDER_WORDS if one in borders]
+    if "quality" in columns:
+        told.append("±: spread of seeds")
+    if "95 %" in columns:
+        told.append("95 %: interval for a fresh seed")
     if "kept" in columns or "least kept" in columns:
-        told.append("kept: of all layers' score")
+        told.append("kept: of the full model's score")
     if "corrected" in columns:
-        told.append("corrected: of what they gain over guessing")
+        told.append("corrected: of its gain over guessing (the best constant answer)")
     return told

@@ -58,17 +58,18 @@ def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
     found = run("operating-point", "--from", save(falling_curve()))
     lines = found.out.splitlines()
     assert found.status == 0 and found.err == ""
-    assert lines[0] == "minilm on rte (accuracy)"
+    assert lines[0] == "minilm, task rte (accuracy x 100)"
     assert lines[1] == (
-        "Fine-tune the last 3 of 6 layers at learning rate 5e-5: accuracy 88.0 (with all layers "
-        "90.0; guessing 50.0)."
+        "Fine-tune the last 3 of 6 layers at learning rate 5e-5: accuracy 88.0 (full model 90.0, "
+        "guessing 50.0)."
     )
     assert [line.split()[0] for line in lines[2:6]] == ["How", "Fewer?", "Saves", "Next"]
     assert [line.rstrip() for line in lines if line.startswith("▶")] == [
         "▶      3  88.0 ± 1.0  86.2..89.8   97.8 %     95.0 %  5e-5      3",
-        "▶ recommended  kept: of all layers' score  corrected: of what they gain over guessing",
+        "▶ recommended  ±: spread of seeds  95 %: interval for a fresh seed  kept: of the full "
+        "model's score  corrected: of its gain over guessing (the best constant answer)",
     ]
-    assert lines[-1] == "--details has the complete statement and 1 more note."
+    assert lines[-1] == "--details prints the answer in full and 1 more note."
 
 
 def test_details_are_the_complete_statement_every_mark_and_every_note(run: Run, save: Save) -> None:
@@ -189,7 +190,9 @@ def test_training_sizes_of_a_table_are_answers_of_their_own(run: Run, save: Save
 def test_the_record_is_asked_by_model_and_task(run: Run, store: Store) -> None:
     asked = store(falling_curve(search="first") + falling_curve(model="bert_base", search="b"))
     found = run("operating-point", "--model", "minilm", "--task", "rte")
-    assert found.status == 0 and found.out.startswith("minilm on rte (accuracy; search first)")
+    assert found.status == 0 and found.out.startswith(
+        "minilm, task rte (accuracy x 100; search 'first')"
+    )
     assert asked == [f"sqlite:///{Path.cwd() / 'somewhere.db'}"]
     store(falling_curve(search="first"))
     assert run("curve", "--search", "first").status == 0
@@ -343,7 +346,7 @@ def test_a_journal_has_no_columns_to_map(run: Run) -> None:
 def test_what_was_published_is_asked_like_a_table(run: Run) -> None:
     found = run("curve", "--published", "--model", "bert_base", "--task", "mrpc")
     assert found.status == 0 and "as printed by Lee, Tang, Lin 2019" in found.err
-    assert found.out.splitlines()[0] == "bert_base on mrpc (F1)"
+    assert found.out.splitlines()[0] == "bert_base, task mrpc (F1 x 100)"
     assert "    3       9     85.4   94.6 %     46.0 %      5" in found.out
     assert "A constant answer has 81.2." in found.out
     query = ("--published", "--model", "roberta_base", "--task", "sst2", "--train-size", "200")

@@ -49,17 +49,18 @@ def test_certified_above_chance_comes_first() -> None:
     assert advice.point is not None and advice.point.fine_tuned_layers == 3
     assert (advice.action, advice.basis) == (Action.FINE_TUNE, Basis.CORRECTED_CERTIFIED)
     assert answer.first_lines.headline == (
-        "Fine-tune the last 3 of 6 layers at learning rate 3e-5: accuracy 89.0 (with all layers "
-        "90.0; guessing 50.0)."
+        "Fine-tune the last 3 of 6 layers at learning rate 3e-5: accuracy 89.0 (full model 90.0, "
+        "guessing 50.0)."
     )
     sure = line(answer, "How sure")
     assert sure.startswith(
-        "certified with 95 % confidence: at least 90 % of what all layers gain over guessing."
+        "certified with 95 % confidence to keep 90 % of the full model's gain over guessing (about "
+        "86.0). "
     )
-    assert "if fresh seeds fail no more often than these 3 seeds" in sure
+    assert sure.endswith("no more often than here: 0 of 9.")
     assert line(answer, "Fewer?") == (
-        "the last 2 layers score 83.0: 92.2 % of 90.0, but only 82.5 % of the gain over guessing "
-        "(50.0)."
+        "the last 2 layers score 83.0. That is 92.2 % of 90.0, but only 82.5 % of the gain over "
+        "guessing, which decides."
     )
 
 
@@ -69,18 +70,21 @@ def test_a_raw_certificate_says_what_of_it_is_only_measured() -> None:
     assert answer.corrected_certified.depth.is_full_model
     assert answer.recommendation.basis is Basis.RAW_CERTIFIED
     assert line(answer, "How sure").startswith(
-        "certified with 95 % confidence: at least 90 % of all layers' accuracy. Measured, not "
-        "certified: 95.0 % of what all layers gain over guessing."
+        "certified with 95 % confidence to keep 90 % of the full model's accuracy (about 81.0); "
+        "measured, not certified: 95.0 % of its gain over guessing. "
     )
 
 
 def test_where_chance_is_zero_nothing_is_said_of_guessing() -> None:
     answer = only(curve({0: 0.6, 3: 0.59, 4: 0.3}, metric="matthews", chance=0.0))
-    assert "guessing" not in str(answer)
     assert line(answer, "How sure").startswith(
-        "certified with 95 % confidence: at least 90 % of all layers' Matthews correlation."
+        "certified with 95 % confidence to keep 90 % of the full model's Matthews correlation "
+        "(about 54.0). "
     )
-    assert line(answer, "Fewer?").startswith("the last 2 layers score 30.0: 50.0 % of all layers'")
+    assert line(answer, "Fewer?") == (
+        "the last 2 layers score 30.0: 50.0 % of the full model's score; the target is 90 %."
+    )
+    assert "guessing" not in answer.first_lines.headline
 
 
 def test_without_a_certificate_the_reason_is_said() -> None:
@@ -112,12 +116,18 @@ def test_a_linear_model_that_reaches_the_target_changes_the_first_line() -> None
     advice = answer.recommendation
     assert advice.action is Action.LINEAR_MODEL and Doubt.FULL_MODEL_BELOW_PROBE in advice.doubts
     assert answer.first_lines.headline == (
-        "Fine-tune nothing: a linear model on the frozen features scores 95.0 accuracy, "
-        "fine-tuning all layers 89.0, which may have trained too little."
+        "Fine-tune nothing yet: a linear model on the frozen features scores 95.0 accuracy, the "
+        "fine-tuned full model 89.0, which was probably trained too little."
     )
+    assert line(answer, "Next").startswith("search again with more epochs, higher learning rates")
+    assert line(answer, "Otherwise").startswith("fine-tuned all the same, the last 3 layers score")
     below = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.87)])
     assert below.recommendation.action is Action.LINEAR_MODEL
-    assert not below.recommendation.doubts and "too little" not in below.first_lines.headline
+    assert not below.recommendation.doubts
+    assert below.first_lines.headline == (
+        "Fine-tune nothing: a linear model on the frozen features scores 87.0 accuracy and keeps "
+        "94.9 % of the full model's gain over guessing (89.0)."
+    )
     # Of the raw quality it keeps 93 %, of what was learnt 85 %: that is not enough.
     raw_only = only([*curve({0: 0.89, 3: 0.88, 6: 0.7}), probe(0.83)])
     assert raw_only.recommendation.action is Action.FINE_TUNE
@@ -150,9 +160,9 @@ def test_intervals_as_wide_as_what_was_learnt_come_before_the_depth() -> None:
     answer = only([*seeds(0, wide), *seeds(3, wide)])
     assert answer.recommendation.doubts == (Doubt.INTERVAL_TOO_WIDE,)
     assert answer.first_lines.headline.startswith(
-        "Run more seeds before you choose: 4 leave the accuracy anywhere in "
+        "Run more seeds before you choose: after 4 the full model's accuracy may be anywhere in "
     )
-    assert "Best guess so far: fine-tune the last 3 of 6 layers" in answer.first_lines.headline
+    assert "Until then fine-tune the last 3 of 6 layers at" in answer.first_lines.headline
 
 
 def test_a_target_that_guessing_reaches_certifies_nothing() -> None:
@@ -161,10 +171,22 @@ def test_a_target_that_guessing_reaches_certifies_nothing() -> None:
     assert answer.certified is not None  # raw, which says nothing here
     assert answer.recommendation.doubts == (Doubt.CONSTANT_REACHES_TARGET,)
     assert answer.first_lines.headline.startswith(
-        "Train better before you choose: with all layers the F1 is 83.0, guessing scores 81.0."
+        "Train better before you choose: the full model's F1 is 83.0, guessing scores 81.0. "
     )
-    if answer.recommendation.basis is Basis.MEASURED:
-        assert "guessing alone reaches the target" in line(answer, "How sure")
+    assert answer.recommendation.basis is Basis.MEASURED
+    assert "guessing alone reaches the target" in line(answer, "How sure")
+    assert line(answer, "Next").startswith("search again with more epochs")
+
+
+def test_several_tasks_name_those_that_hardly_learnt() -> None:
+    rows = curve({0: 0.83, 3: 0.828, 6: 0.81}, metric="f1", chance=0.81)
+    *_, joint = answer_rows([*rows, *curve({0: 0.9, 3: 0.89, 6: 0.6}, task="sst2")])
+    assert joint.hardly_learnt == ("rte",)
+    assert joint.first_lines.headline.startswith(
+        "Train better on rte before you choose: guessing reaches the target there. Until then "
+        "fine-tune the last 3 of 6 layers"
+    )
+    assert "on rte" in line(joint, "How sure")
 
 
 def test_an_unfinished_search_is_a_first_look() -> None:
@@ -192,9 +214,10 @@ def test_several_tasks_have_one_recommendation() -> None:
     *_, joint = answer_rows(rows)
     assert joint.task == "*" and joint.recommendation.basis is Basis.CORRECTED_CERTIFIED
     assert joint.first_lines.headline == (
-        "Fine-tune the last 3 of 6 layers: each task keeps 98.7 % or more of its full model."
+        "Fine-tune the last 3 of 6 layers: each task keeps 98.7 % or more of its full "
+        "model's score."
     )
-    assert "on each task" in line(joint, "How sure")
+    assert line(joint, "How sure").endswith("The certificate holds on the conditions of each task.")
     assert line(joint, "Fewer?").startswith("the last 2 layers: ")
 
 

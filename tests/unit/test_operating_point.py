@@ -182,7 +182,7 @@ def test_a_constant_answer_that_reaches_the_target_is_told() -> None:
         one for n, q in ((0, 0.695), (6, 0.69)) for one in seeds(n, [q, q + 0.001], chance=0.69)
     ]
     warning = warned(only_answer(rows), WarningCode.CONSTANT_REACHES_TARGET)
-    assert "90 % of 69.5 is 62.6" in warning and "69.0" in warning
+    assert "90 % of the full model's 69.5 is 62.6" in warning and "69.0" in warning
 
 
 def test_depths_missing_and_uneven_designs_are_told() -> None:

@@ -22,7 +22,7 @@ from elsa_tune.tables.results_csv import import_results, write_results
 from tests.unit.report_examples import page_of
 from tests.unit.result_rows import codes, falling_curve, row, seeds, warned
 
-LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no training."
+LINE = "Linear probe on the frozen model: 70.0 (77.8 % kept, 50.0 % corrected), no fine-tuning."
 
 
 def probe(quality: float, **changes: Any) -> ResultRow:
@@ -89,7 +89,10 @@ def test_a_table_that_has_one_is_read_without_it(tmp_path: Path) -> None:
 def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:
     """By the depth's interval: N = 6 has 60 with 57.5..62.5, N = 5 has 76."""
     told = warned(answered([*falling_curve(), probe(0.70)]), BELOW)
-    assert "has 70.0, clearly more than the head alone (60.0): was this depth trained well?" in told
+    assert (
+        "has 70.0, clearly more than the head alone (60.0): this depth was trained too little,"
+        in told
+    )
     told = warned(answered([*falling_curve(), probe(0.95)]), BELOW)
     assert (
         "clearly more than the full model, the last 3, 2 and 1 layers and the head alone (90.0, "
@@ -126,7 +129,7 @@ def test_without_a_full_model_it_stands_alone() -> None:
     assert found.probe is not None and found.probe.retention is None
     out = io.StringIO()
     print_curves([found], Console(file=out, width=200))
-    assert "Linear probe on the frozen model: 70.0, no training." in out.getvalue()
+    assert "Linear probe on the frozen model: 70.0, no fine-tuning." in out.getvalue()
 
 
 def test_a_search_that_has_only_been_probed_has_no_results_yet() -> None:

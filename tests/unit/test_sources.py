@@ -55,25 +55,25 @@ def store(storage: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_journals_are_asked_before_the_store(run: Run, store: list[str]) -> None:
     found = run(*ASK, "rte")
-    assert found.status == 0 and "search first" in found.out and store == []
+    assert found.status == 0 and "search 'first'" in found.out and store == []
     assert run("operating-point", "--search", "first").status == 0 and store == []
-    assert "search first" in run(*ASK, "all").out and store == []
+    assert "search 'first'" in run(*ASK, "all").out and store == []
 
 
 def test_what_the_journals_lack_is_asked_of_the_store(run: Run, store: list[str]) -> None:
-    assert "search c" in run(*ASK, "cola").out
-    assert "search elsewhere" in run("operating-point", "--search", "elsewhere").out
+    assert "search 'c'" in run(*ASK, "cola").out
+    assert "search 'elsewhere'" in run("operating-point", "--search", "elsewhere").out
     # The record is asked as one, so that nothing is answered from a half of it.
-    assert "search elsewhere" in run(*ASK, "rte", "--task", "cola").out
+    assert "search 'elsewhere'" in run(*ASK, "rte", "--task", "cola").out
     assert len(store) >= 3
 
 
 def test_a_store_that_is_named_is_asked_itself(
     run: Run, store: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "search elsewhere" in run(*ASK, "rte", "--tracking-uri", "http://server:1").out
+    assert "search 'elsewhere'" in run(*ASK, "rte", "--tracking-uri", "http://server:1").out
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:2")
-    assert "search elsewhere" in run(*ASK, "rte").out
+    assert "search 'elsewhere'" in run(*ASK, "rte").out
     assert store == ["http://server:1", "http://server:2"]
 
 
@@ -88,7 +88,7 @@ def test_a_journal_that_cannot_be_read_is_said_and_left_out(run: Run, storage: P
     (storage / "bad").mkdir()
     (storage / "bad" / "journal.jsonl").write_text("{}\n{}\n")
     found = run(*ASK, "rte")
-    assert found.status == 0 and "search first" in found.out
+    assert found.status == 0 and "search 'first'" in found.out
     assert "bad/journal.jsonl, line 1 cannot be read" in found.err
     alone = run("operating-point", "--search", "bad")
     assert alone.status == 2 and "line 1 cannot be read" in alone.err
@@ -96,8 +96,8 @@ def test_a_journal_that_cannot_be_read_is_said_and_left_out(run: Run, storage: P
 
 def test_a_search_is_found_by_its_folder_if_that_was_renamed(run: Run, storage: Path) -> None:
     (storage / "first").rename(storage / "renamed")
-    assert "search renamed" in run("operating-point", "--search", "renamed").out
-    assert "search first" in run(*ASK, "rte").out
+    assert "search 'renamed'" in run("operating-point", "--search", "renamed").out
+    assert "search 'first'" in run(*ASK, "rte").out
     refused = run("operating-point", "--search", "first")
     assert refused.status == 2 and "known: renamed" in refused.err
 
@@ -165,7 +165,7 @@ def test_an_empty_journal_does_not_hide_what_mlflow_has(run: Run, store: list[st
     save_specification(make_spec(name="elsewhere"), paths)
     paths.journal.write_bytes(b"")
     found = run("operating-point", "--search", "elsewhere")
-    assert found.status == 0 and "search elsewhere" in found.out
+    assert found.status == 0 and "search 'elsewhere'" in found.out
 
 
 def test_each_search_is_answered_and_advised_at_its_own_target(run: Run, storage: Path) -> None:

@@ -123,7 +123,7 @@ def probe_sentence(probe: LinearProbe | None) -> str:
     kept = {"kept": probe.retention, "corrected": probe.corrected_retention}
     told = ", ".join(f"{percent(one)} {what}" for what, one in kept.items() if one is not None)
     share = f" ({told})" if told else ""
-    return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no training."
+    return f"Linear probe on the frozen model: {points(probe.quality)}{share}, no fine-tuning."
 
 
 def _refusal_sentence(answer: Answer) -> str:
@@ -188,7 +188,7 @@ def _warnings_on_chance(answer: Answer) -> Iterator[AnswerWarning]:
     if goal <= answer.chance:
         yield AnswerWarning(
             WarningCode.CONSTANT_REACHES_TARGET,
-            f"the target is reached by a constant answer: {target_text(answer.target)} of "
+            f"the target is reached by guessing: {target_text(answer.target)} of the full model's "
             f"{points(full.quality)} is {points(goal)}, and a constant answer has "
             f"{points(answer.chance)}",
         )
@@ -225,13 +225,13 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
     # Of every depth: whatever trains can answer at least as well as what needs no training.
     below = [point for point in answer.measured if _is_surely_below(point, probe)]
     if below:
-        were = "was this depth" if len(below) == 1 else "were these depths"
+        scores = ", ".join(points(point.quality) for point in below)
+        were = "this depth was" if len(below) == 1 else "these depths were"
         yield AnswerWarning(
             WarningCode.DEPTHS_BELOW_PROBE,
             f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
-            f"{_names(answer, below)} "
-            f"({', '.join(points(point.quality) for point in below)}): {were} trained well? Higher "
-            "learning rates or more epochs may help",
+            f"{_names(answer, below)} ({scores}): {were} trained too little, and higher learning "
+            "rates or more epochs may help",
         )
     if answer.operating_point is None or full is None or full.quality is None:
         return
@@ -325,8 +325,8 @@ def _warnings_on_rates(answer: Answer) -> Iterator[AnswerWarning]:
     if len(rates) == 1 and frozen and not any(point.explored for point in frozen):
         yield AnswerWarning(
             WarningCode.ONE_RATE,
-            f"one learning rate for all depths ({rate_text(rates.pop())}): few fine-tuned layers "
-            "often want a higher one, so that the curve may show the rate as much as the depth",
+            f"all depths were trained at one learning rate ({rate_text(rates.pop())}): few layers "
+            "often want a higher one, so that fewer layers may be better than they look here",
         )
 
 
