@@ -187,6 +187,6 @@ def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]
         told.append("95 %: interval for a fresh seed")
     if "kept" in columns or "least kept" in columns:
         told.append("kept: of the full model's score")
-    if "corrected" in columns:
-        told.append("corrected: of its gain over guessing (the best constant answer)")
+    if "gain kept" in columns:
+        told.append("gain kept: of its gain over guessing (the best constant answer)")
     return told

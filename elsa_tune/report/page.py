@@ -285,7 +285,7 @@ def cost_table(name: str, answer: Answer) -> Table:
 
 
 # Of the curve's cells, those that say what was found; the rest says what it took.
-_FOUND = (*("tuned", "frozen", "quality", "95 %", "kept", "corrected", "rate", "seeds", "failed"),)
+_FOUND = (*("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds", "failed"),)
 
 
 def _of_curve(cells: Mapping[str, str]) -> dict[str, str]:

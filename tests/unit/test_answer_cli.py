@@ -67,7 +67,7 @@ def test_the_table_says_the_answer_first(run: Run, save: Save) -> None:
     assert [line.rstrip() for line in lines if line.startswith("▶")] == [
         "▶      3  88.0 ± 1.0  86.2..89.8   97.8 %     95.0 %  5e-5      3",
         "▶ recommended  ±: spread of seeds  95 %: interval for a fresh seed  kept: of the full "
-        "model's score  corrected: of its gain over guessing (the best constant answer)",
+        "model's score  gain kept: of its gain over guessing (the best constant answer)",
     ]
     assert lines[-1] == "--details prints the answer in full and 1 more note."
 
@@ -400,7 +400,7 @@ def test_the_table_fits_eighty_columns_at_its_fullest() -> None:
         "quality",
         "95 %",
         "kept",
-        "corrected",
+        "gain kept",
         "rate",
         "seeds",
         "failed",

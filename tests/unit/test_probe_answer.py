@@ -90,8 +90,7 @@ def test_depths_that_it_clearly_beats_were_not_trained_well() -> None:
     """By the depth's interval: N = 6 has 60 with 57.5..62.5, N = 5 has 76."""
     told = warned(answered([*falling_curve(), probe(0.70)]), BELOW)
     assert (
-        "has 70.0, clearly more than the head alone (60.0): this depth was trained too little,"
-        in told
+        "has 70.0, clearly more than the head alone (60.0), which was trained too little: " in told
     )
     told = warned(answered([*falling_curve(), probe(0.95)]), BELOW)
     assert (

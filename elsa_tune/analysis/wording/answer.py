@@ -226,12 +226,12 @@ def _warnings_on_probe(answer: Answer) -> Iterator[AnswerWarning]:
     below = [point for point in answer.measured if _is_surely_below(point, probe)]
     if below:
         scores = ", ".join(points(point.quality) for point in below)
-        were = "this depth was" if len(below) == 1 else "these depths were"
+        were = "was" if len(below) == 1 else "were"
         yield AnswerWarning(
             WarningCode.DEPTHS_BELOW_PROBE,
             f"the linear probe on the frozen model has {points(probe.quality)}, clearly more than "
-            f"{_names(answer, below)} ({scores}): {were} trained too little, and higher learning "
-            "rates or more epochs may help",
+            f"{_names(answer, below)} ({scores}), which {were} trained too little: higher learning "
+            "rates or more epochs may help there",
         )
     if answer.operating_point is None or full is None or full.quality is None:
         return

@@ -174,7 +174,7 @@ def _conditions(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "The certificate holds on the conditions of each task."
     failed, count = answer.uncertainty.failures()
-    here = f": {failed} of {count}" if count else ""
+    here = f": {failed} of the {count} runs that could learn" if count else ""
     return (
         "The certificate assumes these learning rates, and that fresh seeds fail (diverge, or end "
         f"at guessing) no more often than here{here}."
@@ -331,7 +331,7 @@ def _linear_lines(answer: Answer, advice: Recommendation, point: CurvePoint) -> 
         HOW_SURE: f"measured, not certified: one linear model was fitted and scored{rows}.",
         OTHERWISE: otherwise,
         SAVES: "all training of the encoder.",
-        NEXT: f"{_TRAIN_BETTER}; or {_FIT_ONE}." if is_below else f"{_FIT_ONE}.",
+        NEXT: f"{_FIT_ONE}; to beat it, {_TRAIN_BETTER}." if is_below else f"{_FIT_ONE}.",
     }
 
 

@@ -6,7 +6,7 @@ from elsa_tune.visible import visible
 from elsa_tune.words import BORDER_ARROWS, interval, percent, rate_text, spread
 
 # Of Markdown's table.
-_COLUMNS = ("tuned", "frozen", "quality", "95 %", "kept", "corrected", "rate", "seeds")
+_COLUMNS = ("tuned", "frozen", "quality", "95 %", "kept", "gain kept", "rate", "seeds")
 
 
 def point_cells(point: CurvePoint) -> dict[str, str]:
@@ -18,7 +18,7 @@ def point_cells(point: CurvePoint) -> dict[str, str]:
         "quality": spread(point.quality, point.std),
         "95 %": interval(point.ci_low, point.ci_high),
         "kept": percent(point.retention),
-        "corrected": percent(point.corrected_retention),
+        "gain kept": percent(point.corrected_retention),
         "rate": "-" if rate is None else f"{rate_text(rate)}{BORDER_ARROWS[point.tried.at_border]}",
         "seeds": str(point.seeds),
         "failed": str(point.failed_seeds or ""),
