@@ -60,7 +60,7 @@ def test_certified_above_chance_comes_first() -> None:
     assert sure.endswith("no more often than here: 0 of the 9 runs that could learn.")
     assert line(answer, "Fewer?") == (
         "the last 2 layers score 83.0. That is 92.2 % of 90.0, but only 82.5 % of the gain over "
-        "guessing, which decides."
+        "guessing; the target is 90 % of it."
     )
 
 

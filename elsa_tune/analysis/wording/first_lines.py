@@ -77,7 +77,7 @@ def _what_comes_first(answer: Answer, advice: Recommendation) -> str:
     leaked = leaked_rows(answer)
     if leaked is not None:
         rows = f"{leaked.count:,} of {leaked.of:,} evaluation rows"
-        return f"Clean the data first: {rows} are also in training."
+        return f"Clean the data first: {rows} are also in training, so that all is provisional."
     if Doubt.CONSTANT_REACHES_TARGET in advice.doubts and answer.hardly_learnt:
         tasks = listed(answer.hardly_learnt)
         return f"Train better on {tasks} before you choose: guessing reaches the target there."
@@ -254,11 +254,12 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
         said = f"{_scores(raw)}: {percent(raw.retention)} or more of each full model's score"
         if answer.corrected_operating_point in (None, raw):
             return f"{said}, not certified."
-        return f"{said}, but on some task only {share} of its gain over guessing, which decides."
+        goal = target_text(answer.target)
+        return f"{said}, but on some task only {share} of its gain over guessing ({goal} is asked)."
     if answer.chance and not reaches(raw.quality, full.quality, answer.target, answer.chance):
         return (
             f"{_scores(raw)}. That is {percent(raw.retention)} of {points(full.quality)}, but only "
-            f"{share} of the gain over guessing, which decides."
+            f"{share} of the gain over guessing; the target is {target_text(answer.target)} of it."
         )
     kept = share if answer.chance else percent(raw.retention)
     return f"{_scores(raw)}: {kept} is kept, which is not certified."
