@@ -267,9 +267,15 @@ def log_model(
     before = mlflow.get_tracking_uri() if is_set else None
     mlflow.set_tracking_uri(store.uri)
     try:
+        client = store.client()
+        run = client.get_run(run_id)
+        # Made first, for `log_model` would put it into whatever experiment the process is in.
+        model = client.create_logged_model(
+            run.info.experiment_id, "model", run_id, params=dict(run.data.params)
+        )
         logged = mlflow.transformers.log_model(
             classifier,
-            name="model",
+            model_id=model.model_id,
             run_id=run_id,
             task="text-classification",
             signature=ModelSignature(inputs, outputs),

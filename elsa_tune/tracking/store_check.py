@@ -42,9 +42,12 @@ def _takes_writes(store: MlflowStore) -> bool:
     """Try to write what cannot be: an experiment of a name that is taken. False where there is no
     experiment whose name to take.
     """
+    from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException
 
-    for experiment in store.client().search_experiments(max_results=1):
+    # A deleted one keeps its name, as `Default` does in a store that we made.
+    every = store.client().search_experiments(ViewType.ALL, max_results=1)
+    for experiment in every:
         try:
             store.client().create_experiment(experiment.name)
         except MlflowException as error:

@@ -84,7 +84,7 @@ def test_a_disk_that_stays_full_costs_no_finished_trial_and_no_answer(
             search.send_signal(signal.SIGINT)  # it ends the wait
     out, _ = search.communicate(timeout=100)
     assert search.returncode == 1, said
-    assert "model on mood" in out and "95 %" in out
+    assert "model, task mood" in out and "95 %" in out
     [overflow] = bench.folder.glob("elsa-tune-full-*.jsonl")
     last = said[-1]
     assert last.startswith("elsa-tune: the disk of ") and str(overflow) in last

@@ -112,7 +112,7 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
     assert predict(tmp_path / "out", texts).tolist() == predictions
 
     model = re.search(r"In MLflow: (models:\S+)", said)
-    assert model is not None
+    assert model is not None, said
     card = (tmp_path / "out" / "README.md").read_text()
     assert "base_model: sentence-transformers/all-MiniLM-L6-v2" in card
     usage = re.search(r"```python\n(.*?)```", card, re.DOTALL)
@@ -132,7 +132,7 @@ def test_a_real_encoder_in_a_folder_and_in_mlflow(
     [parent] = [run for run in runs if "elsa_tune.trial" not in run.data.tags]
     assert [one.model_id for one in parent.outputs.model_outputs] == [model[1].partition("/")[2]]
     assert parent.info.status == "FINISHED"
-    assert [run.info.run_name for run in runs if "final" in run.info.run_name] == ["N5 0.003 final"]
+    assert [run.info.run_name for run in runs if "final" in run.info.run_name] == ["N5 3e-3 final"]
 
 
 class Taking(ThreadingHTTPServer):

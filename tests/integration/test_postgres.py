@@ -237,13 +237,13 @@ def test_a_finished_search_answers_beside_a_server_that_hangs_or_refuses(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", postgres.uri("finished"))
     with postgres.stopped():
         found = run("resume", "first")
-    assert "minilm on rte" in found.out, found.err
+    assert "minilm, task rte" in found.out, found.err
     assert "does not answer (nothing came within 5 s)" in found.err
     assert "this answer is the journal's" in found.err
     monkeypatch.setenv("MLFLOW_TRACKING_URI", postgres.uri("finished", "wr0ng-one"))
     monkeypatch.setenv("PGPASSWORD", "wr0ng-too")
     found = run("resume", "first")
-    assert "minilm on rte" in found.out and "refuses access" in found.err, found.err
+    assert "minilm, task rte" in found.out and "refuses access" in found.err, found.err
     assert "MLFLOW_TRACKING_URI, as postgresql://USER:PASSWORD@HOST/DATABASE" in found.err
     assert "wr0ng" not in found.err + found.out + paths.forwarded.read_text()
 

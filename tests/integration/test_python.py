@@ -135,7 +135,7 @@ def test_two_tasks_in_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
     first = CliRunner().invoke(app, command, catch_exceptions=False)
     assert "search 2 of 2: both-other" in first.stderr
-    assert "on all tasks together" in first.stdout
+    assert "all tasks together" in first.stdout
     assert ray.is_initialized()
     again = CliRunner().invoke(app, command, catch_exceptions=False)
     assert (again.stdout, again.exit_code) == (first.stdout, first.exit_code)

@@ -342,7 +342,7 @@ def test_shuffled_labels_teach_nothing_and_the_command_says_so(
         *("--set", "extend=false", "--set", "linear_probe=false"),
     )
     assert done.status == 3, done.err
-    assert "The full model did not learn" in done.out
-    assert (done.out + done.err).count("The full model did not learn") == 1
+    assert "Get the full model to learn first" in done.out
+    assert (done.out + done.err).count("Get the full model to learn first") == 1
     assert "Traceback" not in done.err
     assert bench.query("select count(*) from runs where status = 'RUNNING'") == [(0,)]
