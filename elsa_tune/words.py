@@ -119,7 +119,9 @@ def last_of_layers(fine_tuned: int, layers: int) -> str:
     """`the last 2 of 6 layers`, `all 6 layers`, or `the head alone`."""
     if fine_tuned == layers:
         return f"all {layers_text(layers)}"
-    return last_layers(0) if fine_tuned == 0 else f"the last {of_layers(fine_tuned, layers)}"
+    if fine_tuned < 2:
+        return last_layers(fine_tuned) + (f" of {layers}" if fine_tuned else "")
+    return f"the last {of_layers(fine_tuned, layers)}"
 
 
 def depths_text(depths: Iterable[FreezeDepth], layers: int) -> str:

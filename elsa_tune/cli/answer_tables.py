@@ -184,7 +184,7 @@ def _legend(curve: FreezeCurve, marks: Sequence[str], columns: Container[object]
     if "quality" in columns:
         told.append("±: spread of seeds")
     if "95 %" in columns:
-        told.append("95 %: interval for a fresh seed")
+        told.append("95 %: interval of the mean")
     if "kept" in columns or "least kept" in columns:
         told.append("kept: of the full model's score")
     if "gain kept" in columns:

@@ -47,7 +47,7 @@ class Choice:
         """`2 of 6 layers (certified)`."""
         layers = layers_text(self.answer.layers)
         if self.point.depth.is_full_model:
-            return f"all {layers}, the full model ({self.why}), so that no layer stays frozen"
+            return f"all {layers}, so that none stays frozen ({self.why})"
         return f"{self.point.fine_tuned_layers} of {layers} ({self.why})"
 
     def judged(self, quality: float) -> str:

@@ -18,7 +18,7 @@ from elsa_tune.analysis.warning import DETAILS
 from elsa_tune.analysis.wording.answer import probe_sentence, saves_sentence
 from elsa_tune.analysis.wording.certainty import recorded_search
 from elsa_tune.analysis.wording.tables import point_cells
-from elsa_tune.errors import StorageError
+from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.files import write_aside
 from elsa_tune.report.charts import Chart, all_charts
 from elsa_tune.report.figures import draw, page_svgs
@@ -31,6 +31,8 @@ from elsa_tune.words import listed, number_text, percent, points, target_text
 PAGE = "index.html"
 FIGURES = "figures"
 OVERVIEW = "Every answer at a glance. k: fine-tuned layers; kept: share of the full model's."
+# In the head of every page that was ever written here.
+_GENERATOR = b'<meta name="generator" content="elsa-tune">'
 # What an earlier report may have left among the figures: beside this page it would mislead.
 _OUR_FIGURES = re.compile(r"(freeze_curve|learning_rates|early_stopping)\.(png|svg)")
 
@@ -80,6 +82,18 @@ class Section:
     in_full: str
     warnings: tuple[str, ...]
     remarks: tuple[str, ...]
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError where a report would replace files that no report wrote."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    page = folder / PAGE
+    if not page.is_file() or _GENERATOR not in page.read_bytes():
+        raise UsageError(
+            f"`out` is {folder}, which holds other files than an earlier report's; name a folder "
+            "that is new or empty"
+        )
 
 
 def write_report(

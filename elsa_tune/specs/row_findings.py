@@ -82,7 +82,8 @@ class RowFinding:
             case FindingCode.DUPLICATE_ROWS:
                 return f"{counted} repeat the text and label of an earlier one"
             case FindingCode.EMPTY_TEXTS:
-                return f"{counted} have nothing in {self._listed}"
+                which = f"one of {self._listed}" if self.named > 1 else self._listed
+                return f"{counted} have nothing in {which}"
 
     @property
     def brief(self) -> str:

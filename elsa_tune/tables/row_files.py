@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import csv
 import io
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from elsa_tune.errors import DataError, UsageError
-from elsa_tune.tables.table_file import FORMATS, SUFFIXES, cell_text, check_readable, format_of
+from elsa_tune.tables.table_file import (
+    FORMATS,
+    SUFFIXES,
+    cell_text,
+    check_readable,
+    delimiter_of,
+    format_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -141,7 +149,16 @@ class RowFile:
                 first = reader.line_num + 1
 
         with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, strict=True)
+            begin: list[str] = []
+            try:
+                for one in text:
+                    begin.append(one)
+                    if one.strip():
+                        break
+            except UnicodeDecodeError as error:
+                raise self._not_utf8(error, 1, "behind") from None
+            delimiter = delimiter_of("".join(begin))
+            reader = csv.reader(itertools.chain(begin, text), strict=True, delimiter=delimiter)
             try:
                 yield from self._separated(rows())
             except csv.Error as error:

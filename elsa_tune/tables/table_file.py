@@ -8,6 +8,7 @@ quoting (the GLUE files' rule): a field ends at the tab, a row with its line.
 import codecs
 import contextlib
 import csv
+import difflib
 import io
 import json
 import math
@@ -97,7 +98,13 @@ def check_readable(path: Path) -> None:
         return
     if path.is_dir():
         raise DataError(f"{path} is a folder, not a data file; it holds {listing(path)}")
-    beside = f"; its folder holds {listing(path.parent)}" if path.parent.is_dir() else ""
+    beside = ""
+    if path.parent.is_dir():
+        names = [entry.name for entry in path.parent.iterdir()]
+        likely = difflib.get_close_matches(path.name, names, n=1)
+        beside = f"; its folder holds {listing(path.parent)}"
+        if likely:
+            beside = f"; did you mean '{path.with_name(likely[0])}'?"
     raise DataError(f"data file {path} does not exist{beside}")
 
 
@@ -119,7 +126,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 def csv_rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV file that are not empty, the header first; errors as in `read_table`."""
     text = _text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=_delimiter(text))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter_of(text))
     first = 1
     try:
         for cells in reader:
@@ -132,7 +139,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
         ) from error
 
 
-def _delimiter(text: str) -> str:
+def delimiter_of(text: str) -> str:
     """Of the header: spreadsheets write semicolons where a comma is a decimal point."""
     header = text.lstrip("\r\n").partition("\n")[0]
     for delimiter in ",;\t":

@@ -170,8 +170,8 @@ def test_without_a_certificate_the_operating_point_and_without_that_nothing(
         tmp_path, *arguments, {0: CURVE[0], 1: CURVE[2], 2: CURVE[2]}, name="all-layers"
     )
     full = choose(answer_rows(rows_of(read_state(all_of_it.journal))))
-    assert full.in_words.startswith("all 2 layers, the full model (no smaller number keeps 90 %)")
-    assert full.in_words.endswith("so that no layer stays frozen")
+    why = "no smaller number keeps 90 %"
+    assert full.in_words == f"all 2 layers, so that none stays frozen ({why})"
     nothing = made_up_search(
         tmp_path, *arguments, {0: CURVE[2], 1: CURVE[2], 2: CURVE[2]}, name="nothing"
     )

@@ -192,6 +192,14 @@ def test_rows_on_stdin_and_none_at_all(
     assert run("predict", "mood", "none.csv")[:2] == (0, "id,text,prediction,confidence\n")
 
 
+def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, run: Run) -> None:
+    (folder / "comma.csv").write_text("\ntext,other\ngood words,1\nbad words,2\n")
+    (folder / "semicolon.csv").write_text("\ntext;other\ngood words;1\nbad words;2\n")
+    first, second = (run("predict", "model", name) for name in ("comma.csv", "semicolon.csv"))
+    assert first.status == second.status == 0, second.err
+    assert first.out == second.out and first.out.startswith("text,other,prediction,")
+
+
 def test_empty_texts_are_predicted_and_counted(folder: Path, run: Run) -> None:
     Path("gaps.csv").write_text("id,text\n1,good\n2,\n3\n4,  \n")
     status, out, said = run("predict", "mood", "gaps.csv")

@@ -79,6 +79,19 @@ def test_a_file_is_no_folder(drawn: Run, tmp_path: Path) -> None:
     assert "--out" in drawn("--from", table).err
 
 
+def test_files_that_no_report_wrote_are_not_replaced(drawn: Run, tmp_path: Path) -> None:
+    table, out = saved(tmp_path, falling_curve()), tmp_path / "mine"
+    out.mkdir()
+    (out / "trials.csv").write_text("precious")
+    found = drawn("--from", table, "--out", out)
+    assert (found.status, found.out) == (2, "") and "holds other files than" in found.err
+    assert [one.name for one in out.iterdir()] == ["trials.csv"]
+    assert (out / "trials.csv").read_text() == "precious"
+    (out / "trials.csv").unlink()
+    for _ in range(2):  # a new one, and then an older report
+        assert drawn("--from", table, "--out", out).status == 0
+
+
 def test_the_working_directory_is_no_default(drawn: Run, tmp_path: Path) -> None:
     found = drawn("--from", saved(tmp_path, falling_curve()), "--out", "")
     assert (found.status, found.out) == (2, "") and "--out is empty; name a folder" in found.err

@@ -314,10 +314,10 @@ def _linear_headline(answer: Answer, advice: Recommendation) -> str:
             f"fine-tuned full model {points(full.quality)}, which was probably trained too little."
         )
     kept = probe.corrected_retention if answer.chance else probe.retention
+    whole = "gain over guessing" if answer.chance else "score"
     return (
-        f"Fine-tune nothing: a linear model on the frozen features {scores} and keeps "
-        f"{percent(kept)} of the full model's {'gain over guessing' if answer.chance else 'score'} "
-        f"({points(full.quality)})."
+        f"Fine-tune nothing: a linear model on the frozen features {scores} (full model "
+        f"{points(full.quality)}), {percent(kept)} of the full model's {whole}."
     )
 
 

@@ -174,7 +174,7 @@ def report(
         typer.Option(
             metavar="DIR",
             parser=out_folder,
-            help="The folder to write; an older report is replaced.",
+            help="The folder to write: a new or empty one, or an older report's.",
         ),
     ],
     asked: Asked,
@@ -187,8 +187,9 @@ def report(
     asked has an answer (the report is still written).
     """
     from elsa_tune.analysis.answers import answer_curves
-    from elsa_tune.report.page import write_report
+    from elsa_tune.report.page import check_folder, write_report
 
+    check_folder(out)
     source, question = _read_question(asked)
     rows = source.ask(question, _note)
     share = source.target(question, rows, target)

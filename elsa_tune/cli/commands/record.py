@@ -158,7 +158,7 @@ def ui(
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     if store.artifact_root is not None:
         command += ["--default-artifact-root", store.artifact_root.as_uri()]
-    say(f"MLflow is starting on http://{host}:{port}; Ctrl-C ends it")
+    say(f"MLflow is starting on http://{host}:{port} (Ctrl-C ends it)")
     _say_page(store, f"http://{host}:{port}")
     if status := _serve(command):
         raise RunError(f"the MLflow server ended with status {status}; see its output above")
