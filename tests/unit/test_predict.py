@@ -195,7 +195,7 @@ def test_rows_on_stdin_and_none_at_all(
 def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, run: Run) -> None:
     (folder / "comma.csv").write_text("\ntext,other\ngood words,1\nbad words,2\n")
     (folder / "semicolon.csv").write_text("\ntext;other\ngood words;1\nbad words;2\n")
-    first, second = (run("predict", "model", name) for name in ("comma.csv", "semicolon.csv"))
+    first, second = (run("predict", "mood", name) for name in ("comma.csv", "semicolon.csv"))
     assert first.status == second.status == 0, second.err
     assert first.out == second.out and first.out.startswith("text,other,prediction,")
 
