@@ -86,6 +86,11 @@ def _members(folders: Sequence[Path], remove: Sequence[str]) -> dict[str, Member
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}; `elsa-tune export` writes one")
         read = bundled.read_members(folder)
+        for name in read:
+            try:
+                bundled.check_name(name)
+            except ValueError as error:
+                raise ModelError(f"{error}; rename the folder {folder}") from error
         for name in left & read.keys():
             del read[name]
             left.remove(name)

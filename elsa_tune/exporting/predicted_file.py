@@ -11,9 +11,9 @@ from elsa_tune.errors import StorageError, UsageError
 from elsa_tune.exporting.predicting import Predictor
 from elsa_tune.exporting.progress import Progress
 from elsa_tune.files import write_aside
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.saying import Say, Unfailing, unfiltered
 from elsa_tune.tables.row_files import STDIN, Chunk, RowFile, Written, input_format
-from elsa_tune.tables.table_file import format_of
+from elsa_tune.tables.table_file import check_readable, format_of
 from elsa_tune.words import duration
 
 
@@ -73,6 +73,8 @@ def predict_file(request: PredictRequest, say: Say) -> int:
 
 def _formats(request: PredictRequest) -> str:
     """The format to write. Raises UsageError for what cannot be written, before anything is."""
+    if request.rows != STDIN:
+        check_readable(Path(request.rows))
     out, here = request.out, input_format(request.rows, request.input_format)
     format = request.format or (None if out is None else format_of(out)) or here
     if format == "parquet" and out is None:
@@ -81,6 +83,8 @@ def _formats(request: PredictRequest) -> str:
         )
     if out is None:
         return format
+    if out.exists() and not out.is_file():
+        raise UsageError(f"`out` {out} is not a file; name one")
     if request.rows != STDIN and out.exists() and out.samefile(request.rows):
         raise UsageError(f"`out` {out} is the file with the rows; name another")
     if out.exists() and not request.overwrite:
@@ -92,7 +96,9 @@ def _formats(request: PredictRequest) -> str:
 
 def _write_to(out: Path | None, format: str, write: Callable[[Any], None]) -> None:
     if out is None:
-        write(sys.stdout)
+        stdout = unfiltered(sys.stdout)
+        # A terminal is told nothing by the data; a pipe gets them as a file would.
+        write(sys.stdout if stdout.isatty() else Unfailing(stdout, BrokenPipeError))
         return
 
     def to_file(file: BinaryIO) -> None:

@@ -101,7 +101,7 @@ def has_drawn(state: SearchState, paths: SearchPaths, answers: Sequence[Answer],
     """Write the page and figures; whether that went well."""
     from elsa_tune.report.page import write_report
 
-    command = f"elsa-tune report --search {paths.name} --out DIR"
+    command = f"elsa-tune report {paths.arguments} --out DIR"
     origins = {paths.name: origin_of(state)}
     try:
         write_report(answers, rows_of(state, paths.folder), paths.report, command, origins)

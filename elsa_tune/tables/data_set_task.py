@@ -2,6 +2,7 @@
 classes.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 from elsa_tune.errors import DataError
 from elsa_tune.files import slug
 from elsa_tune.specs.hub_tasks import HUB_TASKS, PREFIX
+from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSpec
 from elsa_tune.tables import data_sets
 from elsa_tune.tables.data_sets import DataSet, is_list, is_text, read_data_set, split_table
@@ -67,7 +69,10 @@ class Wanted:
 
 def is_data_set(text: str) -> bool:
     """Whether a task's name is that of a data set: `hub:owner/name`, a known one, or a folder."""
-    return text.startswith(PREFIX) or text in HUB_TASKS or Path(text).expanduser().is_dir()
+    if text.startswith(PREFIX) or text in HUB_TASKS:
+        return True
+    # os.path takes any text for a path. A known task goes before a folder of its name.
+    return bool(text) and text not in KNOWN_TASKS and os.path.isdir(os.path.expanduser(text))
 
 
 def named_data_set(text: str, wanted: Wanted) -> TaskSpec:
@@ -189,6 +194,8 @@ def _texts(found: DataSet, wanted: Wanted, label: str) -> tuple[str, ...]:
     if wanted.text:
         for name in wanted.text:
             _check_there(found, name, "text")
+        if len(set(wanted.text)) < len(wanted.text):
+            raise DataError(f"`text` names the column '{wanted.text[0]}' twice; give two columns")
         if label in wanted.text:
             raise DataError(f"`text` and `label` both name the column '{label}'; give two columns")
         return wanted.text

@@ -127,6 +127,12 @@ def _cells(values: list[Any], feature: Any, where: str, column: str) -> list[str
             for row, value in enumerate(values, start=1)
         ]
     # -1 is no class: the hub's sign for a row without a label.
+    for row, value in enumerate(values, start=1):
+        if value is not None and value >= len(names):
+            raise DataError(
+                f"{where} row {row} has class {value} in column '{column}', which declares "
+                f"{len(names)} classes; correct the data set"
+            )
     return [None if value is None or value < 0 else names[value] for value in values]
 
 

@@ -290,6 +290,11 @@ class Written:
             )
 
     def _check_later(self, chunk: Chunk) -> None:
+        for name in self.added:
+            if chunk.names.count(name) > 1:
+                raise DataError(
+                    f"{self.source.where} has its own '{name}' in later rows; rename that column"
+                )
         later = [name for name in chunk.names if name not in self.names]
         if later and self.format != "jsonl":
             raise DataError(

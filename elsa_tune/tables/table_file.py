@@ -181,6 +181,8 @@ def _read_jsonl(path: Path, wanted: Sequence[str] | None) -> Table:
         where = f"{path} line {number}"
         try:
             record = json.loads(line)
+        except RecursionError as error:
+            raise DataError(f"{where} is nested too deeply to be read") from error
         except ValueError as error:
             raise DataError(f"{where} is not JSON: {error}") from error
         if not isinstance(record, dict):

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from elsa_tune.errors import DataError, UnknownNameError
+from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
 from elsa_tune.tables.table_file import format_of, read_table
@@ -172,7 +172,7 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         lacks = "label (values that repeat, or a name that says so)" if label is None else "text"
         raise DataError(
             f"no column of {path} looks like a {lacks}; its columns are "
-            f"{', '.join(columns) or 'none'}: name them by `label` and `text`, or write the task "
+            f"{shortlist(columns) or 'none'}: name them by `label` and `text`, or write the task "
             "file by hand"
         )
     about_label, uneven = _of_label(label)

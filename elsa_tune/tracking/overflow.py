@@ -63,9 +63,10 @@ class Overflow:
 
 
 def _folders() -> list[Path]:
+    """The working directory last: whoever resumes may stand elsewhere."""
     folders = [Path(tempfile.gettempdir()), *_LAST]
     with contextlib.suppress(OSError):  # it was deleted
-        folders.insert(0, Path.cwd())
+        folders.append(Path.cwd())
     return folders
 
 

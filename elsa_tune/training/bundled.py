@@ -72,7 +72,7 @@ def read_members(folder: Path) -> dict[str, Member]:
         if is_bundle:
             prefix = load_file(folder / PREFIX)
             for name, task in json.loads((folder / ABOUT).read_text())["tasks"].items():
-                _check_name(name)
+                check_name(name)
                 config = transformers.AutoConfig.for_model(**task["config"])
                 config = without_kernels(config, name)
                 kind: Any = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
@@ -84,7 +84,6 @@ def read_members(folder: Path) -> dict[str, Member]:
         else:
             kind = transformers.AutoModelForSequenceClassification
             name = folder.resolve().name
-            _check_name(name)
             config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
             loaded[name] = kind.from_pretrained(
                 folder,
@@ -101,8 +100,11 @@ def read_members(folder: Path) -> dict[str, Member]:
         return {name: Member(model, tokenizer) for name, (model, _) in loaded.items()}
 
 
-def _check_name(name: str) -> None:
-    """A task's name is a file's in a bundle: a foreign one must not lead out of the folder."""
+def check_name(name: str) -> None:
+    """A task's name is a file's in a bundle: a foreign one must not lead out of the folder.
+
+    Raises ValueError.
+    """
     if not PLAIN_NAME.fullmatch(name):
         raise ValueError(
             f"{quoted(name)} cannot be a task's name in a bundle; write letters, digits, '.', '_' "

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_a_disk_that_stays_full_costs_no_finished_trial_and_no_answer(
     out, _ = search.communicate(timeout=100)
     assert search.returncode == 1, said
     assert "model, task mood" in out and "95 %" in out
-    [overflow] = bench.folder.glob("elsa-tune-full-*.jsonl")
+    [overflow] = Path(tempfile.gettempdir()).glob("elsa-tune-full-*.jsonl")
     last = said[-1]
     assert last.startswith("elsa-tune: the disk of ") and str(overflow) in last
     assert "stayed full" in last and "elsa-tune resume full" in last

@@ -30,7 +30,7 @@ def export(
         typer.Option(
             min=0,
             metavar="K",
-            help="Fine-tuned layers. Default: the certified number, else the operating point's.",
+            help="Fine-tuned layers. Default: the recommended number.",
         ),
     ] = None,
     check: Annotated[

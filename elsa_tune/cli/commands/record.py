@@ -16,7 +16,7 @@ from elsa_tune.cli.options import AskedUri, StoragePath, TrackingUri
 from elsa_tune.cli.printing import FormatOption, local_time, show, with_options
 from elsa_tune.errors import RunError, TrackingError, UnknownNameError, UsageError
 from elsa_tune.searching.saying import heard, say
-from elsa_tune.tracking.paths import SearchPaths, StorePaths
+from elsa_tune.tracking.paths import SearchPaths, StorePaths, find_search
 from elsa_tune.tracking.uris import without_credentials
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def searches(
         found = list_searches(storage, places.tracking_uri(), warnings.setdefault)
     for warning in warnings:
         say(with_options(f"elsa-tune: {warning}"))
+    if name is not None and not found and not warnings:
+        find_search(storage, name)
     if not found and not warnings and format == "table":
         say(f"no search is recorded in {storage}; `elsa-tune search` starts one")
         return
