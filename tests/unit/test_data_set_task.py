@@ -121,6 +121,7 @@ def test_columns_that_are_named_win() -> None:
         ),
         ({"text": STRING, "label": MOOD}, {"label": "lable"}, "`label` lable: .* no such column"),
         ({"text": STRING, "label": MOOD}, {"text": ("label",)}, "both name the column 'label'"),
+        ({"text": STRING, "label": MOOD}, {"text": ("text",) * 2}, "names the column 'text' twice"),
         ({"text": STRING, "label": MOOD}, {"text": ("txt",)}, "`text` txt: .* no such column"),
         ({"text": STRING, "label": (STRING, ["a"] * ROWS)}, {}, "has 1 different labels"),
     ],

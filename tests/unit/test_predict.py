@@ -7,6 +7,8 @@ import dataclasses
 import datetime
 import io
 import json
+import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -198,6 +200,43 @@ def test_cells_parted_by_semicolons_are_read_as_tasks_reads_them(folder: Path, r
     first, second = (run("predict", "mood", name) for name in ("comma.csv", "semicolon.csv"))
     assert first.status == second.status == 0, second.err
     assert first.out == second.out and first.out.startswith("text,other,prediction,")
+
+
+def test_a_pipe_gets_the_data_as_a_file_does(folder: Path, run: Run) -> None:
+    """Marks of the order of writing and carriage returns are written out for terminals alone."""
+    with open("odd.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["text"], ["\u200fgood\r\nwords"], ["\u200bbad"]])
+    assert run("predict", "mood", "odd.csv", "--out", "scored.csv").status == 0
+    code = "from elsa_tune.cli.app import main; main()"
+    with open("piped.csv", "wb") as piped:
+        asked = [sys.executable, "-c", code, "predict", "mood", "odd.csv"]
+        subprocess.run(asked, stdout=piped, stderr=subprocess.DEVNULL, check=True)
+    piped_rows, scored_rows = (
+        [row["text"] for row in rows_of(Path(name).read_bytes().decode())]
+        for name in ("piped.csv", "scored.csv")
+    )
+    assert piped_rows == scored_rows == ["\u200fgood\r\nwords", "\u200bbad"]
+
+
+def test_an_exported_folder_may_have_any_name(folder: Path, run: Run) -> None:
+    (folder / "mood").rename(folder / "my möod")
+    assert run("predict", "my möod", "rows.csv").status == 0
+
+
+def test_what_is_no_file_is_not_replaced(folder: Path, run: Run) -> None:
+    os.mkfifo("pipe")
+    found = run("predict", "mood", "rows.csv", "--out", "pipe", "--overwrite")
+    assert found.status == 2 and "is not a file" in found.err and Path("pipe").is_fifo()
+    found = run("predict", "mood", "missing.csv", "--out", "rows.csv", "--overwrite")
+    assert found.status == 2 and "missing.csv does not exist" in found.err
+
+
+def test_an_own_prediction_in_later_rows_is_not_overwritten(folder: Path, run: Run) -> None:
+    rows = [{"text": "good"}] * 1100 + [{"text": "bad", "prediction": "mine"}]
+    Path("late.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = run("predict", "mood", "late.jsonl", "--out", "scored.jsonl")
+    assert found.status == 2 and "has its own 'prediction' in later rows" in found.err
+    assert not Path("scored.jsonl").exists()
 
 
 def test_empty_texts_are_predicted_and_counted(folder: Path, run: Run) -> None:
