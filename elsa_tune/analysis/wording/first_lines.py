@@ -286,7 +286,10 @@ def _saves(point: CurvePoint) -> str:
 def _next(answer: Answer, advice: Recommendation, point: CurvePoint) -> str:
     name = recorded_search(answer)
     if Doubt.LEAKED_ROWS in advice.doubts:
-        return "set `drop_leaked: true` in the task file and search again under another name."
+        return (
+            "set `drop_leaked: true` in the task file (`elsa-tune tasks` drafts one) and search "
+            "again under another name."
+        )
     if Doubt.CONSTANT_REACHES_TARGET in advice.doubts:
         return f"{_TRAIN_BETTER}."
     if name is None:
