@@ -23,7 +23,8 @@ def test_it_needs_no_data_no_download_and_no_server(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://a.colleague.example")
     asked: dict[str, Any] = {}
     monkeypatch.setattr(demo, "search", lambda **given: asked.update(given))
-    assert run("demo").status == 0
+    found = run("demo")
+    assert found.status == 0 and "not where MLFLOW_TRACKING_URI points" in found.err
     assert re.fullmatch(r"demo-\d{8}-\d{6}", asked["name"])
     [request] = read_requests(SearchOptions(**asked))
     assert request.model.source is ModelSource.PACKAGE

@@ -1,6 +1,7 @@
 """`elsa-tune demo`: a first answer, without data or a download."""
 
 import importlib.util
+import os
 import time
 from pathlib import Path
 
@@ -28,6 +29,11 @@ def demo() -> None:
     say("demo: six layers of MiniLM, a task of Python's standard library, minutes on two cores")
     # In this folder even where MLFLOW_TRACKING_URI names a server.
     database = StorePaths(Path.cwd()).database
+    if os.environ.get("MLFLOW_TRACKING_URI"):
+        say(
+            "demo: recorded here, and not where MLFLOW_TRACKING_URI points; unset it before "
+            "`elsa-tune answer` asks for this search"
+        )
     search(
         model=MODEL,
         task=["stdlib"],
