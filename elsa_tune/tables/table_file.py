@@ -101,7 +101,7 @@ def check_readable(path: Path) -> None:
     beside = ""
     if path.parent.is_dir():
         names = [entry.name for entry in path.parent.iterdir()]
-        likely = difflib.get_close_matches(path.name, names, n=1)
+        likely = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
         beside = f"; its folder holds {listing(path.parent)}"
         if likely:
             beside = f"; did you mean '{path.with_name(likely[0])}'?"

@@ -208,7 +208,7 @@ def test_the_same_command_again_answers_and_another_one_is_refused(
 def test_the_report_lies_beside_the_journal_and_with_mlflows_parent_run(bench: Bench) -> None:
     page = bench.journal("first").parent / "report" / "index.html"
     text = page.read_text(encoding="utf-8")
-    assert "elsa-tune report --search first" in text
+    assert "elsa-tune report first" in text
     [(parent,)] = bench.query("select distinct value from tags where key = 'mlflow.parentRunId'")
     logged = list((bench.folder / "mlruns" / "artifacts").rglob("report/index.html"))
     assert [file.parent.parent.parent.name for file in logged] == [parent]
