@@ -34,7 +34,10 @@ def test_doctor_measures_depths_that_share_the_gpu_and_a_search_takes_what_it_fo
     what = ("--model", "model", "--task", "task.yaml")
     tuned = run("doctor", "--tune", *what, "--seconds", "1")
     assert tuned.status == 0, tuned.err
-    assert "training model on mood at N = 0 and N = 1 in each way for 1 s:" in tuned.err
+    assert (
+        "training model on mood at the full model and the last layer in each way for 1 s:"
+        in tuned.err
+    )
     assert "1 trial at once on each GPU" in tuned.err and "2 trials at once on each" in tuned.err
     [(model, found)] = throughput.remembered("cuda").items()
     assert model == "model" and found.division.trials in (1, 2)
