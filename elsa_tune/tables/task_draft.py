@@ -14,6 +14,7 @@ import yaml
 from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
 from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
+from elsa_tune.tables.data_set_task import number_then_text
 from elsa_tune.tables.table_file import format_of, read_table
 from elsa_tune.visible import visible
 
@@ -228,11 +229,6 @@ def _texts(columns: Sequence[Column], label: Column | None) -> list[str]:
     ordered = sorted(may_be, key=lambda one: one.words, reverse=True)
     chosen = [*ordered[:1], *(one for one in ordered[1:2] if one.words >= 3)]
     return [one.name for one in columns if one in chosen]
-
-
-def number_then_text(label: str) -> tuple[int, float, str]:
-    """2 before 10, and numbers before words."""
-    return (0, float(label), label) if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
 
 
 def _evaluation_beside(path: Path) -> Path | None:

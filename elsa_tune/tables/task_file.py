@@ -35,19 +35,19 @@ from elsa_tune.specs.task import (
     folded,
 )
 from elsa_tune.tables.data_set_task import (
+    DEFAULT_EVALUATION_SHARE,
+    MOST_CLASSES,
     Wanted,
     data_set_task,
     is_data_set,
     named_data_set,
+    number_then_text,
     read_reference,
 )
 from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
-from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task, number_then_text
+from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
 
 YAML_SUFFIXES = (".yaml", ".yml")
-DEFAULT_EVALUATION_SHARE = 0.2
-# More distinct labels than this, where no classes are declared, are numbers or texts.
-MOST_INFERRED_CLASSES = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # A list as Python, JSON or NumPy write it into a cell.
 LIST = re.compile(r"\[(\s*['\"\d].*)?\]", re.DOTALL)
@@ -124,15 +124,7 @@ class TaskFile(BaseModel):
                 f"fields 'text' and 'label' name the columns {', '.join(columns)}; each must be "
                 "another column"
             )
-        if self.regression and self.classes is not None:
-            raise ValueError(
-                f"classes are {quoted(self.classes)}, but regression is true; give one of the two"
-            )
-        if self.regression and (self.merge_labels or self.missing_labels):
-            raise ValueError(
-                "merge_labels and missing_labels are about classes, but regression is true; leave "
-                "them out"
-            )
+        _check_regression(self)
         if self.files.evaluation and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but files.evaluation names the "
@@ -173,16 +165,28 @@ class DataSetFile(BaseModel):
             raise ValueError("hub and files both name the rows; give one of the two")
         if self.files is not None and self.revision is not None:
             raise ValueError(f"revision is {self.revision}, but a folder has none; drop it")
-        if self.regression and self.classes is not None:
-            raise ValueError(
-                f"classes are {self.classes}, but regression is true; give one of the two"
-            )
+        _check_regression(self)
         if self.evaluation is not None and self.evaluation_share is not None:
             raise ValueError(
                 f"evaluation_share is {self.evaluation_share:g}, but evaluation names the "
                 "evaluation split; give one of the two"
             )
         return self
+
+
+def _check_regression(described: TaskFile | DataSetFile) -> None:
+    """Raise ValueError where a regression has fields that are about classes."""
+    if not described.regression:
+        return
+    if described.classes is not None:
+        raise ValueError(
+            f"classes are {quoted(described.classes)}, but regression is true; give one of the two"
+        )
+    if described.merge_labels or described.missing_labels:
+        raise ValueError(
+            "merge_labels and missing_labels are about classes, but regression is true; leave "
+            "them out"
+        )
 
 
 FIELDS = {"": TaskFile.model_fields, "files": Files.model_fields}
@@ -398,7 +402,7 @@ def _classes(
     # The first declared one, or the commonest, names the class.
     by_rows = sorted(rows, key=lambda name: (-rows[name], name))
     names = _cleaned_names(declared or by_rows, cleaning)
-    most = len(names) if declared else MOST_INFERRED_CLASSES
+    most = len(names) if declared else MOST_CLASSES
     if not 2 <= len(names) <= most:
         few = f" ({shortlist(sorted(names)) or 'none'})" if len(names) < 2 else ""
         raise DataError(
