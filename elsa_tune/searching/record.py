@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
@@ -32,7 +33,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG, POLICY_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import SearchState, TrialState
@@ -44,7 +45,7 @@ _ONCE = ("train_seconds", "examples_per_second", "peak_memory_mb", "trainable_pa
 _PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
 # What is recorded of a search as its specification has it.
 _OF_SEARCH = (
-    *("space", "layers", "exploring_trials", "measuring_trials", "sampler", "seed", "target"),
+    *("space", "layers", "sampler", "seed", "target"),
     *("train_examples", "holdout_examples", "evaluation_examples", "comparison"),
 )
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
@@ -150,7 +151,7 @@ class SearchRecord:
         start = TrialStarted(
             trial=trial.key,
             attempt=1 if before is None else before.start.attempt + 1,
-            params=params_of(spec, trial, self._state.decisions.get(LADDER)),
+            params=params_of(spec, trial, self._state.decisions),
             tags=dict(spec.versions),
         )
         self.write(start)
@@ -226,9 +227,9 @@ class SearchRecord:
 
 
 def params_of(
-    spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = None
+    spec: SearchSpec, trial: TrialSpec, decisions: Mapping[str, Any] | None = None
 ) -> dict[str, Scalar]:
-    """What MLflow shows of a trial as its parameters. ladder: as in `spec.looks`."""
+    """Return what MLflow shows of a trial as its parameters. decisions: the recorded ones."""
     recipe = {
         name: getattr(value, "value", value)
         for name, value in dataclasses.asdict(trial.recipe).items()
@@ -236,7 +237,9 @@ def params_of(
     # Without a subset the training set's own size says more than "none".
     in_use = spec.train_examples + spec.holdout_examples
     recipe["train_size"] = recipe["train_size"] or in_use
-    looks = spec.looks(trial.depth, ladder) if trial.phase is Phase.MEASURE else None
+    looks = None
+    if trial.phase is Phase.MEASURE:
+        looks = strategy_of(spec).looks(trial.depth, decisions or {})
     return {
         "model": trial.model.name,
         "task": trial.task.name,
@@ -260,6 +263,7 @@ def params_of(
 
 def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     """What is recorded where a driver takes the search up."""
+    strategy = strategy_of(spec)
     asha = "off"
     stopping = spec.early_stopping
     if stopping is not None:
@@ -276,6 +280,8 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
         task=spec.task.name,
         params={
             **{name: str(getattr(spec, name)) for name in _OF_SEARCH},
+            "exploring_trials": str(strategy.exploring_trials),
+            "measuring_trials": str(strategy.measuring_trials),
             "depths": " ".join(depth.label for depth in spec.depths),
             "asha": asha,
             "chance": f"{spec.chance:.6g}",
