@@ -45,7 +45,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 
 FOLDER = Path(__file__).resolve().parent
 KEPT_ASIDE = "cola"

@@ -22,7 +22,7 @@ from elsa_tune.errors import (
 )
 from elsa_tune.files import write_aside
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.output import Say
 from elsa_tune.specs.checked import problems
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import (

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from elsa_tune.cli.app import app
 from elsa_tune.specs.space import Space
-from elsa_tune.tables.task_file import DataSetFile, TaskFile
+from elsa_tune.tasks.task_file import DataSetFile, TaskFile
 from elsa_tune.tracking.paths import StorePaths
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Asha, RateList, Resources, SamplerName, SearchSpec
 from elsa_tune.specs.trial import Recipe
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 
 DEPTHS = (FULL_MODEL, FreezeDepth(3, True), FreezeDepth(6, True))
 

@@ -14,7 +14,7 @@ import pytest
 
 from elsa_tune.errors import DataError
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind
-from elsa_tune.tables.task_file import read_task_file, resolve_task
+from elsa_tune.tasks.task_file import read_task_file, resolve_task
 from elsa_tune.training.data.texts import read_texts
 
 CSV = 'subject,body,urgent\nHelp,"My, screen\nis dark",yes\nHello,null,no\nBye,nan,no\n'

@@ -11,8 +11,8 @@ import yaml
 from elsa_tune.errors import DataError, shortlist
 from elsa_tune.files import write_aside
 from elsa_tune.specs.task import DataSetSource
-from elsa_tune.tables.data_set_task import Wanted, task_of
-from elsa_tune.tables.data_sets import DataSet, split_table
+from elsa_tune.tasks.data_set_task import Wanted, task_of
+from elsa_tune.tasks.data_sets import DataSet, split_table
 
 
 def write_task(

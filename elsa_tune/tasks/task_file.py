@@ -23,8 +23,6 @@ from pydantic import (
 
 from elsa_tune.errors import DataError, UnknownNameError, quoted, shortlist
 from elsa_tune.specs.checked import problems, read_yaml_file
-from elsa_tune.specs.hub_tasks import HUB_TASKS
-from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
 from elsa_tune.specs.task import (
     Cleaning,
     FilesSource,
@@ -34,7 +32,7 @@ from elsa_tune.specs.task import (
     TaskSpec,
     folded,
 )
-from elsa_tune.tables.data_set_task import (
+from elsa_tune.tasks.data_set_task import (
     DEFAULT_EVALUATION_SHARE,
     MOST_CLASSES,
     Wanted,
@@ -44,8 +42,10 @@ from elsa_tune.tables.data_set_task import (
     number_then_text,
     read_reference,
 )
-from elsa_tune.tables.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
-from elsa_tune.tables.task_draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tasks.draft import GUESSED, Columns, Guess, guess_task
+from elsa_tune.tasks.hub import HUB_TASKS
+from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES, UNLABELLED
+from elsa_tune.tasks.table_file import FORMATS, SUFFIXES, check_readable, format_of, read_table
 
 YAML_SUFFIXES = (".yaml", ".yml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -11,11 +11,11 @@ from typing import Any
 
 from elsa_tune.errors import DataError
 from elsa_tune.files import slug
-from elsa_tune.specs.hub_tasks import HUB_TASKS, PREFIX
-from elsa_tune.specs.known_tasks import KNOWN_TASKS
 from elsa_tune.specs.task import DataSetSource, Metric, TaskKind, TaskSpec
-from elsa_tune.tables import data_sets
-from elsa_tune.tables.data_sets import DataSet, is_list, is_text, read_data_set, split_table
+from elsa_tune.tasks import data_sets
+from elsa_tune.tasks.data_sets import DataSet, is_list, is_text, read_data_set, split_table
+from elsa_tune.tasks.hub import HUB_TASKS, PREFIX
+from elsa_tune.tasks.known import KNOWN_TASKS
 
 DEFAULT_EVALUATION_SHARE = 0.2
 # More different labels than this, where no classes are declared, are numbers or texts.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from elsa_tune.errors import DataError, UsageError
-from elsa_tune.tables.table_file import (
+from elsa_tune.tasks.table_file import (
     FORMATS,
     SUFFIXES,
     cell_text,

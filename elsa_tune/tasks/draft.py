@@ -13,9 +13,9 @@ import yaml
 
 from elsa_tune.errors import DataError, UnknownNameError, shortlist
 from elsa_tune.files import slug
-from elsa_tune.specs.known_tasks import KNOWN_TASKS, RESERVED_NAMES
-from elsa_tune.tables.data_set_task import number_then_text
-from elsa_tune.tables.table_file import format_of, read_table
+from elsa_tune.tasks.data_set_task import number_then_text
+from elsa_tune.tasks.known import KNOWN_TASKS, RESERVED_NAMES
+from elsa_tune.tasks.table_file import format_of, read_table
 from elsa_tune.visible import visible
 
 # A word of a column's name that says it is the label.
