@@ -4,7 +4,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,10 @@ MOST_CANDIDATES = 6
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Those of a table that its user names. label: None leaves it to a guess, as do no texts."""
+    """The columns of a table that its user names; what is not named is guessed."""
 
     label: str | None = None
-    texts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()  # one or two
 
 
 # Nothing is named.
@@ -46,26 +46,27 @@ GUESSED = Columns()
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A table's column. cells: those that hold anything, of `rows`."""
+    """A table's column."""
 
     name: str
-    cells: Sequence[str]
-    rows: int
+    cells: Sequence[str]  # those that hold anything
+    rows: int  # of the table
 
     @property
     def missing(self) -> float:
-        """The share of its cells that hold nothing."""
+        """Return the share of its cells that hold nothing."""
         return 1 - len(self.cells) / self.rows if self.rows else 0.0
 
     @functools.cached_property
     def values(self) -> int:
-        """Different ones."""
+        """Return how many different values it has."""
         return len(set(self.cells))
 
     @functools.cached_property
     def words(self) -> float:
-        """In a cell that holds anything, on average."""
-        return sum(len(cell.split()) for cell in self.cells) / max(1, len(self.cells))
+        """Return the mean number of words in a cell that holds anything."""
+        words = sum(len(cell.split()) for cell in self.cells)
+        return words / max(1, len(self.cells))
 
     @functools.cached_property
     def are_numbers(self) -> bool:
@@ -80,7 +81,7 @@ class Column:
 
     @functools.cached_property
     def may_be_label(self) -> bool:
-        """Its values repeat, or they are numbers and its name says that they are labels."""
+        """Return whether values repeat, or are numbers in a column that is named as a label."""
         repeat = 2 * self.values <= len(self.cells)
         return self.values > 1 and (repeat or (self.is_named_label and self.are_numbers))
 
@@ -91,76 +92,73 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a table's task may be.
+    """What a table's task may be."""
 
-    fields: of a task file, its files as given. label: its column; candidates: all that may be it,
-    the likeliest first. is_given: the user named it. columns: of the table. uneven: why macro F1,
-    in words; "" where the metric is the usual one. rows: of the table.
-    """
-
-    path: Path
-    fields: Mapping[str, Any]
+    path: Path  # as it was given
+    fields: Mapping[str, Any]  # of a task file
     label: Column
-    candidates: tuple[Column, ...]
-    is_given: bool
-    columns: tuple[str, ...]
-    uneven: str
-    rows: int
+    candidates: tuple[Column, ...]  # all that may be the label, the likeliest first
+    is_given: bool  # the user named the label
+    columns: tuple[str, ...]  # of the table
+    uneven: str  # why the metric is macro F1; "" where it is the usual one
+    rows: int  # of the table
 
     def check_label(self) -> None:
         """Raise DataError where another column may as well be the label."""
-        complete = [one for one in self.candidates if one.missing <= FEW_MISSING]
-        named = [one for one in complete if one.is_named_label]
-        if not (self.is_given or len(self.candidates) == 1 or named == [self.label]):
+        if self.is_given or len(self.candidates) == 1:
+            return
+        complete = [column for column in self.candidates if column.missing <= FEW_MISSING]
+        named = [column for column in complete if column.is_named_label]
+        if named != [self.label]:
             raise DataError(
                 f"more than one column of {self.path} may be the label: {listed(self.candidates)}; "
                 "name it by `label`"
             )
 
     def yaml(self) -> str:
-        """A task file, with what was guessed in comments."""
-        texts, files = self.fields["text"], self.fields["files"]
-        unused = [name for name in self.columns if name not in (self.label.name, *texts)]
-        others = listed([one for one in self.candidates if one is not self.label])
+        """Return a task file, with what was guessed in comments."""
+        lines: list[str] = []
+        for comment in self._comments():
+            lines.append(f"# {' '.join(comment.split())}\n")
+        drafted = _dumped(self.fields, as_ascii=False)
+        if visible(drafted) != drafted:
+            # What is not seen YAML writes out in quotes, so that the file still names the column.
+            drafted = _dumped(self.fields, as_ascii=True)
+        return "".join(lines) + drafted
+
+    def _comments(self) -> Iterator[str]:
+        """Say what was guessed, a line each."""
+        yield f"Guessed from {self.rows:,} rows: check each line. Paths are relative to this file."
+        if isinstance(self.fields["files"], str):
+            yield "files: a fifth is held out; or {train: ..., evaluation: ...}"
+        else:
+            yield "files: evaluation rows by the file's name; without them a fifth is held out"
+        used = (self.label.name, *self.fields["text"])
+        unused = [name for name in self.columns if name not in used]
+        yield f"text: one or two columns, not used: {', '.join(unused) or 'none'}"
+        others = listed([column for column in self.candidates if column is not self.label])
+        yield f"label: {self.label}" + (f"; --label takes another: {others}" if others else "")
         metrics = "accuracy, f1 (of two classes), f1_macro, matthews"
         if "regression" in self.fields:
             metrics = "spearman, pearson"
-        comments = (
-            f"Guessed from {self.rows:,} rows: check each line. Paths are relative to this file.",
-            "files: a fifth is held out; or {train: ..., evaluation: ...}"
-            if isinstance(files, str)
-            else "files: evaluation rows by the file's name; without them a fifth is held out",
-            f"text: one or two columns, not used: {', '.join(unused) or 'none'}",
-            f"label: {self.label}" + (f"; --label takes another: {others}" if others else ""),
-            "; ".join(filter(None, [f"classes: in id order. metric: {metrics}", self.uneven])),
-        )
-        said = "".join(f"# {' '.join(comment.split())}\n" for comment in comments)
-        drafted = _dumped(self.fields, as_ascii=False)
-        # What is not seen YAML writes out in quotes, so that the file still names the column.
-        is_seen = visible(drafted) == drafted
-        return said + (drafted if is_seen else _dumped(self.fields, as_ascii=True))
+        why = f"; {self.uneven}" if self.uneven else ""
+        yield f"classes: in id order. metric: {metrics}{why}"
 
 
 def listed(columns: Sequence[Column]) -> str:
-    """`category (7 values), priority (3 values, 24 % missing)`, and how many more."""
+    """Write `category (7 values), priority (3 values, 24 % missing)`, and how many more."""
     more = len(columns) - MOST_CANDIDATES
     shown = ", ".join(map(str, columns[:MOST_CANDIDATES]))
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
-    """The task that a table may be of, its columns as given or guessed.
+    """Return the task that a table may be of, its columns as given or guessed.
 
     The table is named as `path` is. Raises DataError for what is no readable table and where
     nothing looks like a text or a label, UnknownNameError for a column that is not there.
     """
-    table = read_table(path, format_of(path) or "csv", None)
-    columns = {
-        name: Column(
-            name, [cell for cell in cells if cell is not None and cell.strip()], len(table)
-        )
-        for name, cells in table.columns.items()
-    }
+    columns = _columns(path)
     for name in (given.label, *given.texts):
         if name is not None and name not in columns:
             raise UnknownNameError.among(f"column of {path}", name, columns)
@@ -170,7 +168,9 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         label = columns[given.label]
     texts = list(given.texts) or _texts(list(columns.values()), label)
     if label is None or not texts:
-        lacks = "label (values that repeat, or a name that says so)" if label is None else "text"
+        lacks = "text"
+        if label is None:
+            lacks = "label (values that repeat, or a name that says so)"
         raise DataError(
             f"no column of {path} looks like a {lacks}; its columns are "
             f"{shortlist(columns) or 'none'}: name them by `label` and `text`, or write the task "
@@ -185,30 +185,41 @@ def guess_task(path: Path, given: Columns = GUESSED) -> Guess:
         is_given=given.label is not None,
         columns=tuple(columns),
         uneven=uneven,
-        rows=len(table),
+        rows=label.rows,
     )
 
 
+def _columns(path: Path) -> dict[str, Column]:
+    table = read_table(path, format_of(path) or "csv", None)
+    columns: dict[str, Column] = {}
+    for name, cells in table.columns.items():
+        filled = [cell for cell in cells if cell is not None and cell.strip()]
+        columns[name] = Column(name, filled, len(table))
+    return columns
+
+
 def _named(path: Path) -> dict[str, Any]:
-    """Name and files: the evaluation rows beside the table, if there are."""
-    name, beside = slug(path.stem) or "task", _evaluation_beside(path)
-    is_taken = name in KNOWN_TASKS or name in RESERVED_NAMES
-    return {
-        "name": f"{name}_own" if is_taken else name,
-        "files": str(path) if beside is None else {"train": str(path), "evaluation": str(beside)},
-    }
+    """Return name and files, among these the evaluation rows beside the table, if there are."""
+    name = slug(path.stem) or "task"
+    if name in KNOWN_TASKS or name in RESERVED_NAMES:
+        name = f"{name}_own"
+    evaluation = _evaluation_beside(path)
+    if evaluation is None:
+        return {"name": name, "files": str(path)}
+    return {"name": name, "files": {"train": str(path), "evaluation": str(evaluation)}}
 
 
 def _of_label(label: Column) -> tuple[dict[str, Any], str]:
-    """The fields that follow from a label, and why macro F1, if that is the metric."""
+    """Return the fields that follow from a label, and why macro F1, if that is the metric."""
     counts = Counter(label.cells).most_common()
     are_few = len(counts) <= MOST_CLASSES
-    are_whole = label.are_numbers and all(float(one).is_integer() for one, _ in counts)
+    are_whole = label.are_numbers and all(float(cell).is_integer() for cell, _ in counts)
     if label.are_numbers and not (are_few and are_whole):
         return {"regression": True, "metric": "spearman"}, ""
     names = sorted((name for name, _ in counts), key=number_then_text)
     classes = {"classes": names} if are_few else {}
-    (commonest, most), (rarest, fewest) = counts[0], counts[-1]
+    commonest, most = counts[0]
+    rarest, fewest = counts[-1]
     if most < UNEVEN * fewest:
         return {**classes, "metric": "accuracy"}, ""
     why = f"f1_macro since '{commonest}' has {most:,} rows and '{rarest}' {fewest:,}"
@@ -216,28 +227,43 @@ def _of_label(label: Column) -> tuple[dict[str, Any], str]:
 
 
 def _label_candidates(columns: Sequence[Column], texts: Sequence[str]) -> list[Column]:
-    """The likeliest first: named so, few cells missing, few values, the last column."""
-    found = [one for one in reversed(columns) if one.may_be_label and one.name not in texts]
-    return sorted(
-        found, key=lambda one: (not one.is_named_label, one.missing > FEW_MISSING, one.values)
-    )
+    """Return the columns that may be the label, the likeliest first.
+
+    That is one named so, with few cells missing and few values, else the last of the table.
+    """
+
+    def unlikeliness(column: Column) -> tuple[bool, bool, int]:
+        return (not column.is_named_label, column.missing > FEW_MISSING, column.values)
+
+    candidates: list[Column] = []
+    for column in reversed(columns):
+        if column.may_be_label and column.name not in texts:
+            candidates.append(column)
+    return sorted(candidates, key=unlikeliness)
 
 
 def _texts(columns: Sequence[Column], label: Column | None) -> list[str]:
-    """The column with the most words, and a second one if it has several, in their order."""
-    may_be = [one for one in columns if one.cells and one != label and not one.are_numbers]
-    ordered = sorted(may_be, key=lambda one: one.words, reverse=True)
-    chosen = [*ordered[:1], *(one for one in ordered[1:2] if one.words >= 3)]
-    return [one.name for one in columns if one in chosen]
+    """Return the column with the most words, and a second one if it has several, in their order."""
+    candidates: list[Column] = []
+    for column in columns:
+        if column.cells and column != label and not column.are_numbers:
+            candidates.append(column)
+    wordiest = sorted(candidates, key=lambda column: column.words, reverse=True)
+    chosen = wordiest[:1]
+    if len(wordiest) > 1 and wordiest[1].words >= 3:
+        chosen.append(wordiest[1])
+    return [column.name for column in columns if column in chosen]
 
 
 def _evaluation_beside(path: Path) -> Path | None:
-    """tickets_dev.csv beside tickets.csv or tickets_train.csv, dev.csv beside train.csv."""
+    """Find tickets_dev.csv beside tickets.csv or tickets_train.csv, dev.csv beside train.csv."""
     stem = re.sub(r"[-_.]?train(ing)?$", "", path.stem, flags=re.IGNORECASE)
     ends = r"[-_.]?(dev|val(id(ation)?)?|eval(uation)?)"
     named = re.compile(re.escape(stem) + ends, re.IGNORECASE)
-    found = sorted(one for one in path.parent.glob(f"*{path.suffix}") if named.fullmatch(one.stem))
-    return found[0] if found else None
+    for file in sorted(path.parent.glob(f"*{path.suffix}")):
+        if named.fullmatch(file.stem):
+            return file
+    return None
 
 
 def _dumped(fields: Mapping[str, Any], *, as_ascii: bool) -> str:
