@@ -1,6 +1,6 @@
 """What the documents take from code and measurements is what these say now.
 
-`python -m tools.documents` writes it anew.
+`make documents` writes it anew.
 """
 
 from __future__ import annotations
