@@ -60,10 +60,9 @@ def resolves(dotted: str) -> bool:
 
 @functools.cache
 def modules() -> list[Path]:
-    """Every module of the package, the tests and the benches."""
-    return [
-        path for name in ("elsa_tune", "tests", "bench") for path in (ROOT / name).rglob("*.py")
-    ]
+    """Every module of the package, the tests, the tools and the benches."""
+    folders = ("elsa_tune", "tests", "tools", "bench")
+    return [path for name in folders for path in (ROOT / name).rglob("*.py")]
 
 
 def there(file: str, names: str) -> bool:
