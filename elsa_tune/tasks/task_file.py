@@ -343,11 +343,14 @@ def _cleaning(described: _Described) -> Cleaning:
 
 
 def _task(described: TaskFile, folder: Path) -> TaskSpec:
-    source, classes = _source(described, folder), tuple(described.classes or ())
+    source = _source(described, folder)
+    classes = tuple(described.classes or ())
     cleaning = _cleaning(described)
-    kind, usual = TaskKind.REGRESSION, [Metric.SPEARMAN, Metric.PEARSON]
+    kind = TaskKind.REGRESSION
+    usual = [Metric.SPEARMAN, Metric.PEARSON]
     if not described.regression:
-        kind, usual = TaskKind.CLASSIFICATION, [Metric.ACCURACY]
+        kind = TaskKind.CLASSIFICATION
+        usual = [Metric.ACCURACY]
         classes = _classes(described.label, classes, source, cleaning)
     task = TaskSpec(
         name=described.name,
