@@ -277,11 +277,25 @@ def certified() -> str:
     return "\n".join(rows) + "\n"
 
 
+def decisions() -> str:
+    """The table of contents of the decisions, from their headings."""
+    lines = []
+    for line in (ROOT / "docs" / "decisions.md").read_text().splitlines():
+        if line.startswith("## "):
+            lines += ["", f"**{line.removeprefix('## ')}**", ""]
+        elif line.startswith("### "):
+            heading = line.removeprefix("### ")
+            anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            lines.append(f"- [{heading}](#{anchor})")
+    return "\n".join([*lines[1:], ""])
+
+
 COMPUTED: dict[str, tuple[str, Callable[[], str]]] = {
     "command line": ("docs/reference/command-line.md", command_line),
     "space fields": ("docs/reference/spaces.md", lambda: fields(Space)),
     "task file fields": ("docs/reference/task-files.md", lambda: fields(TaskFile)),
     "data set file fields": ("docs/reference/task-files.md", lambda: fields(DataSetFile)),
+    "decisions": ("docs/decisions.md", decisions),
     "demo": ("README.md", demo),
     "faults": ("docs/reliability.md", faults),
     "strategy": ("docs/measured.md", strategy),
