@@ -59,7 +59,10 @@ def run_session(
     trained: Callable[[], object] = lambda: None,
     train: Train = train_trial,
 ) -> Finished:
-    """One session, from its lock to its last record. trained: called once it needs Ray no more."""
+    """Run one session, from its lock to its last record.
+
+    trained: called as soon as Ray is no longer needed.
+    """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
         forwarder = Forwarder(paths, store, journal.earlier).start()

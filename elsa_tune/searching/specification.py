@@ -227,7 +227,7 @@ def _write(spec: SearchSpec, paths: SearchPaths, file: Path) -> None:
 
 
 def check_same(request: Request) -> None:
-    """Raises StorageError where a search of this name is recorded that was asked otherwise."""
+    """Raise StorageError if a search of this name is recorded with other settings."""
     paths = SearchPaths(request.storage, request.name)
     if paths.exists and (why := differences(specify(request), load_specification(paths))):
         raise taken(paths, why)
@@ -276,8 +276,8 @@ def _shown(value: object) -> str:
 
 
 def taken(paths: SearchPaths, why: Sequence[str] = ()) -> StorageError:
-    """The error for a name that a search has already. why: what that search has otherwise."""
-    otherwise = f" and was asked otherwise: here {'; '.join(why)}" if why else ""
+    """The error for a name that a search already has. why: the settings in which the two differ."""
+    otherwise = f", but with other settings: {'; '.join(why)}" if why else ""
     return StorageError(
         f"a search named '{paths.name}' exists in {paths.storage}{otherwise}; go on with it by "
         f"`{paths.resume}`, or choose another `name`"

@@ -145,7 +145,7 @@ class Looks:
 LOOKS: Counts = ((4, 2), (8, 3))
 LADDER_LOOKS: Counts = ((2, 2), (5, 3))
 THOROUGH = 5
-# At most so many depths are on a ladder: its steps are dear.
+# The most depths that a ladder has: they are the expensive ones.
 LADDER = 3
 # Of an error of .05, what pays for leaving out ladder depths by exploring runs.
 LADDER_ERROR = 0.005
@@ -182,7 +182,7 @@ class SearchSpec:
     leaves it to `tries` and `extend`. seeds: measuring trials per depth. target: the share of the
     full model's quality that a hunt is after. until_certified: a hunt takes a depth's second look
     even if it promises little. thorough: its second looks have five seeds of the full model.
-    speculate: workers that would wait run what may prove needless.
+    speculate: workers that would wait run trials that may turn out unnecessary.
     ladder_error: the part of the error spent on leaving out depths of the ladder; 0: none may be.
     planned_seeds: those that the certificate is judged by, whatever is measured later; None for one
     seed, which certifies nothing, and for searches recorded before looks were planned. seed:

@@ -88,7 +88,10 @@ def edition(
 
 
 def with_recorded_seeds(search: Request) -> Request:
-    """It with its recorded search's seeds, if more; StorageError where that was asked otherwise."""
+    """The request with its recorded search's seeds, if those are more.
+
+    Raises StorageError if that search is recorded with other settings.
+    """
     paths = SearchPaths(search.storage, search.name)
     try:
         recorded = load_specification(paths)

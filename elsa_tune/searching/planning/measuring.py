@@ -109,7 +109,7 @@ def walk(
         return tuple(one for depth in depths for one in lacking(depth, spec.first_seeds(depth)))
 
     def going(trials: tuple[TrialSpec, ...], why: str, waits: bool = False) -> Walk:
-        """On with these trials, and after them with what may prove needless."""
+        """Continue with these trials, then with those that may turn out unnecessary."""
         more = (one for one in ahead if spec.speculate and one not in trials)
         return Walk((*trials, *more), why, waits)
 
