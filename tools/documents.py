@@ -35,6 +35,7 @@ PARTS: dict[str, Part] = {
     "data set file fields": Part(
         "docs/reference/task-files.md", lambda: reference.fields(DataSetFile)
     ),
+    "decisions": Part("docs/decisions.md", reference.decisions),
     "demo": Part("README.md", measurements.demo),
     "faults": Part("docs/reliability.md", measurements.faults),
     "fair_rates": Part("docs/measured.md", measurements.fair_rates),

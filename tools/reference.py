@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -13,6 +15,8 @@ from pydantic import BaseModel
 
 from elsa_tune.cli.app import app
 from elsa_tune.specs.space import Space
+
+DECISIONS = Path(__file__).resolve().parents[1] / "docs" / "decisions.md"
 
 
 def command_line() -> str:
@@ -132,3 +136,16 @@ def _number(value: float) -> str:
 
 def _value(value: Any) -> str:
     return "" if value is None else f"`{json.dumps(value)}`"
+
+
+def decisions() -> str:
+    """Return the table of contents of the decisions, from their headings."""
+    lines: list[str] = []
+    for line in DECISIONS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            lines += ["", f"**{line.removeprefix('## ')}**", ""]
+        elif line.startswith("### "):
+            heading = line.removeprefix("### ")
+            anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            lines.append(f"- [{heading}](#{anchor})")
+    return "\n".join([*lines[1:], ""])

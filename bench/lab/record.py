@@ -189,8 +189,9 @@ def rules(depth: int, done: dict[Job, float]) -> set[float]:
 def lowest(found: dict[float, float]) -> float:
     """The lowest rate of the best one's plateau, as a search sees it."""
     from elsa_tune.specs.border import plateau
+    from elsa_tune.specs.policy import Policy
 
-    return plateau(found)[0]
+    return plateau(found, Policy().noise)[0]
 
 
 def wanted(task: str, depth: int, done: dict[Job, float]) -> list[tuple[int, Job]]:

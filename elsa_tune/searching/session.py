@@ -246,7 +246,7 @@ class SearchRun:
         score = spec.recipe.selection.score
         # A cluster's GPUs are for others while they wait.
         here = spec.address is None
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt, here)
+        scheduler = PerDepthAsha(spec.early_stopping, spec.recipe.evaluations, score, exempt, here)
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial, one.scores)

@@ -13,7 +13,8 @@ from elsa_tune.searching.session import run_session
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.searching.tune.trainable import Train
 from elsa_tune.specs.freeze import FULL_MODEL
-from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, Resources, SearchSpec
+from elsa_tune.specs.policy import Extension
+from elsa_tune.specs.search import Asha, RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.journal import read_journal
 from elsa_tune.tracking.mlflow_writer import MlflowStore
