@@ -365,7 +365,7 @@ def read_task(name: str, table: pd.DataFrame, data_dir: str) -> Task:
     from elsa_tune.specs.model import resolve_model
     from elsa_tune.specs.task import TaskKind
     from elsa_tune.specs.trial import Recipe
-    from elsa_tune.tables.task_file import resolve_task
+    from elsa_tune.tasks.task_file import resolve_task
     from elsa_tune.training.data.preparation import prepare
 
     is_glue = name != "stdlib"

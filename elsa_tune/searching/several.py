@@ -10,8 +10,8 @@ from elsa_tune.analysis.curve import FreezeCurve
 from elsa_tune.errors import ElsaTuneError, InterruptedSearchError, RunError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import inputs_of, resume, start
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import load_specification, more_of, specify
 from elsa_tune.tracking.journal_records import SearchStatus
 from elsa_tune.tracking.paths import SearchPaths

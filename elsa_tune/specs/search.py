@@ -4,7 +4,7 @@ import enum
 import hashlib
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 

@@ -19,8 +19,8 @@ from pydantic import (
 from elsa_tune.errors import SpaceError, UnknownNameError, quoted
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
-from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
 from elsa_tune.specs.candidates import REFERENCE, read_candidate
+from elsa_tune.specs.checked import problems, read_yaml, read_yaml_file
 from elsa_tune.specs.freeze import default_depths
 from elsa_tune.specs.search import (
     Asha,
@@ -193,8 +193,9 @@ def load_space(path: str | Path, overrides: Sequence[str] = ()) -> Space:
 
 
 def shipped_spaces() -> dict[str, Path]:
-    """The shipped search spaces by name, absolute: in a wheel those in `elsa_tune/search_spaces`,
-    in a checkout those beside the package. Raises SpaceError where neither is.
+    """Return the absolute paths of the shipped search spaces by name.
+
+    A wheel has them inside the package, a checkout beside it. Raises SpaceError if neither does.
     """
     for folder in (_PACKAGE / "search_spaces", _PACKAGE.parent / "search_spaces"):
         if folder.is_dir():

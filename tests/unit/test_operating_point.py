@@ -25,10 +25,10 @@ from elsa_tune.analysis.answer_json import (
 from elsa_tune.analysis.answers import answer_curves, answer_rows, freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.errors import UnknownNameError, UsageError
+from elsa_tune.results.columns import COLUMNS
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.trial import Phase, TrialStatus
-from elsa_tune.tables.columns import COLUMNS
 from tests.unit.result_rows import EMBEDDINGS_ONLY, codes, falling_curve, row, seeds, warned
 
 

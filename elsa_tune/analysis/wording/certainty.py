@@ -20,7 +20,7 @@ def certainty_sentences(answer: Answer) -> Iterator[str]:
     if answer.reason is not None:
         yield f"Nothing is certified: {why_not_certified(answer, answer.reason)}."
     elif answer.certified is None:
-        yield "Nothing is certified: it is not sure that the full model itself learnt."
+        yield "Nothing is certified: it is not certain that the full model learnt anything."
     else:
         yield _certified_text(answer)
         if not known.has_predictions:

@@ -200,7 +200,7 @@ def _why_not(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "on all tasks together nothing is sure"
     if answer.certified is None and answer.reason is None:
-        return "it is not sure that the full model itself learnt"
+        return "it is not certain that the full model learnt anything"
     if answer.certified is None and answer.reason is not None:
         return why_not_certified(answer, answer.reason)
     examples = "" if answer.examples is None else f" and {answer.examples:,} evaluation rows"

@@ -4,7 +4,6 @@ A strategy asks one `Rates`, chosen by the space's `sampler`; another way of cho
 subclass, and a line at the end of this file.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

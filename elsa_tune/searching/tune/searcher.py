@@ -23,8 +23,9 @@ class PlanSearcher(NeverRestored, Searcher):
 
     known: gives the trials of this search so far. rates: of candidates that an earlier session
     began to measure; they explore no more. decide: called with the rates of all decided candidates
-    whenever there are new ones. measuring: gives what is to be measured at given rates. may_explore: asked
-    before an exploring trial begins; once it says no, those that run are waited for.
+    whenever there are new ones. measuring: gives what is to be measured at given rates.
+    may_explore: asked before an exploring trial begins; once it says no, those that run are waited
+    for.
     """
 
     # What a worker does beside the plan, once trials are under way: the linear probe.

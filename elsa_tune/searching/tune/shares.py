@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
-from elsa_tune.searching.saying import Say
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.model import ModelFacts
 from elsa_tune.specs.search import Resources, SearchSpec
@@ -156,8 +156,8 @@ def notes(spec: SearchSpec, model: ModelFacts, gpus: Sequence[Gpu]) -> list[str]
 def settled_recipe(spec: SearchSpec, gpus: Sequence[Gpu], say: Say) -> Recipe:
     """Return the recipe with its precision decided, one for all nodes that may train.
 
-    gpus: theirs. Says what whoever uses such GPUs should know. Raises SpaceError for a precision that one of them
-    has not, UsageError for one without room for a trial.
+    gpus: theirs. Says what whoever uses such GPUs should know. Raises SpaceError for a precision
+    that one of them has not, UsageError for one without room for a trial.
     """
     from elsa_tune.training.model.encoder import facts
 
