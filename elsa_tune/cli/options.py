@@ -11,7 +11,7 @@ import typer
 
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Places
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 
 # The headings of `--help`.
 WHAT, HOW, HOW_MUCH = "What is searched", "How it is searched", "How much"

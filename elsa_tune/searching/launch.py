@@ -14,8 +14,8 @@ from elsa_tune import __version__
 from elsa_tune.errors import DataError, ModelError, TrackingError, UsageError
 from elsa_tune.searching.answering import Finished, answer_again
 from elsa_tune.searching.inputs import Request
+from elsa_tune.searching.output import Say
 from elsa_tune.searching.planning.plan import Plan, doubts
-from elsa_tune.searching.saying import Say
 from elsa_tune.searching.specification import (
     check_same,
     load_specification,

@@ -138,7 +138,7 @@ def defined(node: ast.AST) -> Iterator[str]:
 
 @functools.cache
 def modules() -> list[Path]:
-    """Every module of the package, the tests and the benches."""
+    """Every module of the package, the tests, the tools and the benches."""
     folders = [ROOT / name for name in ("elsa_tune", "tests", "bench", "tools")]
     return [path for folder in folders for path in folder.rglob("*.py")]
 

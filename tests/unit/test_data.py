@@ -19,7 +19,7 @@ from elsa_tune.files import cache_dir
 from elsa_tune.specs.model import ModelSpec, resolve_model
 from elsa_tune.specs.task import FilesSource, Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe, Selection
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.training.data import preparation as data_module
 from elsa_tune.training.data.preparation import (
     prepare,
