@@ -23,6 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 SHA = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "nyu-mll/glue"
 
