@@ -98,7 +98,7 @@ endef
 
 clean: ## remove the environment and every cache; recorded searches in mlruns/ stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	find elsa_tune tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: a second call installs nothing until pyproject.toml or constraints.txt changes.
 .venv/.demo: .venv/.made pyproject.toml constraints.txt

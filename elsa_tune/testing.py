@@ -29,7 +29,7 @@ from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Asha, RateList, Resources, SamplerName, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Recipe, TrialSpec
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 
 if TYPE_CHECKING:
     from elsa_tune.tracking.state import SearchState

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elsa_tune.specs.space import Space
-from elsa_tune.tables.task_file import DataSetFile, TaskFile
+from elsa_tune.tasks.task_file import DataSetFile, TaskFile
 from tools import measurements, reference, what_90_percent_hides
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +35,7 @@ PARTS: dict[str, Part] = {
     "data set file fields": Part(
         "docs/reference/task-files.md", lambda: reference.fields(DataSetFile)
     ),
+    "decisions": Part("docs/decisions.md", reference.decisions),
     "demo": Part("README.md", measurements.demo),
     "faults": Part("docs/reliability.md", measurements.faults),
     "fair_rates": Part("docs/measured.md", measurements.fair_rates),

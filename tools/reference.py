@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -13,6 +15,8 @@ from pydantic import BaseModel
 
 from elsa_tune.cli.app import app
 from elsa_tune.specs.space import Space
+
+DECISIONS = Path(__file__).resolve().parents[1] / "docs" / "decisions.md"
 
 
 def command_line() -> str:
@@ -81,11 +85,18 @@ def fields(model: type[BaseModel]) -> str:
         properties |= {**definitions["Recipe"]["properties"], **properties}
         defaults |= Space.model_validate({}).model_dump(mode="json")["training"] | {"epochs": None}
     rows = ["| field | takes | default |", "|---|---|---|"]
-    for name, field in properties.items():
+    for name in _in_reading_order(model, list(properties)):
+        field = properties[name]
         needed = name in schema.get("required", ())
         default = "needed" if needed else _value(defaults[name])
         rows.append(f"| `{name}` | {_takes(field, definitions)} | {default} |")
     return "\n".join(rows) + "\n"
+
+
+def _in_reading_order(model: type[BaseModel], names: list[str]) -> list[str]:
+    """Order a model's fields as a reader meets them: the name, its own, what it inherits."""
+    own = model.__annotations__
+    return sorted(names, key=lambda name: (name != "name", name not in own and model is not Space))
 
 
 def _takes(field: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -125,3 +136,16 @@ def _number(value: float) -> str:
 
 def _value(value: Any) -> str:
     return "" if value is None else f"`{json.dumps(value)}`"
+
+
+def decisions() -> str:
+    """Return the table of contents of the decisions, from their headings."""
+    lines: list[str] = []
+    for line in DECISIONS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            lines += ["", f"**{line.removeprefix('## ')}**", ""]
+        elif line.startswith("### "):
+            heading = line.removeprefix("### ")
+            anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            lines.append(f"- [{heading}](#{anchor})")
+    return "\n".join([*lines[1:], ""])

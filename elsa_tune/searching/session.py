@@ -58,7 +58,10 @@ def run_session(
     trained: Callable[[], object] = lambda: None,
     train: Train = train_here,
 ) -> Finished:
-    """One session, from its lock to its last record. trained: called once it needs Ray no more."""
+    """Run one session, from its lock to its last record.
+
+    trained: called as soon as Ray is no longer needed.
+    """
     with Journal(paths.journal, spec.search_id) as journal:
         recording(paths, store.uri)
         forwarder = Forwarder(paths, store, journal.earlier).start()
@@ -242,7 +245,7 @@ class SearchRun:
         score = spec.recipe.selection.score
         # A cluster's GPUs are for others while they wait.
         here = spec.address is None
-        scheduler = PerDepthAsha(spec.asha, spec.recipe.evaluations, score, exempt, here)
+        scheduler = PerDepthAsha(spec.early_stopping, spec.recipe.evaluations, score, exempt, here)
         for one in self._plan.known:
             if one.trial.phase is Phase.EXPLORE and one.status.is_final:
                 scheduler.replay(one.trial, one.scores)

@@ -225,7 +225,7 @@ class TrialSpec:
         """Its one name within the search, e.g. `measure-N3-lr3e-05-s2`."""
         mantissa, exponent = f"{self.learning_rate:.4e}".split("e")
         rate = f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
-        return f"{self.phase.value}-N{self.depth.label}-lr{rate}-s{self.seed}"
+        return f"{self.phase.value}-{self.depth.key}-lr{rate}-s{self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

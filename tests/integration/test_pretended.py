@@ -13,7 +13,8 @@ from elsa_tune import testing
 from elsa_tune.searching.planning.known import known_trial
 from elsa_tune.searching.tune.cluster import Capacity
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
-from elsa_tune.specs.search import Asha, Extension, RateList, RateRange, SearchSpec
+from elsa_tune.specs.policy import Extension
+from elsa_tune.specs.search import Asha, RateList, RateRange, SearchSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialStatus
 from elsa_tune.tracking.paths import StorePaths
 from elsa_tune.tracking.state import SearchState

@@ -73,7 +73,7 @@ def test_the_guides_rows_become_a_model(
     [again], [recorded] = elsa_tune.answer(trials), elsa_tune.answer("moods")
     assert again.operating_point is not None and recorded.operating_point is not None
     assert again.operating_point.retention == recorded.operating_point.retention
-    # The same once more is answered at once; asked otherwise it is refused.
+    # The same once more is answered at once; with other settings it is refused.
     assert elsa_tune.resume("moods") == elsa_tune.load_search("moods") == found
     with pytest.raises(StorageError, match=r"epochs 4 \(recorded: 3\)"):
         exec(lines.replace("epochs=3", "epochs=4"), {})
