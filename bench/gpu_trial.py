@@ -30,7 +30,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from elsa_tune.specs.trial import Precision, TrialSpec
 from elsa_tune.training import loop
-from elsa_tune.training.machine import settle, usable_cores
+from elsa_tune.training.machine import freeze_gc, usable_cores
 from elsa_tune.training.throughput import Division, measure
 
 SEEDS = 5
@@ -198,7 +198,7 @@ def grid(bench: Bench) -> None:
     """40 trials on RTE-shaped data, three epochs each, one after another in this process; then the
     Trainer, one at each depth.
     """
-    settle()  # as a search's worker does: else every trial's end looks through all of torch
+    freeze_gc()  # as a search's worker does: else every trial's end looks through all of torch
     data = bench.data()
 
     def whole(frozen: int, seed: int) -> dict[str, Any]:

@@ -47,12 +47,12 @@ def run(
     layer: nn.Module,
     hidden: Tensor,
     batch: PackedBatch,
-    firsts: bool,
+    cls_only: bool,
     bias: Tensor | None,
 ) -> Tensor:
     """As `Block.run`, of which it is a copy."""
     attention: Any = layer.get_submodule(self.attention)
-    asking = batch.firsts(hidden) if firsts else hidden
+    asking = batch.cls_tokens(hidden) if cls_only else hidden
     read = batch.operand(hidden)
     query, key, value = (getattr(attention, name) for name in self.projections)
     joined = getattr(attention, JOINED, None)
@@ -60,9 +60,9 @@ def run(
     if joined is not None:
         found = joined(read).split(query.out_features, dim=-1)
     if not found:
-        found = (query(asking if firsts else read), key(read), value(read))
+        found = (query(asking if cls_only else read), key(read), value(read))
     elif len(found) == 2:
-        found = (query(asking if firsts else read), *found)
+        found = (query(asking if cls_only else read), *found)
     count = getattr(attention, self.heads)
     dropout = attention.dropout.p if attention.training else 0.0
     heads = Heads(count, dropout, (query.out_features // count) ** -0.5)

@@ -18,12 +18,13 @@ from transformers import get_linear_schedule_with_warmup
 from elsa_tune.errors import DivergedError, RunError, SpaceError
 from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
+from elsa_tune.training.adapt import methods
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
-from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze, pool
+from elsa_tune.training.model.encoder import load_classifier, own_what_trains
+from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Objective
 from elsa_tune.words import rate_text
 
@@ -122,7 +123,9 @@ class _Run:
         self.scores: list[float] = []
         self.predictions = np.empty(0)
         self.train_seconds = 0.0
-        if device.type in _TRIED_ON and (note := machine.made_strict(self._few_gradients, device)):
+        if device.type in _TRIED_ON and (
+            note := machine.try_deterministic(self._few_gradients, device)
+        ):
             self.notes.append(note)
 
     def _few_gradients(self) -> None:
@@ -134,26 +137,27 @@ class _Run:
 
     def _frozen_model(self, depths: Sequence[int]) -> Runner:
         trial, objective = self.trial, self.objective
-        model = load_classifier(trial.model, objective.outputs, trial.seed, trial.depth)
+        model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
+        trainable = methods.apply(model, trial.depth)
+        own_what_trains(model)
         model.to(self.device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-        freeze(model, trial.depth)
         pool(model, trial.recipe.pooling)
         # Counted here: of the word table the runner keeps only the rows that the data use.
         self.trainable_parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
         setting = Setting(
-            depth=trial.depth,
+            trainable=trainable,
             recipe=trial.recipe,
             precision=self.precision.value,
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
-            depths=depths,
+            others=depths,
             keeps_words=self.keep is not None,
         )
         if self.keep is not None:
             # By identity: whatever runs the model moves its modules, and trains these.
             self.named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         # Whether it tests, builds or reads must not show in what the trial draws afterwards.
-        with machine.forked(self.device):
+        with machine.preserve_rng(self.device):
             return runner_for(model, self.data, setting)
 
     def close(self) -> None:
@@ -189,7 +193,7 @@ class _Run:
                     f"{rate_text(self.trial.learning_rate)} may help"
                 )
             result = self._result(number, step, seen, train_loss)
-            with machine.forked(self.device):  # whoever takes it may draw random numbers too
+            with machine.preserve_rng(self.device):  # whoever takes it may draw random numbers too
                 yield result
 
     def step(self, batch: IndexArray) -> Tensor:

@@ -16,8 +16,9 @@ from ray import tune
 from elsa_tune.errors import DivergedError
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
+from elsa_tune.training.adapt.methods import first_trained_layers
 from elsa_tune.training.data.tokens import TaskData
-from elsa_tune.training.machine import settle, take_share
+from elsa_tune.training.machine import freeze_gc, take_share
 
 # In Ray's config of a trial: its TrialSpec.
 TRIAL = "trial"
@@ -25,7 +26,7 @@ TRIAL = "trial"
 NODE = "node"
 DIVERGED = "diverged"
 
-_settle_once = functools.cache(settle)
+_freeze_gc_once = functools.cache(freeze_gc)
 
 # As `training.loop.train` is called: with a trial, its data, a device and the depths to keep.
 Train = Callable[..., Iterator[EpochResult]]
@@ -58,14 +59,14 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
     A diverged trial does not raise: Ray would end this process with it, and the next trial would
     wait for another to import its libraries. NaN reaches neither Ray nor Optuna.
     """
-    _settle_once()
+    _freeze_gc_once()
     device = device_of(work.spec.resources)
     trial: TrialSpec = config[TRIAL]
     if trial.phase is Phase.PROBE:
         _probe(trial, work, device)
         return
     # One pass keeps the frozen layers' output of all of them.
-    depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers]
+    depths = first_trained_layers(work.spec.depths, work.spec.layers)
     try:
         for result in work.train(trial, work.data, device=device, depths=depths):
             if result.predictions is not None:
