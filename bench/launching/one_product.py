@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.training import loop
 from elsa_tune.training.forward.attention import Heads, attend
 from elsa_tune.training.forward.packed import PackedBatch
@@ -73,7 +74,7 @@ def run(
 class OneProduct(loop._Run):
     """A trial whose model is joined; `run` must stand in the place of `Block.run`."""
 
-    def _frozen_model(self, depths: Sequence[int]) -> Runner:
+    def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
         runner = super()._frozen_model(depths)
         if isinstance(runner.model, PackedModel):
             join(runner.model)

@@ -13,7 +13,7 @@ import torch
 
 from elsa_tune.errors import ModelError, UnknownNameError, UsageError, first_line
 from elsa_tune.exporting.folder import aside, check_out
-from elsa_tune.searching.saying import say
+from elsa_tune.searching.output import say
 from elsa_tune.specs.arguments import checked
 from elsa_tune.tracking.mlflow_writer import write_pyfunc
 from elsa_tune.training import bundled

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import get_linear_schedule_with_warmup
 
 from elsa_tune.errors import DivergedError, RunError, SpaceError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.trial import EpochResult, Recipe, Selection, TrialSpec, chosen_evaluation
 from elsa_tune.training import machine
 from elsa_tune.training.adapt import methods
@@ -24,6 +25,7 @@ from elsa_tune.training.data.tokens import HOLDOUT, IndexArray, TaskData
 from elsa_tune.training.forward.equality import Setting
 from elsa_tune.training.forward.runner import Runner, runner_for
 from elsa_tune.training.model.encoder import load_classifier, own_what_trains
+from elsa_tune.training.model.parts import layer_list
 from elsa_tune.training.model.pooling import pool
 from elsa_tune.training.objective import Objective
 from elsa_tune.words import rate_text
@@ -47,15 +49,15 @@ def train(
     data: TaskData | None = None,
     *,
     device: str | None = None,
-    depths: Sequence[int] = (),
+    depths: Sequence[Candidate] = (),
     keep: Keep | None = None,
     on_step: OnStep | None = None,
 ) -> Generator[EpochResult]:
     """Fine-tune and yield an EpochResult at every planned evaluation.
 
     data: the tokenised task, by default read here. device: `cpu` or `cuda`, by default a GPU where
-    there is one. depths: N of other trials of the same search, whose frozen prefixes are kept in
-    the same pass over the model as this trial's. keep: called after every evaluation that may give
+    there is one. depths: all candidates of the search, whose frozen prefixes are kept in the same
+    pass over the model as this trial's. keep: called after every evaluation that may give
     the trial's quality, at last with the one that does. on_step: called after every optimiser step.
     The numbers depend on the trial alone (on a GPU also on how it batches), not on what ran before
     in the process: weights, head, order of examples and dropout follow `trial.seed`.
@@ -95,7 +97,7 @@ class _Run:
         trial: TrialSpec,
         data: TaskData,
         device: torch.device,
-        depths: Sequence[int] = (),
+        depths: Sequence[Candidate] = (),
         keep: Keep | None = None,
     ) -> None:
         recipe = trial.recipe
@@ -135,7 +137,7 @@ class _Run:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
 
-    def _frozen_model(self, depths: Sequence[int]) -> Runner:
+    def _frozen_model(self, depths: Sequence[Candidate]) -> Runner:
         trial, objective = self.trial, self.objective
         model = load_classifier(trial.model, objective.outputs, trial.seed, shared=True)
         trainable = methods.apply(model, trial.depth)
@@ -150,7 +152,7 @@ class _Run:
             precision=self.precision.value,
             device=self.device,
             name=f"{trial.model.name} on {trial.task.name}",
-            others=depths,
+            others=methods.first_trained_layers(depths, len(layer_list(model))),
             keeps_words=self.keep is not None,
         )
         if self.keep is not None:

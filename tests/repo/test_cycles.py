@@ -102,7 +102,10 @@ def test_no_module_needs_one_that_needs_it(root: Path) -> None:
     ("sources", "expected"),
     [
         ({"a": "import p.b", "b": "def f():\n    from p.a import g"}, [["p.a", "p.b"]]),
-        ({"a": "from . import b", "b": "from .c import x", "c": "import p.a"}, [["p.a", "p.b", "p.c"]]),
+        (
+            {"a": "from . import b", "b": "from .c import x", "c": "import p.a"},
+            [["p.a", "p.b", "p.c"]],
+        ),
         ({"a": "import p.b", "b": "if TYPE_CHECKING:\n    import p.a"}, []),
         ({"a": "from p import b, c", "b": "from p import c", "c": "x = 1"}, []),
     ],

@@ -121,7 +121,8 @@ def test_a_method_of_twenty_lines_trains_what_it_says_as_a_plain_loop_does(
     assert plain[0] - plain[-1] > 0.01
     # What can be kept follows from what trains: nothing where the embeddings' own biases do, and
     # every layer of ModernBERT, whose layers have no biases.
-    assert results[-1].prefix == ("none" if "bert.embeddings" in min(expected) else "cached")
+    has_none = any("embeddings" in name for name in expected)
+    assert results[-1].prefix == ("none" if has_none else "cached")
 
 
 def test_the_optimiser_keeps_state_of_what_trains_alone(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_what_is_frozen_follows_from_what_trains(tmp_path: Path) -> None:
     for trained, first, embeddings_train in cases:
         assert train_only(model, trained) == Trainable(frozenset(trained), first, embeddings_train)
         assert {n for n, p in model.named_parameters() if p.requires_grad} == trained
-    # Only what lies in front of the first trained layer can be kept: layer 2 does not train, either.
+    # Only what lies in front of the first trained layer can be kept, not layer 2.
     trainable = train_only(model, {parts.layers[1][0], parts.layers[3][0]})
     assert frozen_prefix(model, trainable) == {*parts.embedding, *parts.layers[0]}
     modules = frozen_modules(model, trainable)

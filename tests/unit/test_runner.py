@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elsa_tune.errors import ModelError
+from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.trial import EpochResult, Pooling, Precision, PrefixCache, TrialSpec
 from elsa_tune.training import loop
@@ -153,7 +154,8 @@ def test_fast_equals_plain(
 def test_a_second_trial_reads_what_the_first_one_kept(frozen: int, tmp_path: Path) -> None:
     trial = make_trial(tiny_bert(tmp_path / "model", LAYERS), frozen, frozen_dropout=False)
     data = data_for("bert")
-    first = list(train(trial, data, device="cpu", depths=(1, 2, LAYERS)))
+    others = tuple(map(FreezeDepth.of, (1, 2, LAYERS)))
+    first = list(train(trial, data, device="cpu", depths=others))
     again = list(train(trial, data, device="cpu"))
     # To the bit, dropout included: building draws nothing that the trial would have drawn.
     assert [(r.train_loss, r.eval_loss) for r in first] == [
