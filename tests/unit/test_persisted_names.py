@@ -29,6 +29,7 @@ from elsa_tune.analysis.answers import freeze_curves
 from elsa_tune.analysis.warning import WarningCode
 from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
+from elsa_tune.results.columns import COLUMNS
 from elsa_tune.searching.record import params_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.border import Border
@@ -45,7 +46,6 @@ from elsa_tune.specs.trial import (
     Selection,
     TrialStatus,
 )
-from elsa_tune.tables.columns import COLUMNS
 from elsa_tune.tracking import names
 from elsa_tune.tracking.journal import lock_of
 from elsa_tune.tracking.journal_records import (
