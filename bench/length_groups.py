@@ -53,7 +53,7 @@ def main() -> None:
         for number in range(STEPS + 2):
             batch = next(batches)
             for cost in COSTS:
-                runner.GROUP_COST = cost
+                runner.BUCKET_COST = cost
                 started = time.perf_counter()
                 run.step(batch)
                 if number >= 2:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from elsa_tune.errors import DivergedError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import Asha, RateList, Resources, SamplerName, SearchSpec
@@ -58,7 +59,7 @@ class Pretended:
     chance: float  # the quality of the best constant answer
 
     def __call__(
-        self, trial: TrialSpec, data: object, *, share: Resources, depths: Sequence[int]
+        self, trial: TrialSpec, data: object, *, share: Resources, depths: Sequence[Candidate]
     ) -> Iterator[EpochResult]:
         """Yield a result for each evaluation of the trial's recipe."""
         recipe = trial.recipe

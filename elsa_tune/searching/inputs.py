@@ -75,7 +75,7 @@ def read_inputs(
     task_spec = resolve_task(task, data_dir, metric, columns)
 
     from elsa_tune.training.model.encoder import facts
-    from elsa_tune.training.model.parts import check_pooling
+    from elsa_tune.training.model.pooling import check_pooling
     from elsa_tune.training.model.refusals import check_complete
 
     known = facts(model_spec)

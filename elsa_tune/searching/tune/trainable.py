@@ -20,6 +20,7 @@ import ray
 from ray import tune
 
 from elsa_tune.errors import DivergedError
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import Resources, SearchSpec
 from elsa_tune.specs.trial import EpochResult, Phase, TrialSpec
 
@@ -37,11 +38,11 @@ class Train(Protocol):
     """What trains a trial in a worker: `train_here`, or what a test puts in its place."""
 
     def __call__(
-        self, trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[int]
+        self, trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[Candidate]
     ) -> Iterator[EpochResult]:
         """Yield a result for each evaluation; DivergedError if the trial diverges.
 
-        share: of this node, for this trial. depths: all frozen depths of the search, in layers.
+        share: of this node, for this trial. depths: all that the search compares.
         """
         ...
 
@@ -73,10 +74,9 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
     if trial.phase is Phase.PROBE:
         _probe(trial, work)
         return
-    # One pass keeps the frozen layers' output of all of them.
-    depths = [depth.frozen_layers for depth in work.spec.depths if depth.frozen_layers]
+    spec = work.spec
     try:
-        for result in work.train(trial, work.data, share=work.spec.resources, depths=depths):
+        for result in work.train(trial, work.data, share=spec.resources, depths=spec.depths):
             if result.predictions is not None:
                 dtype = np.int16 if isinstance(result.predictions[0], int) else np.float32
                 _leave(work, trial, np.asarray(result.predictions, dtype=dtype))
@@ -87,12 +87,12 @@ def run_trial(config: dict[str, Any], work: Work) -> None:
 
 
 def train_here(
-    trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[int]
+    trial: TrialSpec, data: TaskData, *, share: Resources, depths: Sequence[Candidate]
 ) -> Iterator[EpochResult]:
     """Train a trial on its share of this node."""
     from elsa_tune.training.loop import train
 
-    _settle_once()
+    _freeze_gc_once()
     yield from train(trial, data, device=device_of(share), depths=depths)
 
 
@@ -100,7 +100,7 @@ def _probe(trial: TrialSpec, work: Work) -> None:
     """Do the part of a linear probe that needs the model, and so the GPU."""
     from elsa_tune.training.probe import probe_features
 
-    _settle_once()
+    _freeze_gc_once()
     spec = work.spec
     device = device_of(spec.resources)
     features = probe_features(spec.model, spec.task, spec.recipe, work.data, device=device)
@@ -109,11 +109,11 @@ def _probe(trial: TrialSpec, work: Work) -> None:
 
 
 @functools.cache
-def _settle_once() -> None:
-    """Settle the garbage collector, once all that trains is imported."""
-    from elsa_tune.training.machine import settle
+def _freeze_gc_once() -> None:
+    """Keep the garbage collector from what is loaded, once all that trains is imported."""
+    from elsa_tune.training.machine import freeze_gc
 
-    settle()
+    freeze_gc()
 
 
 def _leave(work: Work, trial: TrialSpec, what: Any) -> None:

@@ -28,7 +28,7 @@ from elsa_tune.tasks.known import HUB_REPOSITORY, LAYOUTS, UNLABELLED, GlueLayou
 from elsa_tune.tasks.table_file import Table, listing, read_table
 from elsa_tune.training.data.standard_library import read_standard_library
 from elsa_tune.training.data.tokens import Split
-from elsa_tune.training.model.model_files import fetch
+from elsa_tune.training.hub import fetch
 
 MOST_LINES_SHOWN = 10
 _CACHED = f"datasets--{HUB_REPOSITORY.replace('/', '--')}"
