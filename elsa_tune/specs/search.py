@@ -3,13 +3,13 @@
 import enum
 import hashlib
 import math
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Self
+from typing import Annotated
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.bounds import Bounds
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.row_findings import RowFinding
@@ -105,7 +105,6 @@ class Extension:
     tries: int = 8
 
 
-_TEXT = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
 # Of each look: seeds of a depth, seeds of the full model.
 Counts = tuple[tuple[int, int], ...]
 
@@ -123,21 +122,6 @@ class Looks:
     first_seed: int
     counts: Counts
     error: float = 0.05  # family-wise, of a search that tests every depth in its order
-
-    def __str__(self) -> str:
-        counts = " ".join(f"{here}/{full}" for here, full in self.counts)
-        return f"after N={self.after}, from seed {self.first_seed}, at {self.error:g}: {counts}"
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """The inverse of `str`. Raises SpaceError."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
-            raise SpaceError(f"'{text}' does not say when a depth is tested")
-        pairs = (map(int, one.split("/")) for one in found[4].split())
-        counts = tuple((here, full) for here, full in pairs)
-        after, first_seed, error = int(found[1]), int(found[2]), float(found[3])
-        return cls(after=after, first_seed=first_seed, counts=counts, error=error)
 
 
 # A hunt's looks: seeds of the depth, seeds of the full model. The ladder's depths cost more, and
@@ -318,18 +302,19 @@ class SearchSpec:
         return sum(self.seeds_at(-1, depth) for depth in self.depths)
 
     @property
-    def comparison(self) -> str:
-        """Everything that must agree before results are pooled, as one short line."""
+    def comparison(self) -> Comparison:
+        """Everything that must agree before results are pooled."""
         recipe = self.recipe.comparable()
         if self.task.kind is not TaskKind.REGRESSION:
             recipe.pop("standardize_targets", None)  # class labels have no unit
-        values = {
-            "weights": _short(self.fingerprints.get("weights", "?")),
-            "data": _short(self.fingerprints.get("data", "?")),
-            "metric": self.task.metric.value,
-            **recipe,
-        }
-        return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+        return Comparison.of(
+            {
+                "weights": _short(self.fingerprints.get("weights", "?")),
+                "data": _short(self.fingerprints.get("data", "?")),
+                "metric": self.task.metric.value,
+                **recipe,
+            }
+        )
 
 
 def _short(fingerprint: str) -> str:

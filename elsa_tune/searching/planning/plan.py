@@ -28,7 +28,7 @@ from elsa_tune.tracking.journal_records import Decision, Record
 from elsa_tune.tracking.names import LADDER
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 from elsa_tune.words import depths_text
 
 
@@ -50,7 +50,7 @@ class Plan:
         self._spec, self._state, self._folder, self._say = spec, state, folder, say
         self._write = write
         self._said = ""
-        self._known: dict[str, tuple[TrialState, KnownTrial]] = {}
+        self._known: dict[str, tuple[RecordedTrial, KnownTrial]] = {}
         self._evidence = KeptPredictions()
         self._judged: frozenset[str] | None = None
         self._curve: FreezeCurve | None = None
@@ -62,7 +62,7 @@ class Plan:
             try:
                 known_trial(spec, trial)
                 rows_of(dataclasses.replace(state, trials={trial.key: trial}))
-            except (KeyError, TypeError, ValueError, AssertionError, ElsaTuneError) as error:
+            except ElsaTuneError as error:
                 raise StorageError(
                     f"{paths.journal} does not say what trial '{trial.key}' is; restore the file "
                     "from a copy, or delete the search"
@@ -243,6 +243,6 @@ def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
         with contextlib.suppress(ElsaTuneError):
             return Plan.of(load_specification(paths), paths, state).trials
     params = state.search.params
-    counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
+    counts = [str(params.get(f"{phase}_trials", "")) for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
     return max(sum(planned), state.trials_done) if planned else None
