@@ -210,7 +210,7 @@ def _ours(
             steps[record["trial"]] = record["step"]
         elif record["kind"] == "trial_ended":
             begun = started[record["trial"]]
-            n = str(begun["params"]["candidate"]["frozen_layers"])
+            n = str(begun["params"]["frozen_layers"])
             seconds[n].append(record["time"] - begun["time"])
             quality[n].append(record["metrics"]["quality"])
     full = [r for r in records if r["kind"] == "trial_ended" and r["status"] == "completed"]

@@ -19,7 +19,7 @@ from elsa_tune.specs.model import resolve_model
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import Phase, Recipe, TrialSpec, TrialStatus
-from elsa_tune.tables.task_file import resolve_task
+from elsa_tune.tasks.task_file import resolve_task
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -31,9 +31,9 @@ from elsa_tune.tracking.journal_records import (
     TrialStarted,
 )
 from elsa_tune.tracking.paths import SearchPaths
+from elsa_tune.training.adapt.methods import apply
 from elsa_tune.training.data.preparation import prepare
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import divide
 from elsa_tune.training.saved import save_classifier
 from tests.unit.search_examples import make_spec
 
@@ -124,12 +124,13 @@ def exported_model(
         phase=Phase.FINAL,
     )
     data = prepare(trial.model, task, trial.recipe)
-    model = load_classifier(trial.model, task.outputs, seed, trial.depth)
-    kept, draw = divide(model).frozen(trial.depth), torch.Generator().manual_seed(seed)
+    model = load_classifier(trial.model, task.outputs, seed)
+    learnt = apply(model, trial.depth).parameters
+    draw = torch.Generator().manual_seed(seed)
     trained = {
         name: parameter + 0.05 * torch.randn(parameter.shape, generator=draw)
         for name, parameter in model.named_parameters()
-        if name not in kept
+        if name in learnt
     }
     folder.mkdir(parents=True)
     save_classifier(folder, trial, data, trained)

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import SearchSpec
@@ -31,7 +32,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -55,6 +56,7 @@ _OF_SEARCH = (
     "evaluation_examples",
 )
 _FINDINGS = TypeAdapter(tuple[RowFinding, ...])
+_POLICY = TypeAdapter(Policy)
 # How long the end of a search waits for room on a full disk.
 ROOM_SECONDS = 60.0
 _REPORT_TAGS = ("precision", "micro_batch_size", "batches", "prefix")
@@ -261,11 +263,12 @@ def facts_of(spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = 
 def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     """Return what is recorded where a driver takes the search up."""
     asha = None
-    if spec.asha is not None:
+    stopping = spec.early_stopping
+    if stopping is not None:
         asha = {
-            "grace": spec.asha.grace_of(spec.recipe.evaluations),
-            "factor": spec.asha.reduction_factor,
-            "margin": spec.asha.margin,
+            "grace": stopping.grace_of(spec.recipe.evaluations),
+            "factor": stopping.reduction_factor,
+            "margin": stopping.margin,
         }
     machine = [platform.node(), f"{os.cpu_count()} cores"]
     if spec.resources.gpus and torch.cuda.is_available():
@@ -289,6 +292,7 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
             **{f"fingerprint.{name}": value for name, value in spec.fingerprints.items()},
             MACHINE_TAG: ", ".join(machine),
             FINDINGS_TAG: _FINDINGS.dump_json(spec.findings, exclude_defaults=True).decode(),
+            POLICY_TAG: _POLICY.dump_json(spec.policy).decode(),
             "cpus_per_trial": f"{spec.resources.cpus:g}",
             "gpus_per_trial": f"{spec.resources.gpus:g}",
         },

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.comparison import Comparison
+from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.row_findings import RowFinding
 from elsa_tune.specs.search import Looks
 from elsa_tune.specs.trial import Count, Phase, TrialStatus
@@ -49,6 +50,7 @@ class ResultRow:
     predictions: str | None = None  # where they are kept: a file, or `runs:/RUN_ID/PATH` in MLflow
     given_rates: tuple[float, float] | None = None  # of the search, which may have gone beyond them
     looks: Looks | None = None  # when its candidate is tested
+    policy: Policy | None = None  # of its search; None where no search of ours is known
     probe_examples: int | None = None  # rows that a linear probe learnt from
     findings: tuple[RowFinding, ...] = ()  # what is odd about the rows in use
 

@@ -55,6 +55,8 @@ COMMAND: Final = "command"
 MACHINE_TAG: Final = "machine"
 # There too: what is odd about its rows, as JSON.
 FINDINGS_TAG: Final = "row_findings"
+# There too: the constants that it was planned by, as JSON.
+POLICY_TAG: Final = "policy"
 # MLflow's limit (mlflow/utils/validation.py).
 TAG_LENGTH: Final = 8000
 
@@ -99,7 +101,7 @@ def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_name(key: str, params: TrialFacts | UnreadParams, status: TrialStatus | None = None) -> str:
-    """Return `N6 2e-05 s1`, or `N6 2e-05 explore, stopped early`; without a rate the key."""
+    """Return `N6 2e-5 s1`, or `N6 2e-5 explore, stopped early`; without a rate the key."""
     name = key
     if params.phase == Phase.PROBE:
         name = "linear probe"

@@ -85,8 +85,13 @@ def params_record(params: TrialFacts | UnreadParams) -> dict[str, Any]:
     """Return what a journal's line keeps, ready for JSON."""
     if isinstance(params, UnreadParams):
         return dict(params.values)
-    values = {name: getattr(params, name) for name in _names(params)}
-    values["candidate"] = params.candidate.record()
+    values: dict[str, Any] = {}
+    for name in _names(params):
+        values[name] = getattr(params, name)
+        if name == "candidate":
+            values[name] = params.candidate.record()
+            # Beside it, too, where those look who read journals of earlier versions.
+            values |= _flat(params)
     values["comparison"] = params.comparison.record()
     return {**values, **params.others}
 
@@ -99,9 +104,7 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
     for name in _names(params):
         value = getattr(params, name)
         if name == "candidate":
-            values |= params.candidate.record()
-            if params.layers is not None:
-                values[_FINE_TUNED] = params.candidate.fine_tuned_layers(params.layers)
+            values |= _flat(params)
         elif name == "given_rates" and value is not None:
             values[name] = "..".join(map(_short, value))
         elif name == "looks" and value is not None:
@@ -109,6 +112,14 @@ def param_texts(params: TrialFacts | UnreadParams) -> dict[str, str]:
         else:
             values[name] = value
     return {name: param_text(value) for name, value in {**values, **params.others}.items()}
+
+
+def _flat(facts: TrialFacts) -> dict[str, Any]:
+    """Return a candidate's own fields, and how many layers it fine-tunes."""
+    values = dict(facts.candidate.record())
+    if facts.layers is not None:
+        values[_FINE_TUNED] = facts.candidate.fine_tuned_layers(facts.layers)
+    return values
 
 
 def search_texts(params: Mapping[str, Any]) -> dict[str, str]:

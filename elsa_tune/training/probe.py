@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.task import Metric, TaskKind, TaskSpec
 from elsa_tune.specs.trial import Recipe
+from elsa_tune.training.adapt.trainable import train_only
 from elsa_tune.training.data.preparation import stratified_order
 from elsa_tune.training.data.tokens import TaskData, TokenRows
 from elsa_tune.training.forward.equality import Setting, packed_doubt
@@ -30,7 +30,7 @@ from elsa_tune.training.machine import (
 )
 from elsa_tune.training.metrics import score, task_scores
 from elsa_tune.training.model.encoder import load_classifier
-from elsa_tune.training.model.parts import freeze, layer_list
+from elsa_tune.training.model.parts import divide
 
 # More rows would cost minutes and hardly move a linear model of a thousand features.
 MOST_TRAIN_ROWS = 5_000
@@ -164,12 +164,16 @@ def _features(
 ) -> list[Floats]:
     """[E, 2H] of each split: the token that heads read, then the mean over tokens."""
     # As many outputs as a trial's: the process then keeps one checkpoint in memory, not two.
-    loaded = load_classifier(model, task.outputs, 0)
-    depth = FreezeDepth.of(len(layer_list(loaded)))
+    loaded = load_classifier(model, task.outputs, 0, shared=True)
+    trainable = train_only(loaded, divide(loaded).head)
     loaded.to(device)  # type: ignore[arg-type]  # its decorator hides nn.Module's signature
-    freeze(loaded, depth)
-    precision = resolve_precision(recipe.precision, device.type).value
-    setting = Setting(depth=depth, recipe=recipe, precision=precision, device=device, name="probe")
+    setting = Setting(
+        trainable=trainable,
+        recipe=recipe,
+        precision=resolve_precision(recipe.precision, device.type).value,
+        device=device,
+        name="probe",
+    )
     runs, _ = taken_apart(loaded, data, setting, packed_doubt(loaded, data, setting))
     # Where the tokenizer pads on the left (XLNet's), the token that heads read is the last.
     reads_last = data.padding_side == "left"
@@ -184,7 +188,9 @@ def _of_rows(
     runs: PackedModel | PaddedModel, rows: TokenRows, setting: Setting, reads_last: bool
 ) -> Floats:
     parts = []
-    for chunk, _, hidden in rows_behind(runs, rows, [setting.depth.frozen_layers], setting):
+    for chunk, _, hidden in rows_behind(
+        runs, rows, [setting.trainable.first_trained_layer], setting
+    ):
         hidden = hidden.float()  # [P, H]
         lengths = torch.from_numpy(rows.lengths[chunk]).to(hidden.device)
         ends = lengths.cumsum(0)

@@ -176,7 +176,7 @@ def test_the_prefix_lies_in_the_gpus_memory(
 
     monkeypatch.setattr(runner.Prefix, "reading", kept)
     if DEVICE == "cpu":
-        monkeypatch.setattr(runner, "room", lambda device: 2**40)
+        monkeypatch.setattr(runner, "free_bytes", lambda device: 2**40)
     trial = make_trial(model, 2, precision=Precision.FP32)
     cached = run(trial)
     assert cached[-1].prefix == "cached" and len(read) == 1

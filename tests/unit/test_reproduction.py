@@ -24,6 +24,7 @@ from elsa_tune.errors import (
     TrackingError,
     UsageError,
 )
+from elsa_tune.results.results_csv import Study
 from elsa_tune.searching import several
 from elsa_tune.searching.inputs import Request, SearchOptions
 from elsa_tune.searching.pace import training_seconds
@@ -36,7 +37,6 @@ from elsa_tune.specs.trial import Phase, Precision, TrialStatus
 from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.studies.reproduction import Edition, edition, read_study
-from elsa_tune.tables.results_csv import Study
 from elsa_tune.tracking.journal import Journal
 from elsa_tune.tracking.journal_records import (
     Record,
@@ -46,6 +46,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from tests.recorded_search import probed
 
@@ -112,7 +113,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
             "embeddings_frozen": trial.depth.embeddings_frozen,
             "layers": 6,
         }
-        found.append(TrialStarted(trial=trial.key, params=params))
+        found.append(TrialStarted(trial=trial.key, params=read_params(params)))
         found.append(
             TrialEnded(
                 trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": 0.6, **metrics}

@@ -200,7 +200,7 @@ def _why_not(answer: Answer) -> str:
     if answer.task == ALL_TASKS:
         return "on all tasks together nothing is sure"
     if answer.certified is None and answer.reason is None:
-        return "it is not sure that the full model itself learnt"
+        return "it is not certain that the full model learnt anything"
     if answer.certified is None and answer.reason is not None:
         return why_not_certified(answer, answer.reason)
     examples = "" if answer.examples is None else f" and {answer.examples:,} evaluation rows"
@@ -256,7 +256,8 @@ def _raw_only(answer: Answer, raw: CurvePoint) -> str:
             return f"{said}, not certified."
         goal = target_text(answer.target)
         return f"{said}, but on some task only {share} of its gain over guessing ({goal} is asked)."
-    if answer.chance and not reaches(raw.quality, full.quality, answer.target, answer.chance):
+    chance, policy = answer.chance, answer.policy
+    if chance and not reaches(raw.quality, full.quality, answer.target, chance, policy=policy):
         return (
             f"{_scores(raw)}. That is {percent(raw.retention)} of {points(full.quality)}, but only "
             f"{share} of the gain over guessing; the target is {target_text(answer.target)} of it."
