@@ -6,7 +6,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import ElsaTuneError
 from elsa_tune.files import write_aside
 from elsa_tune.searching.planning.known import known_trial
+from elsa_tune.searching.planning.strategies import strategy_of
 from elsa_tune.specs.policy import Policy
 from elsa_tune.specs.result_row import ResultRow
 from elsa_tune.specs.row_findings import RowFinding
@@ -32,7 +33,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
-from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, LADDER, MACHINE_TAG, POLICY_TAG
+from elsa_tune.tracking.names import COMMAND, FINDINGS_TAG, MACHINE_TAG, POLICY_TAG
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import rows_of
 from elsa_tune.tracking.state import RecordedTrial, SearchState
@@ -46,8 +47,6 @@ _PER_EVALUATION = (QUALITY, "train_loss", "eval_loss", "epoch", *_ONCE)
 _OF_SEARCH = (
     "space",
     "layers",
-    "exploring_trials",
-    "measuring_trials",
     "sampler",
     "seed",
     "target",
@@ -158,7 +157,7 @@ class SearchRecord:
         start = TrialStarted(
             trial=trial.key,
             attempt=1 if before is None else before.start.attempt + 1,
-            params=facts_of(spec, trial, self._state.decisions.get(LADDER)),
+            params=facts_of(spec, trial, self._state.decisions),
             tags=dict(spec.versions),
         )
         self.write(start)
@@ -233,11 +232,16 @@ class SearchRecord:
             self._warn(message)
 
 
-def facts_of(spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = None) -> TrialFacts:
-    """Return what is recorded of a trial that begins. ladder: as in `spec.looks`."""
+def facts_of(
+    spec: SearchSpec, trial: TrialSpec, decisions: Mapping[str, Any] | None = None
+) -> TrialFacts:
+    """Return what is recorded of a trial that begins. decisions: the recorded ones."""
     recipe = dataclasses.asdict(trial.recipe)
     # Without a subset the training set's own size says more than "none".
     in_use = spec.train_examples + spec.holdout_examples
+    looks = None
+    if trial.phase is Phase.MEASURE:
+        looks = strategy_of(spec).looks(trial.depth, decisions or {})
     return TrialFacts(
         model=trial.model.name,
         task=trial.task.name,
@@ -250,7 +254,7 @@ def facts_of(spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = 
         chance=spec.chance,
         evaluation_examples=spec.evaluation_examples,
         given_rates=spec.given_rates,
-        looks=spec.looks(trial.depth, ladder) if trial.phase is Phase.MEASURE else None,
+        looks=looks,
         search=spec.name,
         selection=recipe.pop("selection"),
         epochs=recipe.pop("epochs"),
@@ -262,6 +266,7 @@ def facts_of(spec: SearchSpec, trial: TrialSpec, ladder: Sequence[int] | None = 
 
 def started(spec: SearchSpec, attempt: int) -> SearchStarted:
     """Return what is recorded where a driver takes the search up."""
+    strategy = strategy_of(spec)
     asha = None
     stopping = spec.early_stopping
     if stopping is not None:
@@ -281,6 +286,8 @@ def started(spec: SearchSpec, attempt: int) -> SearchStarted:
         task=spec.task.name,
         params={
             **{name: getattr(spec, name) for name in _OF_SEARCH},
+            "exploring_trials": strategy.exploring_trials,
+            "measuring_trials": strategy.measuring_trials,
             "depths": [depth.label for depth in spec.depths],
             "asha": asha,
             "chance": spec.chance,

@@ -20,7 +20,8 @@ from elsa_tune.specs.trial_facts import TrialFacts
 
 _FACTS = TypeAdapter(TrialFacts)
 _FIELDS = frozenset(spec.name for spec in dataclasses.fields(TrialFacts)) - {"others"}
-_LOOKS = re.compile(r"after N=(\d+), from seed (\d+), at ([\d.e-]+): ((?:\d+/\d+ ?)+)")
+_LOOKS = re.compile(r"after (N=\d+|[\w-]+), from seed (\d+), at ([\d.e-]+): ((?:\d+/\d+ ?)+)")
+_DEPTH = re.compile(r"^N(\d+)$")
 # How MLflow shows what is not known.
 _NONE = "none"
 # k of a candidate: shown in MLflow, and in old records what L is found by.
@@ -150,7 +151,8 @@ def looks_text(looks: Looks) -> str:
     """Return planned looks as MLflow shows them: `after N=6, from seed 1, at 0.05: 4/2 8/3`."""
     counts = " ".join(f"{here}/{full}" for here, full in looks.counts)
     error = _short(looks.error)
-    return f"after N={looks.after}, from seed {looks.first_seed}, at {error}: {counts}"
+    after = _DEPTH.sub(r"N=\1", str(looks.after))
+    return f"after {after}, from seed {looks.first_seed}, at {error}: {counts}"
 
 
 def read_looks(text: str) -> Looks:
@@ -162,9 +164,8 @@ def read_looks(text: str) -> Looks:
     for pair in match[4].split():
         here, full = pair.split("/")
         counts.append((int(here), int(full)))
-    return Looks(
-        after=int(match[1]), first_seed=int(match[2]), counts=tuple(counts), error=float(match[3])
-    )
+    after, error = match[1].replace("=", ""), float(match[3])
+    return Looks(after=after, first_seed=int(match[2]), counts=tuple(counts), error=error)
 
 
 def _names(facts: TrialFacts) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elsa_tune.errors import StorageError
-from elsa_tune.specs.freeze import FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import (
     HOLDOUT_QUALITY,
@@ -77,29 +77,56 @@ def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One exploring trial to come; None leaves its learning rate to the depth's study."""
+    """One exploring trial to come."""
 
-    depth: FreezeDepth
-    learning_rate: float | None = None
+    depth: Candidate
+    learning_rate: float | None = None  # None: chosen when it begins
 
 
-def tried(known: Iterable[KnownTrial], depth: FreezeDepth) -> tuple[KnownTrial, ...]:
-    """A depth's exploring trials, as its study and its way outward see it."""
+def tried(known: Iterable[KnownTrial], candidate: Candidate) -> tuple[KnownTrial, ...]:
+    """Return a candidate's exploring trials, by which its rates are chosen."""
     return tuple(
-        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == depth
+        one for one in known if one.trial.phase is Phase.EXPLORE and one.trial.depth == candidate
     )
 
 
-def relative_cost(spec: SearchSpec, depth: FreezeDepth) -> float:
-    """What a trial of this depth costs, in trials of the full model.
+def scores_of(tried: Iterable[KnownTrial]) -> dict[float, float]:
+    """Return the score of each rate at which a trial ran to its end."""
+    return {
+        one.trial.learning_rate: one.score
+        for one in tried
+        if one.status is TrialStatus.COMPLETED and one.score is not None
+    }
 
-    With the frozen layers' output kept, fitted to bench/results/step.json, peer_rte.json and
-    peer_sst2.json: the last layer works for one token only. Without, a frozen layer costs its
-    forward pass, a third of a trained one.
+
+def failed_slots(known: Iterable[KnownTrial]) -> tuple[Slot, ...]:
+    """Return the exploring trials that failed, to be tried again at their rates.
+
+    Diverged ones did not fail.
     """
-    layers, frozen = spec.layers, depth.frozen_layers
-    if frozen == 0:
-        return 1.0
-    if spec.recipe.frozen_dropout or spec.recipe.prefix_cache is PrefixCache.NONE:
-        return (frozen / 3 + layers - frozen) / layers
-    return max(0.003, (layers - frozen - 0.8) / (layers - 0.8))
+    return tuple(
+        Slot(depth=one.trial.depth, learning_rate=one.trial.learning_rate)
+        for one in known
+        if one.trial.phase is Phase.EXPLORE and one.status is TrialStatus.FAILED
+    )
+
+
+def measured_rates(known: Iterable[KnownTrial]) -> dict[Candidate, float]:
+    """Return the learning rates of the candidates whose measuring has begun: they keep them."""
+    return {
+        one.trial.depth: one.trial.learning_rate
+        for one in known
+        if one.trial.phase is Phase.MEASURE
+    }
+
+
+def relative_cost(spec: SearchSpec, candidate: Candidate) -> float:
+    """Return what a trial of this candidate costs, in trials of the full model."""
+    recipe = spec.recipe
+    keeps_prefix = not recipe.frozen_dropout and recipe.prefix_cache is not PrefixCache.NONE
+    return candidate.relative_cost(spec.layers, keeps_prefix=keeps_prefix)
+
+
+def is_cheap(spec: SearchSpec, candidate: Candidate) -> bool:
+    """Whether its trials cost too little to be worth stopping."""
+    return relative_cost(spec, candidate) < spec.policy.cheap_cost
