@@ -201,8 +201,7 @@ def replays(
                 "rate": rate,
                 "tries": len(here),
                 "cost": epochs * relative_cost(spec, depth),
-                "whole": (epochs + strategy_of(spec).seeds_at(0, depth))
-                * relative_cost(spec, depth),
+                "whole": (epochs + seeds) * relative_cost(spec, depth),
                 "missed": table.lost(n, rate, [seed]),
                 "regret": table.lost(n, rate, others),
             }

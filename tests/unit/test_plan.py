@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from pydantic import TypeAdapter
 from elsa_tune.errors import UsageError
 from elsa_tune.searching.inputs import Request
 from elsa_tune.searching.launch import plan, time_limit
+from elsa_tune.searching.planning.hunt import Hunt
 from elsa_tune.searching.planning.known import KnownTrial, Slot, failed_slots, measured_rates, tried
 from elsa_tune.searching.planning.plan import Plan, doubts, exploring_share, steps_per_trial
 from elsa_tune.searching.planning.strategies import strategy_of
-from elsa_tune.searching.planning.strategy import measuring_trials
+from elsa_tune.searching.planning.strategy import Findings, Step, measuring_trials
 from elsa_tune.searching.tune.cluster import Capacity
+from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.model import resolve_model
-from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec, Strategy
+from elsa_tune.specs.search import RateList, RateRange, Resources, SearchSpec
 from elsa_tune.specs.space import load_space
 from elsa_tune.specs.task import FilesSource, GlueSource
 from elsa_tune.specs.trial import Phase, Pooling, Recipe, Selection, TrialStatus
@@ -113,17 +116,17 @@ def test_a_hunt_counts_what_is_left_at_the_rates_that_it_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial that is tried again may give a better rate: that makes no measured depth new."""
-    spec = make_spec(strategy=Strategy.HUNT)
+    spec = make_spec(strategy="hunt")
     better = known(spec, DEPTHS[0], 5e-5, (0.9,))
     measured = known(spec, DEPTHS[0], 2e-5, (0.7,), phase=Phase.MEASURE, seed=1)
-    asked: list[dict[FreezeDepth, float]] = []
+    asked: list[Mapping[Candidate, float]] = []
 
-    def measuring(plan: Plan, rates: dict[FreezeDepth, float], known: Any) -> tuple[()]:
-        asked.append(rates)
-        return ()
+    def step(hunt: Hunt, findings: Findings) -> Step:
+        asked.append(findings.rates)
+        return Step()
 
     monkeypatch.setattr(Plan, "known", (better, measured))
-    monkeypatch.setattr(Plan, "measuring", measuring)
+    monkeypatch.setattr(Hunt, "next", step)
     assert Plan(spec, SearchState, tmp_path).left
     assert strategy_of(spec).best_rates([better, measured]) == {DEPTHS[0]: 5e-5}
     assert asked == [{DEPTHS[0]: 2e-5}]
