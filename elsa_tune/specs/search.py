@@ -3,15 +3,15 @@
 import enum
 import hashlib
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Self
+from typing import Annotated
 
 from elsa_tune.errors import SpaceError
 from elsa_tune.specs.adaptation import Candidate
 from elsa_tune.specs.bounds import Bounds
 from elsa_tune.specs.candidates import read_candidate
+from elsa_tune.specs.comparison import Comparison
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.row_findings import RowFinding
@@ -89,9 +89,6 @@ class Asha:
         return math.ceil(grace if grace >= 1 else evaluations * grace)
 
 
-_TEXT = re.compile(r"after (N=\d+|[\w-]+), from seed (\d+), at ([\d.]+): ((?:\d+/\d+ ?)+)")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
     """The planned looks of one candidate."""
@@ -106,22 +103,6 @@ class Looks:
     def __post_init__(self) -> None:
         if isinstance(self.after, int):
             object.__setattr__(self, "after", read_candidate(self.after).key)
-
-    def __str__(self) -> str:
-        counts = " ".join(f"{here}/{full}" for here, full in self.counts)
-        after = re.sub(r"^N(\d+)$", r"N=\1", str(self.after))
-        return f"after {after}, from seed {self.first_seed}, at {self.error:g}: {counts}"
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """The inverse of `str`. Raises SpaceError."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
-            raise SpaceError(f"'{text}' does not say when a depth is tested")
-        pairs = (map(int, one.split("/")) for one in found[4].split())
-        counts = tuple((here, full) for here, full in pairs)
-        after = found[1].replace("=", "")
-        return cls(after=after, first_seed=int(found[2]), counts=counts, error=float(found[3]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,18 +205,19 @@ class SearchSpec:
         return tuple(range(self.seed + 1, self.seed + 1 + self.seeds))
 
     @property
-    def comparison(self) -> str:
-        """Everything that must agree before results are pooled, as one short line."""
+    def comparison(self) -> Comparison:
+        """Everything that must agree before results are pooled."""
         recipe = self.recipe.comparable()
         if self.task.kind is not TaskKind.REGRESSION:
             recipe.pop("standardize_targets", None)  # class labels have no unit
-        values = {
-            "weights": _short(self.fingerprints.get("weights", "?")),
-            "data": _short(self.fingerprints.get("data", "?")),
-            "metric": self.task.metric.value,
-            **recipe,
-        }
-        return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+        return Comparison.of(
+            {
+                "weights": _short(self.fingerprints.get("weights", "?")),
+                "data": _short(self.fingerprints.get("data", "?")),
+                "metric": self.task.metric.value,
+                **recipe,
+            }
+        )
 
 
 def _short(fingerprint: str) -> str:

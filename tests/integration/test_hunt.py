@@ -65,8 +65,8 @@ def test_interrupted_while_measuring_it_goes_on_and_takes_every_test(
     starts = of_kind(bench.records("cut"), "trial_started")
     # Whatever is tested first follows the full model.
     first = "measure-N3-" if ladder == "[]" else "measure-N2-"
-    looks = {one["params"]["looks"] for one in starts if one["trial"].startswith(first)}
-    assert len(looks) == 1 and looks.pop().startswith("after N=0, ")
+    looks = [one["params"]["looks"] for one in starts if one["trial"].startswith(first)]
+    assert looks[0]["after"] == 0 and all(one == looks[0] for one in looks)
     assert bench.query("select value from tags where key = 'decision.ladder'") == [(ladder,)]
     ends = of_kind(bench.records("cut"), "trial_ended")
     done = Counter(end["trial"] for end in ends if end["status"] == "completed")

@@ -38,6 +38,7 @@ from elsa_tune.tracking.journal_records import (
 from elsa_tune.tracking.mlflow_reader import read_overview, read_searches
 from elsa_tune.tracking.mlflow_writer import MlflowStore
 from elsa_tune.tracking.names import TRIALS_DONE_TAG
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths, StorePaths
 from tests.conftest import Run
 from tests.recorded_search import (
@@ -176,7 +177,7 @@ def test_journal_and_store_give_the_same_rows(
     assert (full.layers, full.depth.label, full.train_size) == (6, "0", None)
     assert (full.chance, full.train_seconds) == (146 / 277, 12.25)
     assert full.trainable_parameters == 22713216 and full.learning_rate == 3e-05
-    assert full.comparison == "weights 53aa51, batch 16" and full.search == "first"
+    assert str(full.comparison) == "weights 53aa51, batch 16" and full.search == "first"
     assert by_seed[2].quality is None and by_seed[2].status is TrialStatus.DIVERGED
 
 
@@ -416,9 +417,11 @@ def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, database_template: P
 def test_a_run_that_lacks_what_a_row_needs_is_named(places: StorePaths, store: MlflowStore) -> None:
     search = dataclasses.replace(search_started(), time=1.0)
     store.begin_search(search, {})
-    broken = dataclasses.replace(trial_started(A), time=2.0, params={"model": "minilm"})
+    broken = dataclasses.replace(
+        trial_started(A), time=2.0, params=read_params({"model": "minilm"})
+    )
     store.begin_trial(search, broken)
-    with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*frozen_layers"):
+    with pytest.raises(ResultsError, match=f"trial {A} of search 'first' .*names no candidate"):
         store_rows(store.uri)
 
 
@@ -426,7 +429,9 @@ def test_a_run_that_has_only_just_begun_is_left_out(places: StorePaths, store: M
     """Between a run's making and its params a reader may come, or the driver's end."""
     search = dataclasses.replace(search_started(), time=1.0)
     store.begin_search(search, {})
-    store.begin_trial(search, dataclasses.replace(trial_started(A), time=2.0, params={}))
+    store.begin_trial(
+        search, dataclasses.replace(trial_started(A), time=2.0, params=read_params({}))
+    )
     assert store_rows(store.uri) == []
 
 

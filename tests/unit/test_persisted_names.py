@@ -31,7 +31,7 @@ from elsa_tune.exporting import model as exported_model
 from elsa_tune.report import page
 from elsa_tune.results.columns import COLUMNS
 from elsa_tune.searching.planning.strategies import strategy_named
-from elsa_tune.searching.record import params_of, started
+from elsa_tune.searching.record import facts_of, started
 from elsa_tune.searching.specification import load_specification, save_specification
 from elsa_tune.specs.border import Border
 from elsa_tune.specs.freeze import FreezeDepth
@@ -61,6 +61,7 @@ from elsa_tune.tracking.journal_records import (
     encode,
 )
 from elsa_tune.tracking.overflow import Overflow
+from elsa_tune.tracking.params import param_texts, params_record, read_params, search_texts
 from elsa_tune.tracking.paths import TRACKING_VARIABLE, SearchPaths, StorePaths
 from elsa_tune.training import bundled
 from elsa_tune.training.forward import prefix_store
@@ -358,9 +359,9 @@ def test_runs_keep_their_names() -> None:
     measured = {**depth, "phase": "measure", "seed": 1}
     explored = {**depth, "phase": "explore", "seed": 0, "frozen_layers": 0}
     shown = {
-        names.run_name("k", measured),
-        names.run_name("k", explored, TrialStatus.STOPPED_EARLY),
-        names.run_name("probe-N6", {"phase": "probe"}),
+        names.run_name("k", read_params(measured)),
+        names.run_name("k", read_params(explored), TrialStatus.STOPPED_EARLY),
+        names.run_name("probe-N6", read_params({"phase": "probe"})),
     }
     assert shown == {"N6 2e-5 s1", "embeddings 2e-5 explore, stopped early", "linear probe"}
 
@@ -376,14 +377,17 @@ def test_a_line_of_the_journal_keeps_its_fields(kind: str) -> None:
 def test_params_and_tags_keep_their_names() -> None:
     spec = full_spec()
     trial = spec.trial(Phase.MEASURE, FreezeDepth.of(3), 1e-4, 1)
-    assert not lost(TRIAL_PARAMS, params_of(spec, trial))
+    facts = facts_of(spec, trial)
+    assert not lost(TRIAL_PARAMS, params_record(facts))
+    assert set(param_texts(facts)) == set(TRIAL_PARAMS.split())
     search = started(spec, 1)
     assert not lost(SEARCH_PARAMS, search.params)
+    assert not lost(SEARCH_PARAMS, search_texts(search.params))
     assert not lost(SEARCH_TAGS, search.tags)
 
 
 def test_what_must_agree_before_results_are_pooled_is_the_same_text() -> None:
-    assert make_spec().comparison == COMPARISON
+    assert str(make_spec().comparison) == COMPARISON
 
 
 def test_a_specification_keeps_its_fields(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from elsa_tune.searching.tune import cluster
 from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase, Precision, TrialStatus
+from elsa_tune.specs.trial_facts import TrialFacts
 from elsa_tune.studies.protocols import PROTOCOLS, Extent, Scale, asked, published
 from elsa_tune.studies.reproduction import Edition, edition, read_study
 from elsa_tune.tracking.journal import Journal
@@ -46,6 +47,7 @@ from elsa_tune.tracking.journal_records import (
     TrialEnded,
     TrialStarted,
 )
+from elsa_tune.tracking.params import read_params
 from elsa_tune.tracking.paths import SearchPaths
 from tests.recorded_search import probed
 
@@ -112,7 +114,7 @@ def trials(search: Request, keep: int | None = None, **metrics: float) -> list[R
             "embeddings_frozen": trial.depth.embeddings_frozen,
             "layers": 6,
         }
-        found.append(TrialStarted(trial=trial.key, params=params))
+        found.append(TrialStarted(trial=trial.key, params=read_params(params)))
         found.append(
             TrialEnded(
                 trial=trial.key, status=TrialStatus.COMPLETED, metrics={"quality": 0.6, **metrics}
@@ -253,7 +255,8 @@ def test_a_search_that_was_exported_is_read_as_before(tmp_path: Path) -> None:
     before = read_study(of(search))
     final = spec_of(search).trial(Phase.FINAL, FULL_MODEL, 3e-5, 9)
     start = next(one for one in trials(search) if isinstance(one, TrialStarted))
-    params = {**start.params, "phase": "final", "seed": 9}
+    assert isinstance(start.params, TrialFacts)
+    params = dataclasses.replace(start.params, phase=Phase.FINAL, seed=9)
     with Journal(SearchPaths(search.storage, search.name).journal) as journal:
         journal.append(TrialStarted(trial=final.key, params=params))
     after = read_study(of(search))

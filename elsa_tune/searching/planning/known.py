@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from elsa_tune.errors import StorageError
 from elsa_tune.specs.adaptation import Candidate
-from elsa_tune.specs.candidates import recorded_candidate
 from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import (
     HOLDOUT_QUALITY,
@@ -18,22 +17,19 @@ from elsa_tune.specs.trial import (
     trial_quality,
     trial_score,
 )
-from elsa_tune.tracking.state import TrialState
+from elsa_tune.tracking.state import RecordedTrial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrial:
-    """A trial of this search that was started at least once. qualities, holdout_qualities: of its
-    evaluations in order; the latter are () without a holdout. started, reported, ended: when its
-    last attempt began, reported each evaluation, and ended, seconds since the epoch.
-    """
+    """A trial of this search that was started at least once. Times are seconds since the epoch."""
 
     trial: TrialSpec
     status: TrialStatus
-    qualities: tuple[float, ...]
-    holdout_qualities: tuple[float, ...] = ()
-    started: float = 0.0
-    reported: tuple[float, ...] = ()
+    qualities: tuple[float, ...]  # of its evaluations, in order
+    holdout_qualities: tuple[float, ...] = ()  # likewise; () without a holdout
+    started: float = 0.0  # when its last attempt began
+    reported: tuple[float, ...] = ()  # when it reported each evaluation
     ended: float | None = None
 
     @property
@@ -60,25 +56,23 @@ class KnownTrial:
         return self.status in (TrialStatus.INTERRUPTED, TrialStatus.FAILED)
 
 
-def known_trial(spec: SearchSpec, state: TrialState) -> KnownTrial:
-    """Return a recorded trial as the plan knows it. Raises StorageError for one that is none."""
-    depth = recorded_candidate(state.params)
-    rate, seed = state.params["learning_rate"], state.params["seed"]
-    if not (isinstance(rate, float) and isinstance(seed, int)):
-        raise StorageError(f"trial {state.key} has no learning rate or no seed in the record")
+def known_trial(spec: SearchSpec, recorded: RecordedTrial) -> KnownTrial:
+    """Return a recorded trial as the plan knows it.
+
+    Raises StorageError where the record does not say which trial of the plan it is.
+    """
+    facts = recorded.facts
+    if facts.learning_rate is None or facts.seed is None:
+        raise StorageError(f"trial {recorded.key} has no learning rate or no seed in the record")
     return KnownTrial(
-        trial=spec.trial(Phase(str(state.params["phase"])), depth, rate, seed),
-        status=state.status,
-        qualities=_reported(state, QUALITY),
-        holdout_qualities=_reported(state, HOLDOUT_QUALITY),
-        started=state.start.time,
-        reported=tuple(report.time for report in state.reports),
-        ended=state.ended,
+        trial=spec.trial(facts.phase, facts.candidate, facts.learning_rate, facts.seed),
+        status=recorded.status,
+        qualities=recorded.reported(QUALITY),
+        holdout_qualities=recorded.reported(HOLDOUT_QUALITY),
+        started=recorded.start.time,
+        reported=tuple(report.time for report in recorded.reports),
+        ended=recorded.ended,
     )
-
-
-def _reported(state: TrialState, metric: str) -> tuple[float, ...]:
-    return tuple(report.metrics[metric] for report in state.reports if metric in report.metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

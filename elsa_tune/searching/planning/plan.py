@@ -27,7 +27,7 @@ from elsa_tune.specs.search import SearchSpec
 from elsa_tune.specs.trial import Phase
 from elsa_tune.tracking.paths import SearchPaths
 from elsa_tune.tracking.rows import KeptPredictions, rows_of
-from elsa_tune.tracking.state import SearchState, TrialState
+from elsa_tune.tracking.state import RecordedTrial, SearchState
 
 
 class Plan:
@@ -41,7 +41,7 @@ class Plan:
         self._spec = spec
         self._state = state
         self._folder = folder
-        self._known: dict[str, tuple[TrialState, KnownTrial]] = {}
+        self._known: dict[str, tuple[RecordedTrial, KnownTrial]] = {}
         self._evidence = KeptPredictions()
         self._judged: frozenset[str] | None = None
         self._curve: FreezeCurve | None = None
@@ -53,7 +53,7 @@ class Plan:
             try:
                 known_trial(spec, trial)
                 rows_of(dataclasses.replace(state, trials={trial.key: trial}))
-            except (KeyError, TypeError, ValueError, ElsaTuneError) as error:
+            except ElsaTuneError as error:
                 raise StorageError(
                     f"{paths.journal} does not say what trial '{trial.key}' is; restore the file "
                     "from a copy, or delete the search"
@@ -217,6 +217,6 @@ def trials_in_all(folder: Path | None, state: SearchState) -> int | None:
         with contextlib.suppress(ElsaTuneError):
             return Plan.of(load_specification(paths), paths, state).trials
     params = state.search.params
-    counts = [params.get(f"{phase}_trials", "") for phase in ("exploring", "measuring")]
+    counts = [str(params.get(f"{phase}_trials", "")) for phase in ("exploring", "measuring")]
     planned = [int(count) for count in counts if count.isdigit()]
     return max(sum(planned), state.trials_done) if planned else None

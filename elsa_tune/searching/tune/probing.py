@@ -1,5 +1,6 @@
 """The linear probe of a search: beside its trials, or on a GPU a task for one of their workers."""
 
+import dataclasses
 import time
 from typing import Any
 
@@ -7,7 +8,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from elsa_tune.errors import RunError, first_line
-from elsa_tune.searching.record import SearchRecord, params_of
+from elsa_tune.searching.record import SearchRecord, facts_of
 from elsa_tune.searching.tune.stopping import Interruption
 from elsa_tune.searching.tune.trainable import NODE, device_of
 from elsa_tune.specs.freeze import FreezeDepth
@@ -115,9 +116,13 @@ class Probing:
 
     def _write(self, result: ProbeResult, node: str) -> None:
         spec, record = self._spec, self._record
-        params = params_of(spec, self._trial)
         examples = result.evaluation_examples
-        params |= {"learning_rate": None, "seed": None, "evaluation_examples": examples}
+        params = dataclasses.replace(
+            facts_of(spec, self._trial),
+            learning_rate=None,
+            seed=None,
+            evaluation_examples=examples,
+        )
         artifact = None
         if examples == len(self._data.evaluation):
             labels = self._data.evaluation.labels
