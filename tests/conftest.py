@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,17 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the modules of which `-m` would leave nothing: importing them takes seconds."""
+    wanted = config.option.markexpr
+    if wanted not in ("thorough", "not thorough") or not collection_path.name.startswith("test_"):
+        return None
+    code = collection_path.read_text(encoding="utf-8")
+    if wanted == "thorough":
+        return True if "pytest.mark.thorough" not in code else None
+    return True if re.search(r"^pytestmark = .*pytest\.mark\.thorough", code, re.M) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

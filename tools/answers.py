@@ -2,10 +2,10 @@
 
     python tools/answers.py OUT                  # JSON, CSV and text, one file for each question
     python tools/answers.py OUT --tree CHECKOUT  # another checkout's code on its own tables
-    python tools/answers.py OUT --json           # the JSON files alone
+    python tools/answers.py OUT --data           # JSON and CSV alone
     python tools/answers.py OUT --reports        # reports of all but the made-up tables, too
     diff -r BEFORE AFTER
-    python tools/answers.py tests/published/answers.tar.xz --json   # what the tests compare with
+    python tools/answers.py tests/published/answers.tar.xz --data   # what the tests compare with
 
 Two checkouts give the same answers where `diff` is silent. Only the command line is asked, in this
 process, so that the program runs on a checkout whose modules have other names.
@@ -46,6 +46,7 @@ class Question:
     name: str  # of its files, without the suffix
     source: tuple[str, ...]  # the arguments that say which results are meant
     more: tuple[str, ...] = ()  # arguments of `answer` alone: a target, tasks to leave out
+    is_made_up: bool = False  # nobody recorded these results
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def questions(folder: Path) -> Iterator[Question]:
     for name in LABORATORY:
         yield Question(f"lab-{name}", ("--from", str(laboratory_table(name, folder))))
     for number in range(MADE_UP_TABLES):
-        yield Question(f"made-up-{number:02}", ("--from", str(made_up_table(number, folder))))
+        table = made_up_table(number, folder)
+        yield Question(f"made-up-{number:02}", ("--from", str(table)), is_made_up=True)
 
 
 def laboratory_table(name: str, folder: Path) -> Path:
@@ -230,29 +232,31 @@ def led_aside(descriptor: int) -> Iterator[IO[bytes]]:
             os.close(kept)
 
 
-def forms(question: Question, json_alone: bool) -> Iterator[tuple[str, list[str]]]:
+def forms(question: Question, data_alone: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield each file's name, and the arguments whose stdout it has."""
     answer = ["operating-point", *question.source, *question.more]
+    curve = ["curve", *question.source]
     yield f"{question.name}.json", [*answer, "--format", "json"]
-    if not question.more:
-        curve = ["curve", *question.source]
-        yield f"{question.name}-curve.json", [*curve, "--format", "json"]
-    if json_alone:
+    if question.is_made_up and data_alone:
         return
     yield f"{question.name}.csv", [*answer, "--format", "csv"]
+    if not question.more:
+        yield f"{question.name}-curve.json", [*curve, "--format", "json"]
+        yield f"{question.name}-curve.csv", [*curve, "--format", "csv"]
+    if data_alone:
+        return
     yield f"{question.name}.txt", answer
     yield f"{question.name}-details.txt", [*answer, "--details"]
     if not question.more:
-        yield f"{question.name}-curve.csv", [*curve, "--format", "csv"]
         yield f"{question.name}-curve.txt", curve
 
 
 def write_answers(
-    out: Path, *, json_alone: bool = False, reports: bool = False, only: str = ""
+    out: Path, *, data_alone: bool = False, reports: bool = False, only: str = ""
 ) -> None:
     """Write the answers of the checkout in the working directory.
 
-    json_alone, reports, only: as the program's options.
+    data_alone, reports, only: as the program's options.
     """
     out.mkdir(parents=True, exist_ok=True)
     tables = Path("build/answers")
@@ -264,12 +268,12 @@ def write_answers(
     for question in questions(tables):
         if only not in question.name:
             continue
-        for name, arguments in forms(question, json_alone):
+        for name, arguments in forms(question, data_alone):
             result = asked(arguments, places)
             (out / name).write_text(result.printed, encoding="utf-8")
             statuses.append(f"{name}: {result.status}\n")
             said.append(f"{name}:\n{result.said}" if result.said else "")
-        if reports and not question.name.startswith("made-up"):
+        if reports and not question.is_made_up:
             folder = out / f"{question.name}-report"
             result = asked(["report", "--out", str(folder), *question.source], places)
             page = folder / "index.html"
@@ -277,7 +281,7 @@ def write_answers(
                 page.write_text(page.read_text("utf-8").replace(str(out), "OUT"), "utf-8")
             statuses.append(f"{folder.name}: {result.status}\n")
     (out / "statuses.txt").write_text("".join(statuses), encoding="utf-8")
-    if not json_alone:
+    if not data_alone:
         (out / "said.txt").write_text("".join(said), encoding="utf-8")
 
 
@@ -295,7 +299,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="the folder to write, or its .tar.xz")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to ask")
-    parser.add_argument("--json", action="store_true", help="the JSON files alone")
+    parser.add_argument("--data", action="store_true", help="JSON and CSV alone")
     parser.add_argument("--reports", action="store_true", help="reports, too")
     parser.add_argument("--only", default="", help="questions with this in their name")
     options = parser.parse_args()
@@ -305,7 +309,7 @@ def main() -> None:
     os.environ["COLUMNS"] = "100"
     os.environ["NO_COLOR"] = "1"
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    what = {"json_alone": options.json, "reports": options.reports, "only": options.only}
+    what = {"data_alone": options.data, "reports": options.reports, "only": options.only}
     if out.suffix != ".xz":
         write_answers(out, **what)
         return

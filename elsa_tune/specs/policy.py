@@ -75,7 +75,7 @@ class Policy:
     # Depths that fine-tune at most this share of the layers are explored and tested one by one:
     # most published answers lie there.
     deep_share: _Share = 0.25
-    # Of those above, at most this many are tested, the ladder: its steps are dear.
+    # Of those above, at most this many are tested, the ladder: they are the expensive ones.
     ladder_depths: _Number = 3
     # Planned looks at a deep depth: its seeds, and the full model's.
     looks: Counts = ((4, 2), (8, 3))

@@ -96,7 +96,7 @@ def after_prefix(prefix: str, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_name(key: str, params: Mapping[str, Scalar], status: TrialStatus | None = None) -> str:
-    """`N6 2e-05 s1`, or `N6 2e-05 explore, stopped early`; the key of a trial without a rate."""
+    """Return `N6 2e-5 s1`, `N6 2e-5 explore, stopped early`, or the key of a trial without a rate."""
     rate, phase, seed = (params.get(name) for name in ("learning_rate", "phase", "seed"))
     if phase == Phase.PROBE:
         name = "linear probe"

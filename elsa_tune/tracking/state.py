@@ -137,7 +137,7 @@ class SearchState:
 
     @property
     def status_text(self) -> str:
-        """In words."""
+        """The status in words; "not begun" before the first session."""
         return self.status.value.replace("_", " ") if self.search.attempt else "not begun"
 
     @property

@@ -234,7 +234,7 @@ class Bundle:
     def predict(
         self, texts: Sequence[Text], tasks: Sequence[str] | None = None
     ) -> dict[str, Prediction]:
-        """By task, all of them by default, the answers to these texts, or pairs of texts.
+        """Return the answers to these texts, or pairs of texts, by task; to all tasks by default.
 
         The shared layers run once, as deep as the tasks need; each goes on from its own depth.
         Raises UnknownNameError, and DataError for what are no texts.

@@ -17,7 +17,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from tests.data_hub import DataHub, outside
 from tests.searching import ONE_AT_A_TIME, make_bench
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]
 
 MOODS = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
 CARD = b"""---

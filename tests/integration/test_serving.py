@@ -22,6 +22,8 @@ from tests.integration.conftest import free_port
 from tests.integration.test_export import end, start
 from tests.unit.test_bundle import task_of
 
+pytestmark = pytest.mark.thorough
+
 TEXTS = ["Return the median of data.", "A plot as thin as paper, and an hour too long.", "Why?"]
 # The same packages and Ray Serve's (Makefile).
 SERVE = Path(sys.prefix) / "serve/bin/python"

@@ -1,6 +1,6 @@
 """Recorded tables and journals are answered as they were, to the byte.
 
-Where one is to change, `python tools/answers.py tests/published/answers.tar.xz --json` records all
+Where one is to change, `python tools/answers.py tests/published/answers.tar.xz --data` records all
 of them anew; what it changes belongs into the commit's message.
 """
 
@@ -50,7 +50,7 @@ def differences(before: dict[str, str], after: dict[str, str]) -> str:
 
 
 def test_every_answer_is_what_it_was(root: Path, tmp_path: Path) -> None:
-    program = [sys.executable, str(root / "tools" / "answers.py"), str(tmp_path), "--json"]
+    program = [sys.executable, str(root / "tools" / "answers.py"), str(tmp_path), "--data"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(program, check=True, env=environment)
     found = differences(recorded_texts(), texts_of(tmp_path))

@@ -91,6 +91,8 @@ def dead_links(page: Path, document: str) -> list[str]:
     """The relative links of a page that lead to no file, or to no heading."""
     dead = []
     links = re.findall(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)", without_code(document))
+    # A link that a line's end has cut in two leads nowhere.
+    links += re.findall(r"\]\(([^)\"]*\s[^)\"]*)\)", without_code(document))
     links += re.findall(r"(?:src|href)=\"([^\"]+)\"", document)
     for link in links:
         if re.match(r"[a-z][a-z+.-]*:", link):
@@ -120,8 +122,9 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# One `two`\n[a](#one-two) [b](#three) [c](page.md) [d](gone.md) [e](https://x)"
+        " [f](in-\n two.md)"
     )
-    assert dead_links(page, page.read_text()) == ["#three", "gone.md"]
+    assert dead_links(page, page.read_text()) == ["#three", "gone.md", "in-\n two.md"]
 
 
 def test_the_version_is_one() -> None:

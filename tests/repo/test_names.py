@@ -67,6 +67,7 @@ PACKAGES = {
     "os",
     "pyfunc",
     "ray",
+    "time",
     "torch",
     "tune",
 }
