@@ -14,7 +14,7 @@ from elsa_tune.specs.freeze import FreezeDepth
 from elsa_tune.specs.model import ModelSpec
 from elsa_tune.specs.policy import UNRECORDED, Counts, Extension, Policy
 from elsa_tune.specs.row_findings import RowFinding
-from elsa_tune.specs.task import TaskKind, TaskSpec
+from elsa_tune.specs.task import TaskSpec
 from elsa_tune.specs.trial import MOST, Phase, Rate, Recipe, TrialSpec
 
 
@@ -308,7 +308,7 @@ class SearchSpec:
     def comparison(self) -> str:
         """Everything that must agree before results are pooled, as one short line."""
         recipe = self.recipe.comparable()
-        if self.task.kind is not TaskKind.REGRESSION:
+        if self.task.classes:
             recipe.pop("standardize_targets", None)  # class labels have no unit
         values = {
             "weights": _short(self.fingerprints.get("weights", "?")),
