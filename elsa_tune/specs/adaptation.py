@@ -43,6 +43,16 @@ class Candidate(ABC):
         """Whether it may be the operating point; what is only drawn beside the curve may not."""
         return True
 
+    @property
+    def short(self) -> str:
+        """Its label where there is little room, as below an axis."""
+        return self.label
+
+    @property
+    def snippet(self) -> str:
+        """The Python call that adapts a user's own model so, "" where there is none."""
+        return ""
+
     @abstractmethod
     def fine_tuned_layers(self, layers: int) -> int | None:
         """Return k, how many of the model's last layers it trains; None where that says nothing."""
@@ -57,6 +67,18 @@ class Candidate(ABC):
     @abstractmethod
     def describe(self, layers: int) -> str:
         """Return what is trained in words that a sentence can begin with: `the last 2 layers`."""
+
+    def is_plural(self, layers: int) -> bool:
+        """Whether `describe` takes its verb in the plural: `the biases alone keep ...`."""
+        return True
+
+    def name(self, layers: int) -> str:
+        """Return what a sentence calls it among others; by default as `describe` does."""
+        return self.describe(layers)
+
+    def doing(self, layers: int) -> str:
+        """Return what is done to the model: `fine-tuning the biases alone`."""
+        return f"fine-tuning {self.describe(layers)}"
 
     @abstractmethod
     def record(self) -> dict[str, Any]:

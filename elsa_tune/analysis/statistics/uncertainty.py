@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from elsa_tune.analysis.statistics.resampling import RESAMPLES, ExampleDraws, Floats
-from elsa_tune.specs.freeze import FULL_MODEL, FreezeDepth
+from elsa_tune.specs.adaptation import Candidate
+from elsa_tune.specs.candidates import REFERENCE
 
 # What a contrast takes: so many seeds at either depth, and so many degrees of freedom of the spread
 # between seeds over all depths that learn. (With two seeds alone one unlucky pair would decide.)
@@ -54,7 +55,7 @@ class DepthRuns:
     qualities: [S], fractions. failed: [S], whether a run diverged or ended no better than chance.
     """
 
-    depth: FreezeDepth
+    depth: Candidate
     qualities: tuple[float, ...]
     failed: tuple[bool, ...]
 
@@ -121,7 +122,7 @@ class Interval:
 class Uncertainty:
     """What is known of the spread of one freeze curve; None: nothing is known of a field."""
 
-    runs: Mapping[FreezeDepth, DepthRuns]
+    runs: Mapping[Candidate, DepthRuns]
     chance: float | None = None
     examples: ExampleDraws | None = None
 
@@ -139,7 +140,7 @@ class Uncertainty:
         """Whether it is known which examples each run got right."""
         return self.examples is not None and not self.examples.are_counted
 
-    def quality(self, depth: FreezeDepth) -> Interval | None:
+    def quality(self, depth: Candidate) -> Interval | None:
         """The depth's quality; None with one seed, or equal scores of unknown examples."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
@@ -150,7 +151,7 @@ class Uncertainty:
             return None
         return _interval(runs.mean, self._once(moved, {depth: 1.0}), [spread])
 
-    def next_run(self, depth: FreezeDepth) -> Interval | None:
+    def next_run(self, depth: Candidate) -> Interval | None:
         """Of the quality of one more run on the same examples; None with one seed."""
         runs = self.runs.get(depth)
         if runs is None or runs.count < 2:
@@ -159,14 +160,14 @@ class Uncertainty:
         variance = spread.variance * (1 + runs.count)  # its own beside the mean's
         return _interval(runs.mean, 0.0, [dataclasses.replace(spread, variance=variance)])
 
-    def example_variance(self, depth: FreezeDepth) -> float | None:
+    def example_variance(self, depth: Candidate) -> float | None:
         """Of the depth's quality above chance, by its examples alone; None where not known."""
         if self.examples is None or depth not in self.examples.depths:
             return None
         moved = self.examples.depths[depth] - self.examples.chance
         return float(np.var(self._once(moved, {depth: 1.0})))
 
-    def spread(self, depth: FreezeDepth, as_if_seeds: int | None = None) -> Spread:
+    def spread(self, depth: Candidate, as_if_seeds: int | None = None) -> Spread:
         """How far the mean of a depth's seeds can be trusted.
 
         Its own variance, with that of the other depths that learn as a prior; never less than what
@@ -189,7 +190,7 @@ class Uncertainty:
 
     def contrast(
         self,
-        depth: FreezeDepth,
+        depth: Candidate,
         target: float,
         *,
         corrected: bool = False,
@@ -204,7 +205,7 @@ class Uncertainty:
         alike, that is cautious, and they hardly do (docs/decisions.md). as_if_seeds: the interval
         to expect with that many seeds of the depth and of the full model, spread as now.
         """
-        here, there = self.runs.get(depth), self.runs.get(FULL_MODEL)
+        here, there = self.runs.get(depth), self.runs.get(REFERENCE)
         if here is None or there is None or min(here.count, there.count) < FEWEST_SEEDS:
             return None
         if sum(one.count - 1 for one in {here, there, *self._learning}) < FEWEST_FREEDOM:
@@ -215,7 +216,7 @@ class Uncertainty:
         value = (here.mean - base) - target * (there.mean - base)
         moved: Floats | float = 0.0
         if self.examples is not None:
-            moved = self.examples.depths[depth] - target * self.examples.depths[FULL_MODEL]
+            moved = self.examples.depths[depth] - target * self.examples.depths[REFERENCE]
             if corrected:
                 moved = moved - (1 - target) * self.examples.chance
         counts = as_if_seeds or (None, None)
@@ -226,7 +227,7 @@ class Uncertainty:
             variance = weight**2 * (spread.variance + more)
             seeds.append(Spread(variance=variance, freedom=spread.freedom))
             shift += max(0.0, -weight * move)
-        moved = self._once(moved, {depth: 1.0, FULL_MODEL: target})
+        moved = self._once(moved, {depth: 1.0, REFERENCE: target})
         found = _interval(value, moved, seeds, ends)
         return dataclasses.replace(
             found, low=found.low - shift, lower=found.lower - shift, allowance=shift
@@ -248,13 +249,13 @@ class Uncertainty:
         best = max(gains.values(), default=0.0)
         return tuple(self.runs[depth] for depth, gain in gains.items() if gain >= best / 2)
 
-    def _flips(self, depth: FreezeDepth) -> float:
+    def _flips(self, depth: Candidate) -> float:
         """ExampleDraws.flips; 0 where a seed failed, which differs from others for that reason."""
         if self.examples is None or any(self.runs[depth].failed):
             return 0.0
         return self.examples.flips.get(depth, 0.0)
 
-    def _once(self, moved: Floats | float, weights: Mapping[FreezeDepth, float]) -> Floats | float:
+    def _once(self, moved: Floats | float, weights: Mapping[Candidate, float]) -> Floats | float:
         """The moves of a weighted sum of depths, without the flips that seeds' spread has."""
         variance = float(np.var(moved))
         if not variance:
